@@ -1,0 +1,288 @@
+//! Names for things, so that they cannot be mixed up.
+use serde::{Deserialize, Deserializer, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::sync::Arc;
+
+macro_rules! define_number {
+    ($(#[$doc:meta])* $name:ident, $inner:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+    };
+}
+define_number!(/// One boot of one process: where its mail goes. 128 random bits.
+    NodeId, u128);
+define_number!(/// One lease of one node, from grant to loss; 128 random bits, never held again ("incarnation").
+    Life, u128);
+define_number!(/// One accepted connection, counted per process; a client who comes back is a new link.
+    LinkId, u64);
+define_number!(/// A place in a session's log, from 0, contiguous.
+    Seq, u64);
+define_number!(/// A place in a session's inbox or control lane: `max(previous + 1, store clock in ms)`.
+    Place, u64);
+define_number!(/// A generation of ownership; hybrid of a counter and the store's clock; below 2^53.
+    Epoch, u64);
+define_number!(/// 128 random bits chosen by the claimer, so that no two claims are the same.
+    Nonce, u128);
+define_number!(/// Counts one process's changes of mind about listening.
+    Stamp, u64);
+define_number!(/// Counts changes of a session's set of listeners.
+    Version, u64);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// A name that does not have the form its kind demands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadName {
+    /// Which kind of name.
+    pub kind: &'static str,
+}
+
+impl fmt::Display for BadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a valid {}", self.kind)
+    }
+}
+
+impl std::error::Error for BadName {}
+
+/// `[A-Za-z0-9_-]{1,64}`: safe in keys and channel names (S-44).
+fn is_plain(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// 1 to 256 bytes of printable text: names that others choose.
+fn is_label(text: &str) -> bool {
+    (1..=256).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+fn is_run(text: &str) -> bool {
+    text.split_once('.').is_some_and(|(session, rest)| {
+        is_plain(session)
+            && rest.len() == 26
+            && rest.bytes().all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b))
+    })
+}
+
+macro_rules! define_name {
+    ($(#[$doc:meta])* $name:ident, $check:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks the form.
+            pub fn parse(text: &str) -> Result<Self, BadName> {
+                if $check(text) { Ok(Self(text.into())) } else { Err(BadName { kind: $kind }) }
+            }
+            /// As text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+                Self::parse(&text).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+define_name!(/// Whose sessions these are; `default` until identity is configured.
+    TenantId, is_plain, "tenant id");
+define_name!(/// A conversation's session: `[A-Za-z0-9_-]{1,64}`, unique within its tenant.
+    SessionId, is_plain, "session_id");
+define_name!(/// An agent: `[A-Za-z0-9_-]{1,64}`.
+    AgentId, is_plain, "agent_id");
+define_name!(/// A user within a tenant: up to 256 bytes of printable text.
+    UserId, is_label, "user_id");
+define_name!(/// Chosen by the client; the unit of de-duplication: up to 256 bytes of printable text.
+    MessageId, is_label, "message_id");
+define_name!(/// Chosen by the client, echoed in answers: up to 256 bytes of printable text.
+    RequestId, is_label, "request_id");
+define_name!(/// One entry of the control lane, for its de-duplication.
+    ControlId, is_label, "control id");
+define_name!(/// One turn: `<session_id>.<26 letters base32>`, derived from the message and never from a position.
+    RunId, is_run, "run_id");
+
+impl TenantId {
+    /// The one tenant there is without configured identity.
+    pub fn default_tenant() -> Self {
+        Self("default".into())
+    }
+}
+
+impl UserId {
+    /// The operator on a gateway without authentication (`--auth none`).
+    pub fn local() -> Self {
+        Self("local".into())
+    }
+}
+
+/// A session, with its tenant: what every key and every operation names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SessionKey {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which.
+    pub session: SessionId,
+}
+
+impl fmt::Display for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.tenant, self.session)
+    }
+}
+
+/// Who asks: always from the connection's credential, never from a message (S-07).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Principal {
+    /// The tenant the credential belongs to.
+    pub tenant: TenantId,
+    /// The user.
+    pub user: UserId,
+    /// May see and do everything within the tenant.
+    pub operator: bool,
+}
+
+const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+impl RunId {
+    /// The same input gets the same id on any node, in any try (requirement RX-1, EV-N4).
+    /// SHA-256 over tenant, session, user and message id, each with its length before it.
+    pub fn derive(key: &SessionKey, user: &UserId, message: &MessageId) -> Self {
+        let mut hash = Sha256::new();
+        for part in [key.tenant.as_str(), key.session.as_str(), user.as_str(), message.as_str()] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        let digest = hash.finalize();
+        let mut text = String::with_capacity(key.session.as_str().len() + 27);
+        text.push_str(key.session.as_str());
+        text.push('.');
+        let (mut bits, mut held) = (0u32, 0u32);
+        let mut bytes = digest.iter();
+        for _ in 0..26 {
+            if held < 5 {
+                bits = (bits << 8) | u32::from(*bytes.next().unwrap_or(&0));
+                held += 8;
+            }
+            held -= 5;
+            text.push(char::from(BASE32[(bits >> held) as usize & 31]));
+        }
+        Self(text.into())
+    }
+    /// The session this run belongs to: any node routes by it, with no index.
+    pub fn session(&self) -> SessionId {
+        SessionId(self.0.split('.').next().unwrap_or_default().into())
+    }
+}
+
+/// A fact's name: a UUIDv7.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EventId(pub uuid::Uuid);
+
+impl EventId {
+    /// From the time and 128 bits of chance (RFC 9562 §5.7).
+    pub fn new(at: crate::time::Millis, chance: u128) -> Self {
+        let mut random = [0u8; 10];
+        random.copy_from_slice(&chance.to_be_bytes()[..10]);
+        Self(uuid::Builder::from_unix_timestamp_millis(at.0, &random).into_uuid())
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Who may own: a node, as long as one lease lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Holder {
+    /// Where to ring.
+    pub node: NodeId,
+    /// Which of its leases.
+    pub life: Life,
+}
+
+/// The fence: compared for equality, both halves, inside every write of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Token {
+    /// The generation.
+    pub epoch: Epoch,
+    /// The claim.
+    pub nonce: Nonce,
+}
+
+/// What somebody last saw of an ownership; a claim names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Seen {
+    /// Who had it, if anyone.
+    pub holder: Option<Holder>,
+    /// The generation.
+    pub epoch: Epoch,
+}
+
+/// How far a reader has a log: facts before `next`, the last of them of `epoch`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Cursor {
+    /// The next fact.
+    pub next: Seq,
+    /// The generation of the fact before; a store that forgot gives itself away here.
+    pub epoch: Epoch,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> SessionKey {
+        SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
+    }
+
+    /// Covers: RX-1, EV-N4, MP-C1.
+    #[test]
+    fn a_run_is_named_after_its_message() {
+        let (ann, bob) = (UserId::parse("ann").expect("a name"), UserId::parse("bob").expect("a name"));
+        let message = MessageId::parse("m1").expect("a name");
+        let run = RunId::derive(&key(), &ann, &message);
+        assert_eq!(run, RunId::derive(&key(), &ann, &message));
+        assert_ne!(run, RunId::derive(&key(), &bob, &message));
+        assert_eq!(run.session(), key().session);
+        assert_eq!(RunId::parse(run.as_str()), Ok(run));
+    }
+
+    /// Covers: S-44.
+    #[test]
+    fn names_that_could_break_a_key_are_refused() {
+        for bad in ["", "a:b", "{x}", "a b", "a\n", "é", &"x".repeat(65)] {
+            assert!(SessionId::parse(bad).is_err(), "{bad:?}");
+        }
+        for bad in [
+            "",
+            "a\u{7}",
+            "s1.abc",
+            "s1",
+            "s1.ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+            &format!("a:b.{}", "a".repeat(26)),
+        ] {
+            assert!(RunId::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(MessageId::parse("日本 语").is_ok() && MessageId::parse(&"x".repeat(257)).is_err());
+    }
+}

@@ -1,0 +1,155 @@
+//! Every limit of the house, each with its reason. Unit last, qualifier last of all.
+use std::time::Duration;
+
+// === what a peer may send ===
+
+/// One client message on any transport (S-11): a prompt fits, an attachment goes by reference.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// The first message of a connection, before anything is known of the peer (S-04).
+pub const HELLO_BYTES_MAX: usize = 4 * 1024;
+/// Nesting of client JSON (S-13): deeper is an attack or a bug.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// Values in one client message (S-13).
+pub const JSON_NODES_MAX: usize = 10_000;
+/// Bad messages a link may send within [`BAD_MESSAGES_WINDOW`] before it is closed with 4400.
+pub const BAD_MESSAGES_MAX: usize = 10;
+/// See [`BAD_MESSAGES_MAX`].
+pub const BAD_MESSAGES_WINDOW: Duration = Duration::from_secs(60);
+/// Sessions one link may be subscribed to: a UI shows a handful; each costs an entry here and there.
+pub const LINK_SUBSCRIPTIONS_MAX: usize = 64;
+/// Requests of one link that wait for an answer: past it the link is answered `rate_limited`.
+pub const LINK_ASKS_MAX: usize = 64;
+/// Patterns of one `subscribe.types`.
+pub const SUBSCRIBE_TYPES_MAX: usize = 32;
+/// Agents one session may have.
+pub const SESSION_AGENTS_MAX: usize = 32;
+
+// === the life of a link ===
+
+/// `hello` must come within this (S-04), or 4408.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two pings of the server; ± 10 % jitter so that links do not march in step.
+pub const HEARTBEAT: Duration = Duration::from_secs(25);
+/// Without a byte from the peer for this long the link is dead (two pings unanswered).
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A peer that takes no byte for this long is closed with 4508 and may resume.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes under way to one link: past it the link's cursor stands still and its text is re-read
+/// later as one larger delta (G8). Covers 250 ms at 1 MiB/s.
+pub const LINK_UNWRITTEN_BYTES_MAX: usize = 256 * 1024;
+/// A link reports what it has written at the latest after this much, well below the cap above.
+pub const LINK_REPORT_BYTES: usize = 64 * 1024;
+/// Clients of a draining node are asked to come back elsewhere within this, spread by jitter.
+pub const GO_AWAY_WITHIN: Duration = Duration::from_secs(10);
+/// See [`GO_AWAY_WITHIN`].
+pub const GO_AWAY_JITTER: Duration = Duration::from_secs(3);
+
+// === a session ===
+
+/// Inputs in one inbox: the running one and 20 that wait.
+pub const INBOX_INPUTS_MAX: usize = 21;
+/// Bytes in one inbox (S-48).
+pub const INBOX_BYTES_MAX: usize = 1024 * 1024;
+/// Entries in one control lane that nobody has taken.
+pub const CONTROL_ENTRIES_MAX: usize = 64;
+/// `retry_after_ms` of `too_many_pending`: about what a short answer takes.
+pub const INBOX_RETRY_AFTER: Duration = Duration::from_secs(2);
+/// `retry_after_ms` of `store_unavailable`.
+pub const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Nodes that may listen to one session.
+pub const LISTENERS_MAX: usize = 64;
+/// Text of one attempt (S-48); then `failed{too_large}`.
+pub const TURN_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// `data` of one fact, as JSON (S-48).
+pub const FACT_DATA_BYTES_MAX: usize = 64 * 1024;
+/// Attempts at one turn: past it the turn is poison (ownership.md §2.5).
+pub const TURN_ATTEMPTS_MAX: u32 = 3;
+/// Wait before the third attempt; the second is at once.
+pub const TURN_ATTEMPT_WAIT: Duration = Duration::from_secs(1);
+/// A checkpoint each so much text …
+pub const CHECKPOINT_BYTES: usize = 16 * 1024;
+/// … or so long after the first unrecorded byte.
+pub const CHECKPOINT_WAIT: Duration = Duration::from_secs(2);
+/// Live text is gathered for this long after a first byte that goes at once …
+pub const DELTA_WAIT: Duration = Duration::from_millis(20);
+/// … or until so much of it is there.
+pub const DELTA_BYTES: usize = 4 * 1024;
+/// Text of a run that is not checkpointed: past it the agent is not read (ownership.md §2.4).
+pub const UNSAVED_TEXT_BYTES_MAX: usize = 1024 * 1024;
+/// A snapshot is written at the latest after so many facts, so that opening a session never grows
+/// with its history.
+pub const SNAPSHOT_FACTS: u64 = 512;
+/// Facts of one append: bounds a transaction and a frame.
+pub const APPEND_FACTS_MAX: usize = 64;
+/// Ended runs a session remembers by id, so that a late cancel or output is told apart from an unknown one.
+pub const SESSION_ENDED_RUNS_MAX: usize = 64;
+
+// === agents ===
+
+/// From opening a connection to an agent until it is open.
+pub const AGENT_CONNECT: Duration = Duration::from_secs(3);
+/// From the order to the INPUT_ACK of an HTTP agent: many servers send headers with their first byte.
+pub const AGENT_ACK_HTTP: Duration = Duration::from_secs(15);
+/// Between two signs of life of a running agent.
+pub const AGENT_SILENCE: Duration = Duration::from_secs(120);
+/// The whole run.
+pub const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// From CANCEL to CANCEL_ACK; then `CANCEL_TIMEOUT` and the request is closed (LN-SR2).
+pub const CANCEL_ACK: Duration = Duration::from_secs(2);
+/// One SSE event of an agent.
+pub const AGENT_EVENT_BYTES_MAX: usize = 64 * 1024;
+/// Everything one agent answers in one attempt, its framing included: text doubled by JSON escapes, and room.
+pub const AGENT_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Idle connections kept to one agent.
+pub const AGENT_IDLE_CONNECTIONS_MAX: usize = 32;
+/// `detail` of one agent state, as JSON.
+pub const AGENT_DETAIL_BYTES_MAX: usize = 16 * 1024;
+
+// === ownership (ownership.md §1.6) ===
+
+/// A node's lease.
+pub const LEASE: Duration = Duration::from_secs(3);
+/// Between two renewals, ± 10 %.
+pub const LEASE_RENEW: Duration = Duration::from_millis(500);
+/// Subtracted from the lease by its holder, for clock rate and scheduling: 300 ms and 1 %.
+pub const LEASE_MARGIN: Duration = Duration::from_millis(330);
+/// A death is believed only after so much uninterrupted contact with the same store.
+pub const LEASE_CONTACT: Duration = Duration::from_millis(3500);
+/// Between two looks for what nobody owns, doubled by jitter.
+pub const SWEEP: Duration = Duration::from_secs(2);
+/// Sessions one sweep takes on.
+pub const SWEEP_SESSIONS_MAX: u32 = 64;
+/// Between two words to an owner whose open turns are shown here.
+pub const KNOCK: Duration = Duration::from_millis(500);
+/// Between two digests to a node that has not acknowledged.
+pub const BEACON: Duration = Duration::from_secs(1);
+/// An owner keeps an idle session this long.
+pub const SEAT_LINGER: Duration = Duration::from_secs(2);
+/// Base of the wait before an op of unknown outcome is asked again; doubled by jitter.
+pub const STORE_RETRY: Duration = Duration::from_millis(300);
+/// Facts in one page of a read.
+pub const READ_FACTS_MAX: u32 = 256;
+/// Bytes of facts in one page of a read.
+pub const READ_BYTES_MAX: usize = 512 * 1024;
+/// What a draining node gives its running turns.
+pub const DRAIN: Duration = Duration::from_secs(20);
+
+// === the wire between nodes, and snapshots ===
+
+/// One binary frame or snapshot (S-14).
+pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
+
+// === the shell ===
+
+/// Inputs waiting for the switchboard: past it links are not read.
+pub const DRIVER_QUEUE_MAX: usize = 4096;
+/// Inputs the driver takes before it looks at its timers again.
+pub const DRIVER_BATCH_MAX: usize = 256;
+/// Ops waiting for the embedded store's writer; one batch is [`STORE_BATCH_MAX`].
+pub const STORE_QUEUE_MAX: usize = 65_536;
+/// Ops in one group commit.
+pub const STORE_BATCH_MAX: usize = 512;
+/// Free space the embedded store leaves: accepts are refused before the disk is full.
+pub const STORE_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
+/// Connections of one process (a process may open 20,000 files on many machines).
+pub const CONNECTIONS_MAX: usize = 18_000;

@@ -1,0 +1,7 @@
+//! What travels: inputs, facts, orders and refusals.
+pub mod agent;
+pub mod codec;
+pub mod entry;
+pub mod input;
+pub mod json;
+pub mod refusal;

@@ -1,0 +1,196 @@
+//! What an agent is told, what it may report, and what is known of it beforehand.
+use crate::id::{AgentId, Epoch, RunId, SessionKey, UserId};
+use crate::limits;
+use crate::private::Private;
+use crate::protocol::input::Message;
+use crate::protocol::json::Json;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What becomes of a turn whose owner was lost in its middle (ownership.md §2.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnOwnerLoss {
+    /// Run it again: the agent is safe to repeat.
+    Retry,
+    /// Run it again only if no text of it was shown.
+    #[default]
+    RetryIfSilent,
+    /// End it `failed{owner_lost}`.
+    Fail,
+}
+
+/// What is known of one agent before it is asked: its waits and its abilities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentPolicy {
+    /// What becomes of its turns when their owner is lost.
+    pub on_owner_loss: OnOwnerLoss,
+    /// From the order to INPUT_ACK.
+    pub input_ack: Duration,
+    /// Between two signs of life.
+    pub silence: Duration,
+    /// The whole run.
+    pub run: Duration,
+    /// From CANCEL to CANCEL_ACK.
+    pub cancel_ack: Duration,
+}
+
+impl Default for AgentPolicy {
+    fn default() -> Self {
+        Self {
+            on_owner_loss: OnOwnerLoss::default(),
+            input_ack: limits::AGENT_ACK_HTTP,
+            silence: limits::AGENT_SILENCE,
+            run: limits::RUN_TIMEOUT,
+            cancel_ack: limits::CANCEL_ACK,
+        }
+    }
+}
+
+/// The agents a node knows. The same on every node of a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// By id.
+    pub agents: BTreeMap<AgentId, AgentPolicy>,
+    /// Who answers where nobody is addressed.
+    pub default: Option<AgentId>,
+}
+
+impl Directory {
+    /// An agent's policy; the default one for an agent that has left the configuration.
+    pub fn policy(&self, agent: &AgentId) -> AgentPolicy {
+        self.agents.get(agent).cloned().unwrap_or_default()
+    }
+}
+
+/// One order to an agent. It leaves the process only after the fact that justifies it is durable (G4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Answer this.
+    Invoke(Invoke),
+    /// Stop; report [`AgentEvent::CancelAcked`] once it has.
+    Cancel {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// The run has ended for the gateway: close what is open, report nothing more.
+    Drop {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// Text up to here is checkpointed: read on (at most [`limits::UNSAVED_TEXT_BYTES_MAX`] past it).
+    Credit {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// Bytes of text.
+        upto: u64,
+    },
+}
+
+/// What an agent is asked to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invoke {
+    /// Which session.
+    pub key: SessionKey,
+    /// Which turn; also the idempotency key.
+    pub run_id: RunId,
+    /// Which attempt at it, from 1.
+    pub attempt: u32,
+    /// The ownership it is asked under: agents may refuse a lower one than they have seen.
+    pub epoch: Epoch,
+    /// Whom.
+    pub agent_id: AgentId,
+    /// Who asks.
+    pub user: UserId,
+    /// What.
+    pub message: Message,
+    /// W3C trace context.
+    pub traceparent: Option<String>,
+}
+
+/// Text the answer consists of, or thinking beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TextKind {
+    /// The answer: resumable, counted in `text_bytes`.
+    #[default]
+    Text,
+    /// Reasoning (ST-23): shown live, neither resumable nor counted.
+    Reasoning,
+}
+
+/// Why a run stopped (ST-19).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The agent said all it wanted.
+    #[default]
+    EndTurn,
+    /// Out of tokens.
+    MaxTokens,
+    /// The agent refused.
+    Refusal,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// It failed.
+    Error,
+    /// It took too long.
+    Timeout,
+}
+
+/// What an agent may report of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentEvent {
+    /// It has the input (INPUT_ACK, SR-K1).
+    Acked,
+    /// The next piece of its text.
+    Delta {
+        /// Of which kind.
+        kind: TextKind,
+        /// The piece.
+        text: Private<String>,
+    },
+    /// A state in the agent's own words.
+    State {
+        /// The word.
+        state: String,
+        /// More of it.
+        detail: Option<Json>,
+    },
+    /// That was all.
+    Done {
+        /// Why it stopped.
+        stop: StopReason,
+        /// Tokens and the like, as the agent counts them.
+        usage: Option<Json>,
+    },
+    /// It has stopped (CANCEL_ACK, SR-K2).
+    CancelAcked,
+    /// It did not work out.
+    Failed(AgentFailure),
+}
+
+/// What went wrong at an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentFailure {
+    /// No connection, or a status that says "not now" (502, 503, 504).
+    Unavailable(String),
+    /// The agent reported an error of its own.
+    Reported {
+        /// Its code.
+        code: String,
+        /// Its text.
+        message: Private<String>,
+    },
+    /// It answered what is not its protocol; what was wrong, without content.
+    Broken(String),
+    /// It answered more than it may.
+    TooLarge,
+}

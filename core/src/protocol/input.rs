@@ -1,0 +1,161 @@
+//! What people ask, as it lies in a session's inbox or control lane.
+use crate::id::{AgentId, ControlId, MessageId, RequestId, RunId, UserId};
+use crate::protocol::json::Json;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// A person.
+    #[default]
+    User,
+    /// An agent.
+    Assistant,
+    /// Instructions.
+    System,
+}
+
+/// A text, or OpenAI content parts (ST-37). Prints as its size only (S-38).
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Content {
+    /// Plain text.
+    Text(String),
+    /// A list of content parts, passed on as they came.
+    Parts(Vec<serde_json::Value>),
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "<{} bytes>", text.len()),
+            Self::Parts(parts) => write!(f, "<{} parts>", parts.len()),
+        }
+    }
+}
+
+impl Content {
+    /// The text, or the texts of the parts joined.
+    pub fn plain(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Parts(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+        }
+    }
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks.
+    #[serde(default)]
+    pub role: Role,
+    /// What.
+    pub content: Content,
+}
+
+/// What an input does while a run of its session is open (ST-6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// Hand it to the running agent. Until agents declare it: like `enqueue`.
+    Steer,
+    /// Wait for one's turn.
+    #[default]
+    Enqueue,
+    /// Cancel what runs and start next.
+    Interrupt,
+    /// `interrupt`, and the cancelled turn is left out of the transcript.
+    Rollback,
+    /// Be refused with `busy`; decided inside accept.
+    Reject,
+}
+
+/// One user input. It is accepted once it lies in the inbox, and leaves it with its terminal fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// The turn it opens; derived, never chosen.
+    pub run_id: RunId,
+    /// The unit of de-duplication.
+    pub message_id: MessageId,
+    /// Echoed in answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+    /// Who asks.
+    pub user: UserId,
+    /// The agent it is addressed to, by field or mention.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    /// What is said.
+    pub message: Message,
+    /// What it does while a run is open.
+    #[serde(default)]
+    pub strategy: Strategy,
+    /// Kept as it came (RX-10).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Json>,
+    /// W3C trace context of the asker (ST-42).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}
+
+/// Whether two inputs with one message id are the same: SHA-256 over message, agent, strategy and metadata.
+pub type BodyHash = [u8; 32];
+
+impl Input {
+    /// The hash that tells a repeat from a conflict (ST-35). Object keys are sorted, so it does not
+    /// depend on how the client wrote them.
+    pub fn body_hash(&self) -> BodyHash {
+        let body = (&self.message, &self.agent_id, &self.strategy, &self.metadata);
+        // A tuple of serialisable values always serialises.
+        let bytes = serde_json::to_vec(&serde_json::to_value(body).unwrap_or_default()).unwrap_or_default();
+        Sha256::digest(bytes).into()
+    }
+    /// Bytes it takes in the inbox, for the limit.
+    pub fn weight(&self) -> usize {
+        let content = match &self.message.content {
+            Content::Text(text) => text.len(),
+            Content::Parts(parts) => serde_json::to_vec(parts).map_or(0, |bytes| bytes.len()),
+        };
+        let metadata =
+            self.metadata.as_ref().map_or(0, |m| serde_json::to_vec(&m.0).map_or(0, |bytes| bytes.len()));
+        256 + content + metadata
+    }
+}
+
+/// One entry of the control lane: it reaches the owner past every waiting input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// The unit of de-duplication: `cancel:<run_id>`, or fresh for each request.
+    pub id: ControlId,
+    /// Who asks.
+    pub user: UserId,
+    /// Echoed in answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+    /// What.
+    pub what: Ask,
+}
+
+/// What a control entry asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Ask {
+    /// Create the session, or open it again (SR-H1).
+    Open {
+        /// Its members; empty: the default agent.
+        agents: Vec<AgentId>,
+        /// Which of them is active; none: the first.
+        active: Option<AgentId>,
+    },
+    /// Cancel what speaks, end what waits, close (SR-H2).
+    Close,
+    /// Cancel a run, or with none whatever is in flight (SR-C1).
+    Cancel {
+        /// Which.
+        run_id: Option<RunId>,
+    },
+}

@@ -1,0 +1,134 @@
+//! The asker's errors: a stable code, in a closed set.
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::time::Duration;
+
+macro_rules! define_codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $retry:literal;)*) => {
+        /// Every error code there is on the wire.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Code {
+            $($(#[$doc])* #[serde(rename = $text)] $name,)*
+        }
+        impl Code {
+            /// All of them, for documents and tests.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+            /// As on the wire.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+            /// Whether the same request may succeed later.
+            pub fn retryable(self) -> bool {
+                match self { $(Self::$name => $retry,)* }
+            }
+        }
+    };
+}
+define_codes! {
+    /// Every owner that tried this turn was lost.
+    PoisonTurn = "poison_turn", false;
+    /// The agent fell silent, or the run took too long.
+    AgentTimeout = "agent_timeout", true;
+    /// The session is closed; open it again first.
+    SessionClosed = "session_closed", false;
+    /// A turn is open and the input asked not to wait.
+    Busy = "busy", true;
+    /// No or a wrong credential, or no `hello`.
+    Unauthorized = "unauthorized", false;
+    /// The credential does not allow this.
+    Forbidden = "forbidden", false;
+    /// No such thing, or not yours: the two are not told apart.
+    NotFound = "not_found", false;
+    /// Not a message of this protocol.
+    InvalidMessage = "invalid_message", false;
+    /// Over a size limit.
+    TooLarge = "too_large", false;
+    /// Too many requests.
+    RateLimited = "rate_limited", true;
+    /// Too many inputs of this session wait.
+    TooManyPending = "too_many_pending", true;
+    /// The same message id with another body.
+    IdempotencyConflict = "idempotency_conflict", false;
+    /// The addressed agent is no member of the session.
+    AgentNotInSession = "agent_not_in_session", false;
+    /// The agent could not be reached.
+    AgentUnavailable = "agent_unavailable", true;
+    /// The agent did not acknowledge the input in time.
+    RouteTimeout = "ROUTE_TIMEOUT", true;
+    /// The agent did not acknowledge the cancel in time; the run is cancelled all the same.
+    CancelTimeout = "CANCEL_TIMEOUT", false;
+    /// No device of the user offers the tool.
+    ClientOffline = "client_offline", true;
+    /// The tool took too long.
+    ToolTimeout = "tool_timeout", true;
+    /// Nobody decided in time.
+    ApprovalTimeout = "approval_timeout", false;
+    /// The approval was refused.
+    ApprovalRejected = "approval_rejected", false;
+    /// Policy forbids it.
+    Blocked = "blocked", false;
+    /// The agent reported an error, or answered what is not its protocol.
+    AgentError = "agent_error", true;
+    /// The model reported an error.
+    LlmError = "llm_error", true;
+    /// The node that ran the turn was lost and the turn may not be repeated.
+    OwnerLost = "owner_lost", true;
+    /// The store cannot be reached; nothing was accepted.
+    StoreUnavailable = "store_unavailable", true;
+    /// This node takes on nothing more.
+    Draining = "draining", true;
+    /// A bug of ours.
+    InternalError = "internal_error", true;
+    /// An agent could not be added.
+    AddAgentFailed = "ADD_AGENT_FAILED", false;
+    /// An agent could not be removed.
+    RemoveAgentFailed = "REMOVE_AGENT_FAILED", false;
+    /// The session could not be opened.
+    SessionOpenFailed = "SESSION_OPEN_FAILED", true;
+    /// The session could not be closed.
+    SessionCloseFailed = "SESSION_CLOSE_FAILED", true;
+}
+
+/// Why something was not done. Nothing was stored, unless the code says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// What kind.
+    pub code: Code,
+    /// For a person; holds no content of a conversation.
+    pub message: Cow<'static, str>,
+    /// When to try again, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl Refusal {
+    /// A refusal with a text for people.
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), retry_after_ms: None }
+    }
+    /// The same, with a time to come back.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+    /// The one answer for what does not exist and for what is somebody else's (S-06).
+    pub fn not_found() -> Self {
+        Self::new(Code::NotFound, "no such session, run or agent")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: protocol.md §1.3 (closed set of codes).
+    #[test]
+    fn codes_are_named_as_documented() {
+        for code in Code::ALL {
+            let json = serde_json::to_string(code).expect("a code serialises");
+            assert_eq!(json, format!("\"{}\"", code.as_str()));
+        }
+        assert_eq!(Code::ALL.len(), 31);
+    }
+}

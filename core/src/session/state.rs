@@ -1,0 +1,1 @@
+//! A session's state: what its facts say, and nothing else.

@@ -1,0 +1,175 @@
+//! What a store may answer.
+use crate::id::{Cursor, Epoch, NodeId, Place, Seen, Seq, SessionKey, Stamp, Token, UserId, Version};
+use crate::protocol::entry::Entry;
+use crate::protocol::input::{Control, Input};
+use crate::time::Millis;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the store may answer.
+#[expect(missing_docs, reason = "the fields say it themselves")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The lease is yours. A store that came back from a copy is in a new era. Its clock now.
+    Renewed { era: u64, clock: Millis },
+    /// The lease ran out.
+    Lost,
+    /// It is so.
+    Done,
+    /// How long the node's lease still runs, if it does.
+    Leased { left: Option<Duration> },
+    /// It is durable, now or since an earlier time; ring its owner.
+    Accepted(Accepted),
+    /// Nothing was stored.
+    Refused(Refused),
+    /// You own it.
+    Claimed(Box<Claimed>),
+    /// Things are not as you saw them.
+    Held { owner: Seen },
+    /// The facts are durable (now or since an earlier time). Where the log, the inbox and the control
+    /// lane end, and who listens, if the caller does not know.
+    Appended {
+        next: Seq,
+        inbox_tail: Place,
+        control_tail: Place,
+        version: Version,
+        listeners: Option<BTreeMap<NodeId, Stamp>>,
+    },
+    /// Your ownership is over.
+    Fenced,
+    /// The token is good, but the log does not end where you think.
+    Order,
+    /// An input you end is not there.
+    Gone { place: Place },
+    /// Given up.
+    Released,
+    /// Not given up: the log or the inbox is not as you think.
+    Pending,
+    /// Handed over, under this token.
+    Transferred { token: Token },
+    /// From now on the log is sent to you; its owner can be told at once.
+    Listening { owner: Seen, tail: Cursor },
+    /// A session's present state.
+    View(Box<View>),
+    /// Facts.
+    Heard(Heard),
+    /// Inputs and control entries.
+    Waiting(Inputs),
+    /// Sessions, and what was seen of their ownership.
+    Work { sessions: Vec<(SessionKey, Seen)> },
+    /// What is stored under the name now; version 0: nothing.
+    Value { version: u64, value: Option<Vec<u8>> },
+}
+
+/// An input or control entry that is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Where it lies.
+    pub place: Place,
+    /// The place given before it: an owner that has that one needs to read nothing.
+    pub prev: Place,
+    /// Whom to ring.
+    pub owner: Seen,
+    /// The log's end when it was first accepted: before its turn's first fact.
+    pub tail: Cursor,
+    /// It had been accepted before.
+    pub duplicate: bool,
+    /// It has left the inbox again.
+    pub ended: bool,
+}
+
+/// Why nothing was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refused {
+    /// No such session, or somebody else's.
+    NotFound,
+    /// The same message id with another body.
+    Conflict,
+    /// The session is closed.
+    Closed,
+    /// A turn is open, and the input asked to be refused then.
+    Busy,
+    /// Inbox, control lane or set of listeners is full.
+    TooMany,
+    /// The store has no room.
+    Full,
+}
+
+/// An ownership, and what its holder has to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// The fence.
+    pub token: Token,
+    /// Where the log ends.
+    pub tail: Cursor,
+    /// What waits.
+    pub inbox: Inputs,
+    /// Who listens.
+    pub listeners: BTreeMap<NodeId, Stamp>,
+    /// Of that set.
+    pub version: Version,
+}
+
+/// What lies in inbox and control lane.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inputs {
+    /// Inputs in order, those that are not ended.
+    pub inputs: Vec<(Place, Arc<Input>)>,
+    /// The last place of the inbox ever given.
+    pub tail: Place,
+    /// Control entries in order, those that are not answered.
+    pub controls: Vec<(Place, Arc<Control>)>,
+    /// The last place of the control lane ever given.
+    pub control_tail: Place,
+}
+
+/// A kept state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// It has all facts before this.
+    pub at: Cursor,
+    /// In [`crate::protocol::codec`]'s form.
+    pub state: Arc<[u8]>,
+}
+
+/// A session's present state: a snapshot and the facts since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Who owns it.
+    pub owner: Seen,
+    /// Whose it is; none: there is no such session.
+    pub user: Option<UserId>,
+    /// Whether it is closed.
+    pub closed: bool,
+    /// The latest kept state.
+    pub snapshot: Option<Snapshot>,
+    /// The facts after it, with their epochs.
+    pub facts: Vec<(Epoch, Arc<Entry>)>,
+    /// Where the log ends: after those facts.
+    pub tail: Cursor,
+    /// Facts before this are forgotten.
+    pub floor: Seq,
+}
+
+/// A page of facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The place of the first of them: as asked, or the floor if that is later.
+    pub from: Seq,
+    /// With their epochs.
+    pub facts: Vec<(Epoch, Arc<Entry>)>,
+    /// Where the log ends.
+    pub tail: Cursor,
+    /// Facts before this are forgotten.
+    pub floor: Seq,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// It may or may not have happened, or may happen yet: ask again, every op is repeatable.
+    Unknown,
+    /// It did not happen.
+    Unavailable,
+}

@@ -1,0 +1,153 @@
+//! The deterministic store in memory: the reference for all others, and the simulator's.
+use crate::id::{Holder, SessionKey};
+use crate::mutant::{Mutant, planted};
+use crate::store::{Op, Reply, Slot};
+use crate::time::{Millis, Mono, Now};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A store in memory that answers at once and can be made to forget.
+#[derive(Clone, Debug, Default)]
+pub struct Shelf {
+    journaled: bool,
+    slots: BTreeMap<SessionKey, Slot>,
+    values: BTreeMap<String, (u64, Vec<u8>)>,
+    leases: BTreeMap<Holder, Mono>,
+    journal: Vec<(SessionKey, Slot)>,
+    era: u64,
+}
+
+impl Shelf {
+    /// An empty store; `journaled` if it shall be able to forget.
+    pub fn new(journaled: bool) -> Self {
+        Self { journaled, ..Self::default() }
+    }
+
+    /// Does one thing, atomically. `now.mono` runs the leases, `now.store` is the store's clock.
+    pub fn apply(&mut self, now: Now, op: &Op) -> Reply {
+        if self.journaled
+            && let Some(key) = op.key()
+        {
+            let was = self.slots.get(key).cloned().unwrap_or_default();
+            self.journal.push((key.clone(), was));
+        }
+        self.perform(now, op)
+    }
+
+    fn perform(&mut self, now: Now, op: &Op) -> Reply {
+        match op {
+            Op::Renew { holder, ttl, fresh, .. } => self.renew(now, *holder, *ttl, *fresh),
+            Op::Retire { holder } => {
+                self.leases.remove(holder);
+                Reply::Done
+            }
+            Op::Lease { node } => {
+                let lives = self.leases.iter().filter(|(h, until)| h.node == *node && **until > now.mono);
+                Reply::Leased { left: lives.map(|(_, until)| *until - now.mono).max() }
+            }
+            Op::Accept { key, principal, input, hash } => {
+                self.slot(key).accept(now.store, principal, input.clone(), *hash)
+            }
+            Op::Control { key, principal, control, create } => {
+                self.slot(key).control(now.store, principal, control.clone(), *create)
+            }
+            Op::Claim { key, holder, nonce, expect, floor } => {
+                self.slot(key).claim(now.store, *holder, *nonce, *expect, *floor)
+            }
+            Op::Append(append) => self.slot(&append.key).append(append),
+            Op::Release { key, token, at, drain } => self.slot(key).release(*token, *at, *drain),
+            Op::Transfer { key, token, at, to, nonce } => {
+                self.slot(key).transfer(now.store, *token, *at, *to, *nonce)
+            }
+            Op::Listen { key, node, stamp } => self.slot(key).listen(*node, *stamp),
+            Op::Unlisten { key, node, stamp } => {
+                self.slot(key).unlisten(*node, *stamp);
+                Reply::Done
+            }
+            Op::Open { key, .. } => self.slot(key).view(),
+            Op::Read { key, from, limit } => self.slot(key).read(*from, *limit),
+            Op::Inbox { key, after, control_after, .. } => {
+                Reply::Waiting(self.slot(key).waiting(*after, *control_after))
+            }
+            Op::Keep(keep) => self.slot(&keep.key).keep(keep),
+            Op::Trim { key, token, before } => self.slot(key).trim(*token, *before),
+            Op::Sweep { limit } => self.sweep(now, *limit),
+            Op::Get { name } => self.value(name),
+            Op::Put { name, expect, value } => self.put(name, *expect, value.clone()),
+            Op::Expire { key, before_ms } => {
+                self.slot(key).expire(Millis(*before_ms));
+                Reply::Done
+            }
+        }
+    }
+
+    fn slot(&mut self, key: &SessionKey) -> &mut Slot {
+        self.slots.entry(key.clone()).or_default()
+    }
+
+    fn renew(&mut self, now: Now, holder: Holder, ttl: Duration, fresh: bool) -> Reply {
+        let revive = planted(Mutant::LeaseRevives) && self.leases.contains_key(&holder);
+        if !fresh && !revive && !self.leased(now.mono, holder) {
+            return Reply::Lost;
+        }
+        self.leases.insert(holder, now.mono + ttl);
+        Reply::Renewed { era: self.era, clock: now.store }
+    }
+
+    fn sweep(&self, now: Now, limit: u32) -> Reply {
+        let free = !planted(Mutant::SweepSkipsFree);
+        let quiet = !planted(Mutant::SweepSkipsQuiet);
+        let due = self.slots.iter().filter(|(_, slot)| {
+            let open = !slot.inbox.is_empty() || !slot.control.is_empty();
+            match slot.holder {
+                None => free && open,
+                Some(holder) => !self.leased(now.mono, holder) && (quiet || open),
+            }
+        });
+        let limit = if planted(Mutant::NoSweep) { 0 } else { limit };
+        Reply::Work {
+            sessions: due.take(limit as usize).map(|(key, slot)| (key.clone(), slot.seen())).collect(),
+        }
+    }
+
+    fn value(&self, name: &str) -> Reply {
+        match self.values.get(name) {
+            Some((version, value)) => Reply::Value { version: *version, value: Some(value.clone()) },
+            None => Reply::Value { version: 0, value: None },
+        }
+    }
+
+    fn put(&mut self, name: &str, expect: u64, value: Option<Vec<u8>>) -> Reply {
+        let version = self.values.get(name).map_or(0, |(version, _)| *version);
+        if version == expect {
+            match value {
+                Some(value) => drop(self.values.insert(name.to_owned(), (version + 1, value))),
+                None => drop(self.values.remove(name)),
+            }
+        }
+        self.value(name)
+    }
+
+    // === for checkers ===
+
+    /// Whether a holder's lease runs.
+    pub fn leased(&self, now: Mono, holder: Holder) -> bool {
+        self.leases.get(&holder).is_some_and(|until| *until > now)
+    }
+    /// What is known of a session.
+    pub fn session(&self, key: &SessionKey) -> Option<&Slot> {
+        self.slots.get(key)
+    }
+    /// Every session there is.
+    pub fn sessions(&self) -> impl Iterator<Item = (&SessionKey, &Slot)> {
+        self.slots.iter()
+    }
+    /// Forgets the last writes, as a fail-over to a lagging replica does.
+    pub fn rewind(&mut self, writes: u64) {
+        self.era += 1;
+        for _ in 0..writes {
+            let Some((key, slot)) = self.journal.pop() else { return };
+            self.slots.insert(key, slot);
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! All that a store knows of one session, and the atomic steps on it.
+use crate::id::{
+    ControlId, Cursor, Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, Stamp, Token,
+    UserId, Version,
+};
+use crate::limits;
+use crate::mutant::{Mutant, planted};
+use crate::protocol::entry::Entry;
+use crate::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
+use crate::store::{Accepted, Append, Claimed, Heard, Inputs, Keep, Refused, Reply, Snapshot, View};
+use crate::time::Millis;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// All that is known of one session. Fields are public for checkers.
+#[derive(Clone, Debug, Default)]
+pub struct Slot {
+    /// The fence.
+    pub token: Token,
+    /// The owner.
+    pub holder: Option<Holder>,
+    /// Whose it is.
+    pub user: Option<UserId>,
+    /// Whether it is closed.
+    pub closed: bool,
+    /// Facts from `floor` on, with the token each was written under.
+    pub log: Vec<(Token, Arc<Entry>)>,
+    /// Facts before this are forgotten.
+    pub floor: Seq,
+    /// Inputs not yet ended.
+    pub inbox: BTreeMap<Place, Arc<Input>>,
+    /// Control entries not yet answered.
+    pub control: BTreeMap<Place, Arc<Control>>,
+    /// Every message ever taken, by the run it opens.
+    pub taken: BTreeMap<RunId, Taken>,
+    /// Every control entry ever taken.
+    pub heard: BTreeMap<ControlId, (Place, Place)>,
+    /// Nodes that listen.
+    pub listeners: BTreeMap<NodeId, Stamp>,
+    /// Of the set of listeners.
+    pub version: Version,
+    /// The latest kept state.
+    pub snapshot: Option<Snapshot>,
+    last: Epoch,
+    tail: Place,
+    control_tail: Place,
+}
+
+/// A message that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Where it lay.
+    pub place: Place,
+    prev: Place,
+    hash: BodyHash,
+    at: Cursor,
+    accepted: Millis,
+    /// The place of its terminal fact's append.
+    pub ended: Option<Seq>,
+}
+
+impl Slot {
+    /// What is to be seen of its ownership.
+    pub fn seen(&self) -> Seen {
+        Seen { holder: self.holder, epoch: self.token.epoch }
+    }
+    /// Where the log ends.
+    pub fn end(&self) -> Cursor {
+        Cursor { next: Seq(self.floor.0 + self.log.len() as u64), epoch: self.last }
+    }
+
+    fn foreign(&self, principal: &Principal) -> bool {
+        !principal.operator && self.user.as_ref().is_some_and(|user| *user != principal.user)
+    }
+
+    pub(super) fn accept(
+        &mut self,
+        now: Millis,
+        principal: &Principal,
+        input: Arc<Input>,
+        hash: BodyHash,
+    ) -> Reply {
+        if self.foreign(principal) {
+            return Reply::Refused(Refused::NotFound);
+        }
+        let owner = self.seen();
+        if let Some(taken) = self.taken.get(&input.run_id)
+            && !planted(Mutant::NoDedupe)
+        {
+            if taken.hash != hash {
+                return Reply::Refused(Refused::Conflict);
+            }
+            let (place, prev, tail, ended) = (taken.place, taken.prev, taken.at, taken.ended.is_some());
+            return Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: true, ended });
+        }
+        let bytes: usize = self.inbox.values().map(|input| input.weight()).sum();
+        if self.closed {
+            return Reply::Refused(Refused::Closed);
+        }
+        if input.strategy == Strategy::Reject && !self.inbox.is_empty() {
+            return Reply::Refused(Refused::Busy);
+        }
+        if self.inbox.len() >= limits::INBOX_INPUTS_MAX || bytes + input.weight() > limits::INBOX_BYTES_MAX {
+            return Reply::Refused(Refused::TooMany);
+        }
+        let (prev, tail) = (self.tail, self.end());
+        let place = Place(now.0.max(prev.0 + 1));
+        self.tail = place;
+        self.user.get_or_insert_with(|| principal.user.clone());
+        let taken = Taken { place, prev, hash, at: tail, accepted: now, ended: None };
+        self.taken.insert(input.run_id.clone(), taken);
+        self.inbox.insert(place, input);
+        Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false })
+    }
+
+    pub(super) fn control(
+        &mut self,
+        now: Millis,
+        principal: &Principal,
+        control: Arc<Control>,
+        create: bool,
+    ) -> Reply {
+        if self.foreign(principal) || (self.user.is_none() && !create) {
+            return Reply::Refused(Refused::NotFound);
+        }
+        let (owner, tail) = (self.seen(), self.end());
+        if let Some(&(place, prev)) = self.heard.get(&control.id) {
+            let ended = !self.control.contains_key(&place);
+            return Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: true, ended });
+        }
+        if let Ask::Cancel { run_id: Some(run_id) } = &control.what
+            && !self.taken.contains_key(run_id)
+        {
+            return Reply::Refused(Refused::NotFound);
+        }
+        if self.control.len() >= limits::CONTROL_ENTRIES_MAX {
+            return Reply::Refused(Refused::TooMany);
+        }
+        let prev = self.control_tail;
+        let place = Place(now.0.max(prev.0 + 1));
+        self.control_tail = place;
+        self.user.get_or_insert_with(|| principal.user.clone());
+        self.heard.insert(control.id.clone(), (place, prev));
+        self.control.insert(place, control);
+        Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false })
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        now: Millis,
+        holder: Holder,
+        nonce: Nonce,
+        expect: Seen,
+        floor: Epoch,
+    ) -> Reply {
+        if self.token.nonce != nonce || self.holder != Some(holder) {
+            let seen = self.seen();
+            if seen.holder != expect.holder
+                || (seen.epoch != expect.epoch && !planted(Mutant::ClaimIgnoresEpoch))
+            {
+                return Reply::Held { owner: seen };
+            }
+            let clock = if planted(Mutant::EpochCounts) { 0 } else { now.0.max(floor.0 + 1) };
+            self.token = Token { epoch: Epoch(clock.max(self.token.epoch.0 + 1)), nonce };
+            self.holder = Some(holder);
+        }
+        let inbox = self.waiting(Place(0), Place(0));
+        let (token, tail, version) = (self.token, self.end(), self.version);
+        Reply::Claimed(Box::new(Claimed { token, tail, inbox, listeners: self.listeners.clone(), version }))
+    }
+
+    pub(super) fn waiting(&self, after: Place, control_after: Place) -> Inputs {
+        let inputs = self.inbox.range(Place(after.0 + 1)..).map(|(at, input)| (*at, Arc::clone(input)));
+        let controls =
+            self.control.range(Place(control_after.0 + 1)..).map(|(at, control)| (*at, Arc::clone(control)));
+        let (inputs, controls) = (inputs.collect(), controls.collect());
+        Inputs { inputs, tail: self.tail, controls, control_tail: self.control_tail }
+    }
+
+    fn fenced(&self, token: Token) -> bool {
+        let lax =
+            planted(Mutant::NoFence) || (planted(Mutant::FenceByOrder) && token.epoch >= self.token.epoch);
+        !lax && (token != self.token || self.holder.is_none())
+    }
+
+    pub(super) fn append(&mut self, append: &Append) -> Reply {
+        let Append { token, at, facts, ends, answers, closed, known, .. } = append;
+        if self.fenced(*token) {
+            return Reply::Fenced;
+        }
+        let written =
+            |n: usize| at.0.checked_sub(self.floor.0).and_then(|from| self.log.get(from as usize + n));
+        let repeat = !facts.is_empty()
+            && facts
+                .iter()
+                .enumerate()
+                .all(|(n, fact)| written(n).is_some_and(|(by, there)| by == token && there == fact));
+        if !repeat {
+            if *at != self.end().next {
+                return Reply::Order;
+            }
+            if let Some((place, _)) = ends.iter().find(|(place, _)| !self.inbox.contains_key(place)) {
+                return Reply::Gone { place: *place };
+            }
+            self.log.extend(facts.iter().map(|fact| (*token, Arc::clone(fact))));
+            if !facts.is_empty() {
+                self.last = token.epoch;
+            }
+            let last = Seq(self.end().next.0.saturating_sub(1));
+            for (place, run_id) in ends {
+                if !planted(Mutant::ConsumeApart) {
+                    self.inbox.remove(place);
+                }
+                if let Some(taken) = self.taken.get_mut(run_id) {
+                    taken.ended = Some(last);
+                }
+            }
+            for place in answers {
+                self.control.remove(place);
+            }
+            self.closed = closed.unwrap_or(self.closed);
+        }
+        let listeners = (*known != self.version).then(|| self.listeners.clone());
+        let (inbox_tail, control_tail, version) = (self.tail, self.control_tail, self.version);
+        Reply::Appended { next: self.end().next, inbox_tail, control_tail, version, listeners }
+    }
+
+    pub(super) fn release(&mut self, token: Token, at: Seq, drain: bool) -> Reply {
+        if token != self.token || self.holder.is_none() {
+            return Reply::Fenced;
+        }
+        let left = !self.inbox.is_empty() || !self.control.is_empty();
+        if at != self.end().next || (!drain && left) {
+            return Reply::Pending;
+        }
+        self.holder = None;
+        Reply::Released
+    }
+
+    pub(super) fn transfer(&mut self, now: Millis, token: Token, at: Seq, to: Holder, nonce: Nonce) -> Reply {
+        if self.token.nonce == nonce && self.holder == Some(to) {
+            return Reply::Transferred { token: self.token };
+        }
+        if token != self.token || self.holder.is_none() {
+            return Reply::Fenced;
+        }
+        if at != self.end().next {
+            return Reply::Order;
+        }
+        self.token = Token { epoch: Epoch(now.0.max(token.epoch.0 + 1)), nonce };
+        self.holder = Some(to);
+        Reply::Transferred { token: self.token }
+    }
+
+    pub(super) fn listen(&mut self, node: NodeId, stamp: Stamp) -> Reply {
+        if !self.listeners.contains_key(&node) && self.listeners.len() >= limits::LISTENERS_MAX {
+            return Reply::Refused(Refused::TooMany);
+        }
+        let known = self.listeners.get(&node).copied();
+        if known.is_none_or(|known| known < stamp) {
+            self.listeners.insert(node, stamp);
+            self.version.0 += 1;
+        }
+        Reply::Listening { owner: self.seen(), tail: self.end() }
+    }
+
+    pub(super) fn unlisten(&mut self, node: NodeId, stamp: Stamp) {
+        let unstamped = planted(Mutant::ListenUnstamped);
+        if self.listeners.get(&node).is_some_and(|known| unstamped || *known <= stamp) {
+            self.listeners.remove(&node);
+            self.version.0 += 1;
+        }
+    }
+
+    fn facts(&self, from: Seq) -> impl Iterator<Item = (Epoch, Arc<Entry>)> {
+        let skip = from.0.saturating_sub(self.floor.0) as usize;
+        self.log.iter().skip(skip).map(|(token, fact)| (token.epoch, Arc::clone(fact)))
+    }
+
+    pub(super) fn view(&self) -> Reply {
+        let from = self.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.next);
+        Reply::View(Box::new(View {
+            owner: self.seen(),
+            user: self.user.clone(),
+            closed: self.closed,
+            snapshot: self.snapshot.clone(),
+            facts: self.facts(from).collect(),
+            tail: self.end(),
+            floor: self.floor,
+        }))
+    }
+
+    pub(super) fn read(&self, from: Seq, limit: u32) -> Reply {
+        let from = from.max(self.floor);
+        let (mut facts, mut bytes) = (Vec::new(), 0);
+        for (epoch, fact) in self.facts(from).take(limit as usize) {
+            bytes += fact.weight();
+            if bytes > limits::READ_BYTES_MAX && !facts.is_empty() {
+                break;
+            }
+            facts.push((epoch, fact));
+        }
+        Reply::Heard(Heard { from, facts, tail: self.end(), floor: self.floor })
+    }
+
+    pub(super) fn keep(&mut self, keep: &Keep) -> Reply {
+        if self.fenced(keep.token) {
+            return Reply::Fenced;
+        }
+        if keep.at.next <= self.end().next
+            && self.snapshot.as_ref().is_none_or(|kept| kept.at.next < keep.at.next)
+        {
+            self.snapshot = Some(Snapshot { at: keep.at, state: Arc::clone(&keep.state) });
+        }
+        Reply::Done
+    }
+
+    pub(super) fn trim(&mut self, token: Token, before: Seq) -> Reply {
+        if self.fenced(token) {
+            return Reply::Fenced;
+        }
+        let kept = self.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.next);
+        let before = before.min(kept);
+        if before > self.floor {
+            self.log.drain(..(before.0 - self.floor.0) as usize);
+            self.floor = before;
+        }
+        Reply::Done
+    }
+
+    pub(super) fn expire(&mut self, before: Millis) {
+        let floor = self.floor;
+        self.taken
+            .retain(|_, taken| !(taken.accepted < before && taken.ended.is_some_and(|ended| ended < floor)));
+    }
+}

@@ -1,0 +1,58 @@
+//! Time as a value: machines are told it, they never ask.
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Monotonic time since the node started. For timers and leases; never written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Mono(pub Duration);
+
+/// Unix milliseconds by the store's clock. For facts, deadlines in facts, `ts` and expiry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+/// The two readings every `handle_*` call is given. `mono` never goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// For timers and leases.
+    pub mono: Mono,
+    /// For what gets written down: the store's clock as last replied, plus what passed since.
+    pub store: Millis,
+}
+
+/// When a machine next wants to be woken, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline {
+    /// The earliest useful wake-up.
+    pub at: Mono,
+    /// A name for logs and metrics; never decided on.
+    pub why: &'static str,
+}
+
+impl Now {
+    /// The moment, by the monotonic clock, at which the store's clock will read `at`.
+    pub fn mono_at(&self, at: Millis) -> Mono {
+        self.mono + Duration::from_millis(at.0.saturating_sub(self.store.0))
+    }
+}
+
+impl Millis {
+    /// This many milliseconds later.
+    pub fn after(self, wait: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl std::ops::Add<Duration> for Mono {
+    type Output = Self;
+    fn add(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_add(rhs))
+    }
+}
+
+impl std::ops::Sub for Mono {
+    type Output = Duration;
+    fn sub(self, rhs: Self) -> Duration {
+        self.0.saturating_sub(rhs.0)
+    }
+}

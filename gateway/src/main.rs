@@ -1,0 +1,2 @@
+//! Turnway.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The durable store on one machine: redb behind one group-commit writer thread.

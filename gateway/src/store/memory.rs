@@ -1,0 +1,1 @@
+//! `memory:` — the model itself as a store; forgets everything with the process.
