@@ -18,7 +18,7 @@ define_number!(/// One lease of one node, from grant to loss; 128 random bits, n
     Life, u128);
 define_number!(/// One accepted connection, counted per process; a client who comes back is a new link.
     LinkId, u64);
-define_number!(/// A place in a session's log, from 0, contiguous.
+define_number!(/// A fact's place in its session's log: 1, 2, 3, … without gaps; 0 is before the first.
     Seq, u64);
 define_number!(/// A place in a session's inbox or control lane: `max(previous + 1, store clock in ms)`.
     Place, u64);
@@ -238,12 +238,12 @@ pub struct Seen {
     pub epoch: Epoch,
 }
 
-/// How far a reader has a log: facts before `next`, the last of them of `epoch`.
+/// How far a reader has a log: every fact up to `seq`, which is of `epoch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cursor {
-    /// The next fact.
-    pub next: Seq,
-    /// The generation of the fact before; a store that forgot gives itself away here.
+    /// The last fact; 0: none.
+    pub seq: Seq,
+    /// Its generation; a store that forgot gives itself away here.
     pub epoch: Epoch,
 }
 

@@ -32,9 +32,9 @@ pub enum Op {
     Append(Box<Append>),
     /// Give ownership up; with `drain` inputs may be left to the next owner.
     /// Answers `Released`, `Fenced` or `Pending`.
-    Release { key: SessionKey, token: Token, at: Seq, drain: bool },
+    Release { key: SessionKey, token: Token, tail: Seq, drain: bool },
     /// Hand ownership to a chosen node. Answers `Transferred`, `Fenced` or `Order`.
-    Transfer { key: SessionKey, token: Token, at: Seq, to: Holder, nonce: Nonce },
+    Transfer { key: SessionKey, token: Token, tail: Seq, to: Holder, nonce: Nonce },
     /// This node has links of the session; the greater stamp is kept. Answers `Listening`, or
     /// `Refused::TooMany` where [`crate::limits::LISTENERS_MAX`] others listen.
     Listen { key: SessionKey, node: NodeId, stamp: Stamp },
@@ -44,17 +44,16 @@ pub enum Op {
     /// needs to know a session's present state. An owner that loads names its token.
     /// Answers `View`.
     Open { key: SessionKey, reader: Option<Token> },
-    /// Facts from a place on, at most `limit` of them and [`crate::limits::READ_BYTES_MAX`] bytes
+    /// Facts after a place, at most `limit` of them and [`crate::limits::READ_BYTES_MAX`] bytes
     /// (but at least one). Answers `Heard`.
-    Read { key: SessionKey, from: Seq, limit: u32 },
+    Read { key: SessionKey, after: Seq, limit: u32 },
     /// Inputs and control entries after places. Answers `Waiting`.
     Inbox { key: SessionKey, token: Token, after: Place, control_after: Place },
     /// Keep the state at a place of the log; an older one than is kept changes nothing.
     /// Answers `Done` or `Fenced`.
     Keep(Box<Keep>),
-    /// Forget facts before a place (never past the snapshot) and the message ids of turns that ended
-    /// before it. Answers `Done` or `Fenced`.
-    Trim { key: SessionKey, token: Token, before: Seq },
+    /// Forget facts up to a place (never past the snapshot's). Answers `Done` or `Fenced`.
+    Trim { key: SessionKey, token: Token, upto: Seq },
     /// Sessions held by holders without a lease, and free ones with something in inbox or control
     /// lane; at most `limit`. Answers `Work`.
     Sweep { limit: u32 },
@@ -63,8 +62,8 @@ pub enum Op {
     /// Set it if its version is as expected (0: it does not exist). Answers `Value` with what is now
     /// stored, whether or not it was set.
     Put { name: String, expect: u64, value: Option<Vec<u8>> },
-    /// Forget message ids accepted before now minus `age` whose turns have ended: an explicit step,
-    /// so that stores can be compared. Answers `Done`.
+    /// Forget the ids of messages accepted before a time whose terminal facts are forgotten: an
+    /// explicit step, so that stores can be compared. Answers `Done`.
     Expire { key: SessionKey, before_ms: u64 },
 }
 
@@ -75,8 +74,8 @@ pub struct Append {
     pub key: SessionKey,
     /// By whom.
     pub token: Token,
-    /// The place of the first fact: must be the tail.
-    pub at: Seq,
+    /// The place of the fact before: must be the tail.
+    pub after: Seq,
     /// The facts; none: only see that everything is as the owner remembers it.
     pub facts: Vec<Arc<Entry>>,
     /// Inputs that end with these facts: removed in the same step, and each must be there.
@@ -96,7 +95,7 @@ pub struct Keep {
     pub key: SessionKey,
     /// By whom.
     pub token: Token,
-    /// The state after all facts before this cursor.
+    /// The last fact that is in the state.
     pub at: Cursor,
     /// The state, in [`crate::protocol::codec`]'s form.
     pub state: Arc<[u8]>,

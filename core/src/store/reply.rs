@@ -30,7 +30,7 @@ pub enum Reply {
     /// The facts are durable (now or since an earlier time). Where the log, the inbox and the control
     /// lane end, and who listens, if the caller does not know.
     Appended {
-        next: Seq,
+        tail: Seq,
         inbox_tail: Place,
         control_tail: Place,
         version: Version,
@@ -127,7 +127,7 @@ pub struct Inputs {
 /// A kept state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// It has all facts before this.
+    /// The last fact that is in it.
     pub at: Cursor,
     /// In [`crate::protocol::codec`]'s form.
     pub state: Arc<[u8]>,
@@ -148,20 +148,20 @@ pub struct View {
     pub facts: Vec<(Epoch, Arc<Entry>)>,
     /// Where the log ends: after those facts.
     pub tail: Cursor,
-    /// Facts before this are forgotten.
+    /// Facts up to this are forgotten.
     pub floor: Seq,
 }
 
 /// A page of facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// The place of the first of them: as asked, or the floor if that is later.
-    pub from: Seq,
+    /// The place before the first of them: as asked, or the floor if that is later.
+    pub after: Seq,
     /// With their epochs.
     pub facts: Vec<(Epoch, Arc<Entry>)>,
     /// Where the log ends.
     pub tail: Cursor,
-    /// Facts before this are forgotten.
+    /// Facts up to this are forgotten.
     pub floor: Seq,
 }
 

@@ -55,9 +55,9 @@ impl Shelf {
                 self.slot(key).claim(now.store, *holder, *nonce, *expect, *floor)
             }
             Op::Append(append) => self.slot(&append.key).append(append),
-            Op::Release { key, token, at, drain } => self.slot(key).release(*token, *at, *drain),
-            Op::Transfer { key, token, at, to, nonce } => {
-                self.slot(key).transfer(now.store, *token, *at, *to, *nonce)
+            Op::Release { key, token, tail, drain } => self.slot(key).release(*token, *tail, *drain),
+            Op::Transfer { key, token, tail, to, nonce } => {
+                self.slot(key).transfer(now.store, *token, *tail, *to, *nonce)
             }
             Op::Listen { key, node, stamp } => self.slot(key).listen(*node, *stamp),
             Op::Unlisten { key, node, stamp } => {
@@ -65,12 +65,12 @@ impl Shelf {
                 Reply::Done
             }
             Op::Open { key, .. } => self.slot(key).view(),
-            Op::Read { key, from, limit } => self.slot(key).read(*from, *limit),
+            Op::Read { key, after, limit } => self.slot(key).read(*after, *limit),
             Op::Inbox { key, after, control_after, .. } => {
                 Reply::Waiting(self.slot(key).waiting(*after, *control_after))
             }
             Op::Keep(keep) => self.slot(&keep.key).keep(keep),
-            Op::Trim { key, token, before } => self.slot(key).trim(*token, *before),
+            Op::Trim { key, token, upto } => self.slot(key).trim(*token, *upto),
             Op::Sweep { limit } => self.sweep(now, *limit),
             Op::Get { name } => self.value(name),
             Op::Put { name, expect, value } => self.put(name, *expect, value.clone()),

@@ -23,9 +23,9 @@ pub struct Slot {
     pub user: Option<UserId>,
     /// Whether it is closed.
     pub closed: bool,
-    /// Facts from `floor` on, with the token each was written under.
+    /// Facts after `floor`, with the token each was written under.
     pub log: Vec<(Token, Arc<Entry>)>,
-    /// Facts before this are forgotten.
+    /// Facts up to this are forgotten.
     pub floor: Seq,
     /// Inputs not yet ended.
     pub inbox: BTreeMap<Place, Arc<Input>>,
@@ -66,7 +66,7 @@ impl Slot {
     }
     /// Where the log ends.
     pub fn end(&self) -> Cursor {
-        Cursor { next: Seq(self.floor.0 + self.log.len() as u64), epoch: self.last }
+        Cursor { seq: Seq(self.floor.0 + self.log.len() as u64), epoch: self.last }
     }
 
     fn foreign(&self, principal: &Principal) -> bool {
@@ -184,7 +184,7 @@ impl Slot {
     }
 
     pub(super) fn append(&mut self, append: &Append) -> Reply {
-        let Append { token, at, facts, ends, answers, closed, known, .. } = append;
+        let Append { token, after, facts, ends, answers, closed, known, .. } = append;
         if self.fenced(*token) {
             return Reply::Fenced;
         }
@@ -196,7 +196,7 @@ impl Slot {
                 .enumerate()
                 .all(|(n, fact)| written(n).is_some_and(|(by, there)| by == token && there == fact));
         if !repeat {
-            if *at != self.end().next {
+            if *after != self.end().seq {
                 return Reply::Order;
             }
             if let Some((place, _)) = ends.iter().find(|(place, _)| !self.inbox.contains_key(place)) {
@@ -206,7 +206,7 @@ impl Slot {
             if !facts.is_empty() {
                 self.last = token.epoch;
             }
-            let last = Seq(self.end().next.0.saturating_sub(1));
+            let last = self.end().seq;
             for (place, run_id) in ends {
                 if !planted(Mutant::ConsumeApart) {
                     self.inbox.remove(place);
@@ -222,29 +222,36 @@ impl Slot {
         }
         let listeners = (*known != self.version).then(|| self.listeners.clone());
         let (inbox_tail, control_tail, version) = (self.tail, self.control_tail, self.version);
-        Reply::Appended { next: self.end().next, inbox_tail, control_tail, version, listeners }
+        Reply::Appended { tail: self.end().seq, inbox_tail, control_tail, version, listeners }
     }
 
-    pub(super) fn release(&mut self, token: Token, at: Seq, drain: bool) -> Reply {
+    pub(super) fn release(&mut self, token: Token, tail: Seq, drain: bool) -> Reply {
         if token != self.token || self.holder.is_none() {
             return Reply::Fenced;
         }
         let left = !self.inbox.is_empty() || !self.control.is_empty();
-        if at != self.end().next || (!drain && left) {
+        if tail != self.end().seq || (!drain && left) {
             return Reply::Pending;
         }
         self.holder = None;
         Reply::Released
     }
 
-    pub(super) fn transfer(&mut self, now: Millis, token: Token, at: Seq, to: Holder, nonce: Nonce) -> Reply {
+    pub(super) fn transfer(
+        &mut self,
+        now: Millis,
+        token: Token,
+        tail: Seq,
+        to: Holder,
+        nonce: Nonce,
+    ) -> Reply {
         if self.token.nonce == nonce && self.holder == Some(to) {
             return Reply::Transferred { token: self.token };
         }
         if token != self.token || self.holder.is_none() {
             return Reply::Fenced;
         }
-        if at != self.end().next {
+        if tail != self.end().seq {
             return Reply::Order;
         }
         self.token = Token { epoch: Epoch(now.0.max(token.epoch.0 + 1)), nonce };
@@ -272,58 +279,58 @@ impl Slot {
         }
     }
 
-    fn facts(&self, from: Seq) -> impl Iterator<Item = (Epoch, Arc<Entry>)> {
-        let skip = from.0.saturating_sub(self.floor.0) as usize;
+    fn facts(&self, after: Seq) -> impl Iterator<Item = (Epoch, Arc<Entry>)> {
+        let skip = after.0.saturating_sub(self.floor.0) as usize;
         self.log.iter().skip(skip).map(|(token, fact)| (token.epoch, Arc::clone(fact)))
     }
 
     pub(super) fn view(&self) -> Reply {
-        let from = self.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.next);
+        let after = self.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
         Reply::View(Box::new(View {
             owner: self.seen(),
             user: self.user.clone(),
             closed: self.closed,
             snapshot: self.snapshot.clone(),
-            facts: self.facts(from).collect(),
+            facts: self.facts(after).collect(),
             tail: self.end(),
             floor: self.floor,
         }))
     }
 
-    pub(super) fn read(&self, from: Seq, limit: u32) -> Reply {
-        let from = from.max(self.floor);
+    pub(super) fn read(&self, after: Seq, limit: u32) -> Reply {
+        let after = after.max(self.floor);
         let (mut facts, mut bytes) = (Vec::new(), 0);
-        for (epoch, fact) in self.facts(from).take(limit as usize) {
+        for (epoch, fact) in self.facts(after).take(limit as usize) {
             bytes += fact.weight();
             if bytes > limits::READ_BYTES_MAX && !facts.is_empty() {
                 break;
             }
             facts.push((epoch, fact));
         }
-        Reply::Heard(Heard { from, facts, tail: self.end(), floor: self.floor })
+        Reply::Heard(Heard { after, facts, tail: self.end(), floor: self.floor })
     }
 
     pub(super) fn keep(&mut self, keep: &Keep) -> Reply {
         if self.fenced(keep.token) {
             return Reply::Fenced;
         }
-        if keep.at.next <= self.end().next
-            && self.snapshot.as_ref().is_none_or(|kept| kept.at.next < keep.at.next)
+        if keep.at.seq <= self.end().seq
+            && self.snapshot.as_ref().is_none_or(|kept| kept.at.seq < keep.at.seq)
         {
             self.snapshot = Some(Snapshot { at: keep.at, state: Arc::clone(&keep.state) });
         }
         Reply::Done
     }
 
-    pub(super) fn trim(&mut self, token: Token, before: Seq) -> Reply {
+    pub(super) fn trim(&mut self, token: Token, upto: Seq) -> Reply {
         if self.fenced(token) {
             return Reply::Fenced;
         }
-        let kept = self.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.next);
-        let before = before.min(kept);
-        if before > self.floor {
-            self.log.drain(..(before.0 - self.floor.0) as usize);
-            self.floor = before;
+        let kept = self.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
+        let upto = upto.min(kept);
+        if upto > self.floor {
+            self.log.drain(..(upto.0 - self.floor.0) as usize);
+            self.floor = upto;
         }
         Reply::Done
     }
@@ -331,6 +338,6 @@ impl Slot {
     pub(super) fn expire(&mut self, before: Millis) {
         let floor = self.floor;
         self.taken
-            .retain(|_, taken| !(taken.accepted < before && taken.ended.is_some_and(|ended| ended < floor)));
+            .retain(|_, taken| !(taken.accepted < before && taken.ended.is_some_and(|ended| ended <= floor)));
     }
 }
