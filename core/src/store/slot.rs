@@ -189,7 +189,7 @@ impl Slot {
             return Reply::Fenced;
         }
         let written =
-            |n: usize| at.0.checked_sub(self.floor.0).and_then(|from| self.log.get(from as usize + n));
+            |n: usize| after.0.checked_sub(self.floor.0).and_then(|from| self.log.get(from as usize + n));
         let repeat = !facts.is_empty()
             && facts
                 .iter()
