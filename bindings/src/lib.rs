@@ -1,1 +1,11 @@
-//! Turnway.
+//! The switchboard: connects conversations to sessions, sessions to agents, and answers back to
+//! conversations. Nothing here does IO, reads a clock, rolls a die, locks or awaits.
+//!
+//! # Layout (each line leans only on those below it)
+//! - [`switchboard`]: one node's brain: asks, feeds, seats, leases.
+//! - [`link`]: one connection's machine: hello, heartbeats, bad input, rendering.
+//! - [`channel`]: what clients may say and are shown, and its JSON; [`peer`]: what nodes say to each other.
+pub mod channel;
+pub mod link;
+pub mod peer;
+pub mod switchboard;

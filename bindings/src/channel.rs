@@ -1,0 +1,6 @@
+//! What clients may say and are shown: `turnway.v1` without its transport.
+pub mod authority;
+pub mod command;
+pub mod json;
+pub mod note;
+pub mod pattern;

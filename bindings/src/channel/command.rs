@@ -1,0 +1,104 @@
+//! What a client may ask, already checked for form.
+use crate::channel::pattern::Pattern;
+use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
+use turnway_core::protocol::input::{Message, Strategy};
+use turnway_core::protocol::json::Json;
+
+/// One request of a link (protocol.md §1.2).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Create a session, or load it, or open it again after it was closed.
+    Open {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// Which; none: the gateway makes one.
+        session: Option<SessionId>,
+        /// Members of a new session; empty: the default agent.
+        agents: Vec<AgentId>,
+        /// Which of them is active; none: the first.
+        active: Option<AgentId>,
+    },
+    /// Close a session.
+    Close {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// Which.
+        session: SessionId,
+    },
+    /// Attach to a session's output, or move the link's cursor.
+    Subscribe(Subscribe),
+    /// Detach.
+    Unsubscribe {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// Which.
+        session: SessionId,
+    },
+    /// Say something.
+    Invoke(Box<Invoke>),
+    /// Cancel a run, or whatever is in flight in a session.
+    Cancel {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// What.
+        target: Target,
+    },
+}
+
+/// What a cancel names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// This run, in any non-terminal state.
+    Run(RunId),
+    /// Whatever is in flight.
+    Session(SessionId),
+}
+
+/// One user input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Invoke {
+    /// Echoed; also the default of `message_id`.
+    pub request_id: Option<RequestId>,
+    /// Where; none: a new session.
+    pub session: Option<SessionId>,
+    /// To whom, by field, metadata or mention (LN-SR10).
+    pub agent_id: Option<AgentId>,
+    /// What.
+    pub message: Message,
+    /// The unit of de-duplication.
+    pub message_id: Option<MessageId>,
+    /// What it does while a run is open; none: the default.
+    pub strategy: Option<Strategy>,
+    /// Kept as it came.
+    pub metadata: Option<Json>,
+    /// W3C trace context.
+    pub traceparent: Option<String>,
+}
+
+/// Where a link wants to go on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subscribe {
+    /// Echoed.
+    pub request_id: Option<RequestId>,
+    /// Which session.
+    pub session: SessionId,
+    /// The last fact it has (0: none, so everything); absent: from now on.
+    pub after_seq: Option<Seq>,
+    /// That fact's epoch; absent: not checked.
+    pub after_epoch: Option<Epoch>,
+    /// How far it has the text of open runs.
+    pub runs: Vec<TextCursor>,
+    /// Facts it wants beyond those every link is shown, as `event`s.
+    pub types: Vec<Pattern>,
+}
+
+/// How far a link has one run's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextCursor {
+    /// Which run.
+    pub run_id: RunId,
+    /// Which attempt; an offset of another one counts as 0.
+    pub attempt: u32,
+    /// UTF-8 bytes.
+    pub offset: u64,
+}

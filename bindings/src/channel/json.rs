@@ -1,0 +1,1 @@
+//! The JSON of `turnway.v1`: parse and render.

@@ -1,0 +1,158 @@
+//! What a link is shown.
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::refusal::Refusal;
+
+/// One thing a link is shown (protocol.md §1.3, §4); its channel renders it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// A durable fact.
+    Fact {
+        /// Whose.
+        session: SessionId,
+        /// Where.
+        seq: Seq,
+        /// By which ownership.
+        epoch: Epoch,
+        /// What.
+        entry: Arc<Entry>,
+        /// The link's `types` ask for it: shown as `event` where the table says "nothing".
+        asked: bool,
+    },
+    /// A piece of an answer; provisional until `done`.
+    Delta {
+        /// Whose.
+        session: SessionId,
+        /// Of which run.
+        run_id: RunId,
+        /// Of which attempt.
+        attempt: u32,
+        /// UTF-8 bytes of this attempt's text of this kind before it.
+        offset: u64,
+        /// Answer or reasoning.
+        kind: TextKind,
+        /// The piece; a code point is never split.
+        text: Private<Arc<str>>,
+    },
+    /// The input is durable and will end in one terminal fact. Only for the link that asked.
+    Accepted(Box<Accepted>),
+    /// The answer to `subscribe`.
+    Subscribed {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// The session's present state, at `snapshot.seq`.
+        snapshot: Box<SnapshotNote>,
+        /// Why the link's cursor was of no use, if it was not.
+        reset: Option<Reset>,
+    },
+    /// The answer to `session_open`.
+    Opened {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// The session's present state.
+        snapshot: Box<SnapshotNote>,
+    },
+    /// The answer to `session_close`, for a link that is not subscribed.
+    Closed {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// Which.
+        session: SessionId,
+    },
+    /// Something was not done.
+    Refused {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// Where, if the request named one.
+        session: Option<SessionId>,
+        /// Which run, if the request named one.
+        run_id: Option<RunId>,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Come back elsewhere: this node leaves.
+    GoAway {
+        /// `drain`.
+        reason: &'static str,
+        /// Within this.
+        within: Duration,
+        /// Spread by this.
+        jitter: Duration,
+    },
+}
+
+/// See [`Note::Accepted`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Echoed.
+    pub request_id: Option<RequestId>,
+    /// Where.
+    pub session: SessionId,
+    /// The turn; its root run has the same id.
+    pub run_id: RunId,
+    /// The message.
+    pub message_id: MessageId,
+    /// It had been accepted before.
+    pub duplicate: bool,
+}
+
+/// Why a link starts over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// What it lacks is forgotten.
+    Trimmed,
+    /// The log holds no such fact: the store lost acknowledged writes.
+    Regressed,
+}
+
+/// A session's present state as links are shown it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotNote {
+    /// Which.
+    pub session: SessionId,
+    /// `open`, `closing` or `closed`.
+    pub state: &'static str,
+    /// Who answers where nobody is addressed.
+    pub active_agent: Option<AgentId>,
+    /// Members.
+    pub agents: Vec<AgentId>,
+    /// Turns that have not ended, the running one first.
+    pub runs: Vec<RunNote>,
+    /// The last fact that is in it.
+    pub seq: Seq,
+    /// Its epoch.
+    pub epoch: Epoch,
+}
+
+/// A turn that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunNote {
+    /// Which.
+    pub run_id: RunId,
+    /// Who answers.
+    pub agent_id: AgentId,
+    /// `QUEUED`, `ROUTING`, `RUNNING` or `CANCELLING`.
+    pub state: &'static str,
+    /// 0 until it starts.
+    pub attempt: u32,
+    /// Bytes of its text that are recorded.
+    pub text_bytes: u64,
+}
+
+impl Note {
+    /// Bytes it takes on its way to the link: an estimate that both ends compute alike.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Fact { entry, .. } => entry.weight(),
+            Self::Delta { text, .. } => 256 + text.reveal().len(),
+            Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => {
+                512 + 256 * snapshot.runs.len()
+            }
+            Self::Accepted(_) | Self::Closed { .. } | Self::Refused { .. } | Self::GoAway { .. } => 512,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! One connection of one client, as a machine: `hello` first, bad input answered, heartbeats, rendering.
+//!
+//! It is fed what its transport received and what the switchboard shows, and is drained of what to
+//! write, what to ask the switchboard, and when to close.
+use crate::channel::command::Command;
+use crate::channel::note::Note;
+use std::borrow::Cow;
+use turnway_core::id::{AgentId, NodeId, Principal, UserId};
+
+/// What may happen to a link.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A whole text message arrived.
+    Text(String),
+    /// A binary message arrived (WebSocket: closed with 1003).
+    Binary,
+    /// A message over the limit arrived, or began to (4413).
+    TooLarge,
+    /// Any other sign of life: a pong, a ping, part of a message.
+    Alive,
+    /// The door has decided about [`Output::Hello`].
+    Admitted {
+        /// Who it is.
+        principal: Principal,
+    },
+    /// The door has refused (4401).
+    Denied,
+    /// The switchboard shows something.
+    Note(Note),
+    /// The transport has written what was drained so far.
+    Flushed,
+}
+
+/// What a link asks its driver to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Ask the door who this is; answered by `Admitted` or `Denied`.
+    Hello(Hello),
+    /// Ask the switchboard. Only after `Admitted`.
+    Command(Command),
+    /// Write a text message.
+    Write(String),
+    /// Write a transport-level ping.
+    Ping,
+    /// Notes of this weight were rendered since the last report and have been flushed.
+    Written(usize),
+    /// Write a close frame and hang up; nothing follows.
+    Close {
+        /// protocol.md §1.3.
+        code: u16,
+        /// For a person.
+        reason: Cow<'static, str>,
+    },
+}
+
+/// Who a client says it is; the door decides whether that is so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// `user_id`.
+    pub user: Option<UserId>,
+    /// `api_key` or `token`; never printed.
+    pub credential: Option<Credential>,
+    /// `role`.
+    pub role: Role,
+    /// `agent_id` of `role: "agent"`.
+    pub agent_id: Option<AgentId>,
+}
+
+/// A secret a client presents.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential(pub String);
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("<credential>")
+    }
+}
+
+/// What a link is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// A person's client.
+    #[default]
+    User,
+    /// A channel's adapter.
+    Adapter,
+    /// An agent that dials in.
+    Agent,
+    /// Runs tools.
+    ToolRunner,
+}
+
+/// What a link must know of its node.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// For `welcome.node_id`.
+    pub node: NodeId,
+    /// For `welcome.connection_id`; unique in the fleet.
+    pub connection_id: String,
+    /// `welcome.resume_window_ms`: 0 = no limit.
+    pub resume_window_ms: u64,
+    /// `turn_accepted.durability`.
+    pub durability: &'static str,
+    /// Heartbeat jitter in per mille of the period, drawn by the driver: 900 to 1100.
+    pub heartbeat_permille: u32,
+}

@@ -1,0 +1,137 @@
+//! What nodes say to each other. Every one of these is safe to lose, to double and to reorder.
+use std::sync::Arc;
+use turnway_core::id::{ControlId, Cursor, Epoch, Place, RunId, Seen, SessionKey, Stamp};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::input::{Control, Input};
+
+/// One message from node to node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Words {
+    /// There is something for you, as far as I know.
+    Bell {
+        /// Which session.
+        key: SessionKey,
+        /// Whom I take you for.
+        owner: Seen,
+        /// What.
+        item: Item,
+    },
+    /// I have that input; ring no more.
+    Taken {
+        /// Which session.
+        key: SessionKey,
+        /// Which turn.
+        run_id: RunId,
+    },
+    /// That control entry is answered, durably.
+    Answered {
+        /// Which session.
+        key: SessionKey,
+        /// Which.
+        control: ControlId,
+    },
+    /// I have no seat there.
+    NotMine {
+        /// Which session.
+        key: SessionKey,
+        /// As you rang.
+        owner: Seen,
+    },
+    /// I listen; the store knows.
+    Hello {
+        /// Which session.
+        key: SessionKey,
+        /// Since when.
+        stamp: Stamp,
+    },
+    /// Durable facts, and the one they follow.
+    Facts {
+        /// Which session.
+        key: SessionKey,
+        /// Who wrote them.
+        owner: Seen,
+        /// What they follow.
+        after: Cursor,
+        /// With their epochs.
+        facts: Vec<(Epoch, Arc<Entry>)>,
+    },
+    /// A piece of an answer.
+    Chunk {
+        /// Which session.
+        key: SessionKey,
+        /// By which ownership: an older one than seen is dropped.
+        epoch: Epoch,
+        /// The piece.
+        chunk: Chunk,
+    },
+    /// Send me that run's text from there on.
+    Want {
+        /// Which session.
+        key: SessionKey,
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// From which byte.
+        offset: u64,
+    },
+    /// Where the logs end that you listen to and have not acknowledged.
+    Beacon {
+        /// By session.
+        logs: Vec<(SessionKey, Cursor)>,
+    },
+    /// How far I have them.
+    Have {
+        /// By session.
+        logs: Vec<(SessionKey, Cursor)>,
+    },
+    /// I am leaving this with work to do.
+    Adopt {
+        /// Which session.
+        key: SessionKey,
+        /// As it was when I left.
+        free: Seen,
+    },
+    /// Are you there?
+    Knock,
+}
+
+/// What a bell is rung for: the payload is in it, so that its owner need not read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// An input.
+    Input {
+        /// Where it lies.
+        place: Place,
+        /// The place before.
+        prev: Place,
+        /// What.
+        input: Arc<Input>,
+    },
+    /// A control entry.
+    Control {
+        /// Where it lies.
+        place: Place,
+        /// The place before.
+        prev: Place,
+        /// What.
+        control: Arc<Control>,
+    },
+}
+
+/// A piece of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chunk {
+    /// Of which run.
+    pub run_id: RunId,
+    /// Of which attempt.
+    pub attempt: u32,
+    /// Bytes of this attempt's text of this kind before it.
+    pub offset: u64,
+    /// Answer or reasoning.
+    pub kind: TextKind,
+    /// The piece.
+    pub text: Private<Arc<str>>,
+}
