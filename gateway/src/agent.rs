@@ -1,6 +1,40 @@
 //! Agents: orders go out, reports come back.
-use turnway_core::id::{RunId, SessionKey};
-use turnway_core::protocol::agent::AgentEvent;
+//!
+//! One task per running attempt. Orders never wait; reports wait while the switchboard has enough to do,
+//! which in turn stops the reading of the agent.
+mod attempt;
+mod budget;
+mod counter;
+pub mod directory;
+mod echo;
+mod health;
+pub mod http;
+mod request;
+mod sse;
+pub mod token;
+
+use crate::agent::attempt::{Attempt, Line};
+use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint};
+use crate::agent::health::Health;
+use crate::agent::http::{Client, HttpAgent};
+use crate::agent::token::{RunToken, Tokens};
+use ::http::HeaderValue;
+use dashmap::{DashMap, Entry};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::Sender;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+use turnway_core::id::{AgentId, RunId, SessionKey, TenantId};
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Directory, Invoke, Order};
+
+pub use crate::agent::attempt::DELTA_TEXT_BYTES_MAX;
+
+/// Attempts at HTTP agents at a time: each holds a socket, and clients need theirs.
+const HTTP_ATTEMPTS_MAX: usize = 8192;
 
 /// What one attempt at one run reports; the switchboard knows what to do with it.
 #[derive(Clone, Debug)]
@@ -13,4 +47,261 @@ pub struct Report {
     pub attempt: u32,
     /// What.
     pub event: AgentEvent,
+}
+
+/// The agents of a node, and every attempt that runs at one of them.
+#[derive(Clone)]
+pub struct Agents(Arc<Inner>);
+
+struct Inner {
+    agents: BTreeMap<AgentId, Agent>,
+    directory: Directory,
+    client: Client,
+    tokens: Tokens,
+    running: DashMap<Name, Running>,
+    places: Arc<Semaphore>,
+    unknown: Arc<AtomicU64>,
+    reports: Sender<Report>,
+    runtime: Handle,
+}
+
+#[derive(Clone)]
+enum Agent {
+    Http(Arc<HttpAgent>),
+    Builtin(Builtin),
+}
+
+/// An attempt, by run and number.
+type Name = (RunId, u32);
+
+/// One running attempt. Taking it out of the table kills its token and frees its place.
+struct Running {
+    line: Arc<Line>,
+    task: AbortHandle,
+    _token: Option<RunToken>,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+/// What one attempt has to work with.
+enum Work {
+    Http(Arc<HttpAgent>, HeaderValue),
+    Builtin(Builtin),
+}
+
+// === impl Agents ===
+
+impl Agents {
+    /// The configured agents. Without `default` the first one is it. Reports go to `reports`, tasks run
+    /// on `runtime`.
+    pub fn new(
+        specs: Vec<AgentSpec>,
+        default: Option<AgentId>,
+        reports: Sender<Report>,
+        runtime: Handle,
+    ) -> Result<Self, BadAgent> {
+        let is_https =
+            specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
+        let client = http::client(is_https)?;
+        let unknown = Arc::new(AtomicU64::new(0));
+        let mut directory =
+            Directory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };
+        let mut agents = BTreeMap::new();
+        for spec in specs {
+            let agent = match spec.endpoint {
+                Endpoint::Http(endpoint) => Agent::Http(Arc::new(HttpAgent {
+                    health: Health::new(endpoint.clone()),
+                    endpoint,
+                    takes_cancel: spec.cancel,
+                    cancel_wait: spec.policy.cancel_ack,
+                    unknown: Arc::clone(&unknown),
+                })),
+                Endpoint::Builtin(builtin) => Agent::Builtin(builtin),
+            };
+            if agents.insert(spec.id.clone(), agent).is_some() {
+                return Err(BadAgent::Same(spec.id));
+            }
+            directory.agents.insert(spec.id, spec.policy);
+        }
+        if let Some(default) = default {
+            if !agents.contains_key(&default) {
+                return Err(BadAgent::Default(default));
+            }
+            directory.default = Some(default);
+        }
+        let (running, tokens) = (DashMap::new(), Tokens::default());
+        let places = Arc::new(Semaphore::new(HTTP_ATTEMPTS_MAX));
+        Ok(Self(Arc::new(Inner {
+            agents,
+            directory,
+            client,
+            tokens,
+            running,
+            places,
+            unknown,
+            reports,
+            runtime,
+        })))
+    }
+
+    /// Does what the switchboard decided. Never waits. Each order may come twice.
+    pub fn perform(&self, order: Order) {
+        match order {
+            Order::Invoke(invoke) => self.invoke(invoke),
+            Order::Cancel { run_id, attempt } => self.cancel(run_id, attempt),
+            Order::Drop { run_id, attempt } => {
+                if let Some((_, running)) = self.0.running.remove(&(run_id, attempt)) {
+                    running.task.abort();
+                }
+            }
+            Order::Credit { run_id, attempt, upto } => {
+                if let Some(running) = self.0.running.get(&(run_id, attempt)) {
+                    running.line.credit(upto);
+                }
+            }
+        }
+    }
+
+    /// What is known of the agents beforehand.
+    pub fn directory(&self) -> Directory {
+        self.0.directory.clone()
+    }
+
+    /// Whether an agent could be reached when it was last tried; an unknown one is not healthy.
+    pub fn is_healthy(&self, agent: &AgentId) -> bool {
+        match self.0.agents.get(agent) {
+            Some(Agent::Http(http)) => http.health.is_healthy(),
+            Some(Agent::Builtin(_)) => true,
+            None => false,
+        }
+    }
+
+    /// The tokens of the attempts that run.
+    pub fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    /// How many attempts run.
+    pub fn running(&self) -> usize {
+        self.0.running.len()
+    }
+
+    /// How many events of HTTP agents were left aside because nobody here knows them.
+    pub fn unknown_events(&self) -> u64 {
+        self.0.unknown.load(Ordering::Relaxed)
+    }
+
+    /// Drops every attempt; the node goes down.
+    pub fn close(&self) {
+        self.0.running.retain(|_, running| {
+            running.task.abort();
+            false
+        });
+    }
+
+    fn invoke(&self, invoke: Invoke) {
+        let name = (invoke.run_id.clone(), invoke.attempt);
+        // The place in the table is held while the task starts, so that it cannot end before it is in it.
+        let Entry::Vacant(entry) = self.0.running.entry(name) else { return };
+        let (work, token, place) = match self.prepare(&invoke) {
+            Ok(prepared) => prepared,
+            Err(why) => {
+                drop(entry);
+                let event = AgentEvent::Failed(AgentFailure::Unavailable(why.to_owned()));
+                let Invoke { key, run_id, attempt, .. } = invoke;
+                return self.report(Report { key, run_id, attempt, event });
+            }
+        };
+        let line = Arc::new(Line::default());
+        let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone());
+        let task = self.0.runtime.spawn(run(Arc::clone(&self.0), attempt, work)).abort_handle();
+        entry.insert(Running { line, task, _token: token, _place: place });
+    }
+
+    fn prepare(
+        &self,
+        invoke: &Invoke,
+    ) -> Result<(Work, Option<RunToken>, Option<OwnedSemaphorePermit>), &'static str> {
+        match self.0.agents.get(&invoke.agent_id) {
+            Some(Agent::Http(http)) => {
+                let place =
+                    Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts run")?;
+                let token = self.0.tokens.mint(&invoke.key, &invoke.run_id).map_err(|_| "no randomness")?;
+                let mut auth =
+                    HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| "no token")?;
+                auth.set_sensitive(true);
+                Ok((Work::Http(Arc::clone(http), auth), Some(token), Some(place)))
+            }
+            // They run in this process and have nothing to prove.
+            Some(Agent::Builtin(builtin)) => Ok((Work::Builtin(*builtin), None, None)),
+            None => Err("not configured"),
+        }
+    }
+
+    fn cancel(&self, run_id: RunId, attempt: u32) {
+        let name = (run_id, attempt);
+        if let Some(running) = self.0.running.get(&name) {
+            running.line.cancel();
+            return;
+        }
+        // What does not run has stopped.
+        let (run_id, attempt) = name;
+        let key = SessionKey { tenant: TenantId::default_tenant(), session: run_id.session() };
+        self.report(Report { key, run_id, attempt, event: AgentEvent::CancelAcked });
+    }
+
+    /// Reports from an order, which must not wait.
+    fn report(&self, report: Report) {
+        use tokio::sync::mpsc::error::TrySendError;
+        match self.0.reports.try_send(report) {
+            Ok(()) | Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(report)) => {
+                let reports = self.0.reports.clone();
+                self.0.runtime.spawn(async move { reports.send(report).await });
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Agents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agents")
+            .field("directory", &self.0.directory)
+            .field("running", &self.running())
+            .finish()
+    }
+}
+
+/// Leaves the table when the task ends, also when it panics. One that was dropped has left already, and
+/// its name may be another's by now.
+struct Leave {
+    agents: Arc<Inner>,
+    name: Name,
+    line: Arc<Line>,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.agents.running.remove_if(&self.name, |_, running| Arc::ptr_eq(&running.line, &self.line));
+    }
+}
+
+async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
+    let line = attempt.line();
+    let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
+    let leave = Leave { agents: Arc::clone(&agents), name, line: Arc::clone(&line) };
+    let (end, rest) = match work {
+        Work::Http(agent, auth) => http::run(&mut attempt, &agent, &agents.client, auth).await,
+        Work::Builtin(Builtin::Echo) => (echo::run(&mut attempt).await, None),
+        Work::Builtin(Builtin::Counter) => (counter::run(&mut attempt).await, None),
+    };
+    let is_acked = end == AgentEvent::CancelAcked;
+    attempt.report(end).await;
+    drop(leave);
+    // A cancel that came while the end was reported is acknowledged like one that comes from now on.
+    if line.is_cancelled() && !is_acked {
+        attempt.report(AgentEvent::CancelAcked).await;
+    }
+    if let Some(rest) = rest {
+        rest.finish().await;
+    }
 }

@@ -1,0 +1,125 @@
+//! One running attempt: its reports go out in order, and orders reach it on the way.
+use crate::agent::Report;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::Sender;
+use turnway_core::limits;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, Invoke, TextKind};
+
+/// Text of one [`AgentEvent::Delta`]: a checkpoint's worth, so that no single report outgrows a fact.
+pub const DELTA_TEXT_BYTES_MAX: usize = limits::CHECKPOINT_BYTES;
+
+/// What orders say to a running attempt. One task waits on each half at a time.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    cancelled: AtomicBool,
+    /// Bytes of text that are checkpointed.
+    credit: AtomicU64,
+    cancel: Notify,
+    more: Notify,
+}
+
+/// The task's side of an attempt.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    /// What it is asked.
+    pub(super) invoke: Invoke,
+    line: Arc<Line>,
+    reports: Sender<Report>,
+    /// Bytes of text reported so far.
+    reported: u64,
+}
+
+// === impl Line ===
+
+impl Line {
+    /// Asks it to stop.
+    pub(super) fn cancel(&self) {
+        // Set before the waiters are woken: each looks at the state again and only then waits.
+        self.cancelled.store(true, Ordering::Release);
+        self.cancel.notify_one();
+        self.more.notify_one();
+    }
+
+    /// Text up to here is safe; never goes back, orders may come late.
+    pub(super) fn credit(&self, upto: u64) {
+        self.credit.fetch_max(upto, Ordering::AcqRel);
+        self.more.notify_one();
+    }
+
+    /// Whether it was asked to stop.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Until it is asked to stop.
+    pub(super) async fn cancel_ordered(&self) {
+        while !self.is_cancelled() {
+            self.cancel.notified().await;
+        }
+    }
+
+    fn has_room(&self, upto: u64) -> bool {
+        let room = self.credit.load(Ordering::Acquire).saturating_add(limits::UNSAVED_TEXT_BYTES_MAX as u64);
+        upto <= room
+    }
+
+    /// Until text up to here may be reported. False: it may not, and the attempt was asked to stop.
+    async fn room(&self, upto: u64) -> bool {
+        loop {
+            if self.has_room(upto) {
+                return true;
+            }
+            if self.is_cancelled() {
+                return false;
+            }
+            self.more.notified().await;
+        }
+    }
+}
+
+// === impl Attempt ===
+
+impl Attempt {
+    pub(super) fn new(invoke: Invoke, line: Arc<Line>, reports: Sender<Report>) -> Self {
+        Self { invoke, line, reports, reported: 0 }
+    }
+
+    /// The orders' side.
+    pub(super) fn line(&self) -> Arc<Line> {
+        Arc::clone(&self.line)
+    }
+
+    /// Whether it was asked to stop.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.line.is_cancelled()
+    }
+
+    /// Reports; waits while the switchboard has more than it can take.
+    pub(super) async fn report(&self, event: AgentEvent) {
+        let Invoke { key, run_id, attempt, .. } = &self.invoke;
+        let report = Report { key: key.clone(), run_id: run_id.clone(), attempt: *attempt, event };
+        // Nobody listens any more: the node is going down.
+        let _ = self.reports.send(report).await;
+    }
+
+    /// Reports text in pieces of at most [`DELTA_TEXT_BYTES_MAX`]. Waits while too much of it is not
+    /// checkpointed (ownership.md §2.4), unless it was asked to stop: then the rest is left out, since the
+    /// end of the stream must still be seen and late text is never shown.
+    pub(super) async fn say(&mut self, kind: TextKind, mut text: String) {
+        while !text.is_empty() {
+            let rest = text.split_off(text.floor_char_boundary(DELTA_TEXT_BYTES_MAX));
+            if kind == TextKind::Text {
+                let upto = self.reported.saturating_add(text.len() as u64);
+                if !self.line.room(upto).await {
+                    return;
+                }
+                self.reported = upto;
+            }
+            self.report(AgentEvent::Delta { kind, text: Private(text) }).await;
+            text = rest;
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! How much an agent may say: a budget for each SSE event and for the whole body. The SSE parser itself
+//! has no limits, so what passes here is all it ever holds.
+use bytes::Bytes;
+use futures_util::Stream;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use turnway_core::limits;
+
+/// Bytes on their way to the SSE parser, counted since the last blank line (which ends an event).
+pub(super) struct Budget<S> {
+    body: S,
+    /// Bytes of the whole body.
+    total: usize,
+    /// Bytes since the last blank line.
+    event: usize,
+    /// Whether the current line has no byte yet.
+    is_line_empty: bool,
+    /// Whether the last byte was CR: an LF after it is no line of its own.
+    is_after_cr: bool,
+    is_spent: bool,
+}
+
+/// Why a body cannot be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BodyFault {
+    /// The connection is gone.
+    #[error("lost")]
+    Lost,
+    /// One event or the whole is larger than it may be.
+    #[error("too large")]
+    TooLarge,
+}
+
+impl<S> Budget<S> {
+    pub(super) fn new(body: S) -> Self {
+        Self { body, total: 0, event: 0, is_line_empty: true, is_after_cr: false, is_spent: false }
+    }
+
+    /// Counts a chunk. With too much in it: how many of its bytes are whole events within the budget.
+    fn count(&mut self, chunk: &[u8]) -> Result<(), usize> {
+        let mut whole = 0;
+        let mut at = 0;
+        while at < chunk.len() {
+            let rest = &chunk[at..];
+            let line = rest.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(rest.len());
+            if line > 0 {
+                self.is_line_empty = false;
+                self.is_after_cr = false;
+                self.event = self.event.saturating_add(line);
+                at += line;
+            }
+            if self.event > limits::AGENT_EVENT_BYTES_MAX {
+                return Err(whole);
+            }
+            let Some(end) = chunk.get(at) else { break };
+            at += 1;
+            self.event += 1;
+            let completes_crlf = *end == b'\n' && self.is_after_cr;
+            self.is_after_cr = *end == b'\r';
+            if completes_crlf {
+                // The line ended with its CR; if that ended an event, the LF is still of that event.
+                if self.event == 1 {
+                    self.event = 0;
+                    whole = at;
+                }
+                continue;
+            }
+            if self.is_line_empty {
+                self.event = 0;
+                whole = at;
+            }
+            self.is_line_empty = true;
+        }
+        Ok(())
+    }
+}
+
+impl<S, E> Stream for Budget<S>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+{
+    type Item = Result<Bytes, BodyFault>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_spent {
+            return Poll::Ready(Some(Err(BodyFault::TooLarge)));
+        }
+        let mut chunk = match ready!(Pin::new(&mut self.body).poll_next(cx)) {
+            Some(Ok(chunk)) => chunk,
+            Some(Err(_)) => return Poll::Ready(Some(Err(BodyFault::Lost))),
+            None => return Poll::Ready(None),
+        };
+        self.total = self.total.saturating_add(chunk.len());
+        if self.total > limits::AGENT_BODY_BYTES_MAX {
+            return Poll::Ready(Some(Err(BodyFault::TooLarge)));
+        }
+        match self.count(&chunk) {
+            Ok(()) => Poll::Ready(Some(Ok(chunk))),
+            Err(0) => Poll::Ready(Some(Err(BodyFault::TooLarge))),
+            Err(whole) => {
+                // What came whole before the event that is too large still counts.
+                self.is_spent = true;
+                chunk.truncate(whole);
+                Poll::Ready(Some(Ok(chunk)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::StreamExt;
+    use std::convert::Infallible;
+
+    /// Passes the chunks; what came through, and how it ended.
+    fn pass(chunks: Vec<Vec<u8>>) -> (usize, Option<BodyFault>) {
+        let body = futures_util::stream::iter(
+            chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk))),
+        );
+        let mut budget = Budget::new(body);
+        let mut passed = 0;
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        loop {
+            match budget.poll_next_unpin(&mut cx) {
+                Poll::Ready(Some(Ok(chunk))) => passed += chunk.len(),
+                Poll::Ready(Some(Err(fault))) => return (passed, Some(fault)),
+                Poll::Ready(None) => return (passed, None),
+                Poll::Pending => panic!("an iterator is never pending"),
+            }
+        }
+    }
+
+    /// Covers: S-48.
+    #[test]
+    fn an_event_has_a_budget_however_it_is_cut_and_ended() {
+        let max = limits::AGENT_EVENT_BYTES_MAX;
+        for end in ["\n\n", "\r\r", "\r\n\r\n", "\n\r\n", "\r\n\n"] {
+            let mut fits = vec![b'x'; max - end.len()];
+            fits.extend_from_slice(end.as_bytes());
+            let twice = fits.repeat(2);
+            for cut in [1, 7, 1000, twice.len()] {
+                let chunks = twice.chunks(cut).map(<[u8]>::to_vec).collect();
+                assert_eq!(pass(chunks), (twice.len(), None), "{end:?} cut at {cut}");
+            }
+            let mut over = fits.clone();
+            over.extend_from_slice(&vec![b'x'; max + 1]);
+            assert_eq!(pass(vec![over]), (fits.len(), Some(BodyFault::TooLarge)), "{end:?}");
+        }
+        // Lines do not end an event, only a blank one does.
+        let lines = b"data: x\r\n".repeat(max / 9 + 1);
+        assert_eq!(pass(vec![lines]).1, Some(BodyFault::TooLarge));
+    }
+
+    /// Covers: S-48.
+    #[test]
+    fn a_body_has_a_budget_too() {
+        let chunk = b": ping\n\n".repeat(1024);
+        let chunks = limits::AGENT_BODY_BYTES_MAX / chunk.len();
+        assert_eq!(pass(vec![chunk.clone(); chunks]).1, None);
+        assert_eq!(pass(vec![chunk; chunks + 1]).1, Some(BodyFault::TooLarge));
+    }
+}

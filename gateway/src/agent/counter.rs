@@ -1,0 +1,102 @@
+//! `builtin:counter`: counts to N at a given pace; a long task that reports progress.
+use crate::agent::attempt::Attempt;
+use crate::agent::directory::parse_wait;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::MissedTickBehavior;
+use turnway_core::protocol::agent::{AgentEvent, StopReason, TextKind};
+use turnway_core::protocol::json::Json;
+
+/// How far it counts when it is not told.
+const COUNT: u64 = 10;
+/// How far it counts at most.
+const COUNT_MAX: u64 = 10_000;
+/// Between two numbers when it is not told.
+const PACE: Duration = Duration::from_millis(500);
+/// Between two numbers at most, well below the silence an agent is allowed.
+const PACE_MAX: Duration = Duration::from_secs(60);
+/// States of one run: each becomes a fact, and a log is no progress bar.
+const STATES: u64 = 10;
+
+/// What it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Task {
+    count: u64,
+    pace: Duration,
+}
+
+/// Counts; returns how it ended.
+pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
+    attempt.report(AgentEvent::Acked).await;
+    let task = Task::read(&attempt.invoke.message.content.plain());
+    let line = attempt.line();
+    let mut ticks = tokio::time::interval(task.pace);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for number in 1..=task.count {
+        tokio::select! {
+            biased;
+            () = line.cancel_ordered() => return AgentEvent::CancelAcked,
+            _ = ticks.tick() => {}
+        }
+        attempt.say(TextKind::Text, format!("{number}\n")).await;
+        if task.is_milestone(number) {
+            let detail = json!({ "at": number, "of": task.count });
+            attempt
+                .report(AgentEvent::State { state: "counting".to_owned(), detail: Some(Json(detail)) })
+                .await;
+        }
+    }
+    if attempt.is_cancelled() {
+        return AgentEvent::CancelAcked;
+    }
+    AgentEvent::Done { stop: StopReason::EndTurn, usage: None }
+}
+
+// === impl Task ===
+
+impl Task {
+    /// The first number is how far, the first wait the pace: "count to 10 every 200ms".
+    fn read(text: &str) -> Self {
+        let mut words = text.split_whitespace().map(|word| word.trim_matches([',', '.', ';', '!']));
+        let count = words.clone().find_map(|word| word.parse().ok()).unwrap_or(COUNT);
+        let pace = words.find_map(parse_wait).unwrap_or(PACE);
+        Self { count: count.min(COUNT_MAX), pace: pace.min(PACE_MAX) }
+    }
+
+    fn is_milestone(self, number: u64) -> bool {
+        number * STATES / self.count != (number - 1) * STATES / self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_read_from_plain_words() {
+        for (text, count, millis) in [
+            ("count to 10 every 200ms", 10, 200),
+            ("7", 7, 500),
+            ("please", 10, 500),
+            ("", 10, 500),
+            ("Count to 3, every 2s.", 3, 2000),
+            ("99999999", 10_000, 500),
+            ("1 every 23h", 1, 60_000),
+            ("0", 0, 500),
+        ] {
+            assert_eq!(Task::read(text), Task { count, pace: Duration::from_millis(millis) }, "{text}");
+        }
+    }
+
+    #[test]
+    fn progress_is_told_at_most_ten_times() {
+        for count in [1, 3, 10, 99, 10_000] {
+            let task = Task { count, pace: PACE };
+            let told: Vec<u64> = (1..=count).filter(|number| task.is_milestone(*number)).collect();
+            assert!(
+                told.len() as u64 == count.min(STATES) && told.last() == Some(&count),
+                "{count}: {told:?}"
+            );
+        }
+    }
+}

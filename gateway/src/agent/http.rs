@@ -1,0 +1,274 @@
+//! Agents behind HTTP: one `POST {endpoint}/invoke` per attempt, answered by SSE (protocol.md §2).
+use crate::agent::attempt::Attempt;
+use crate::agent::directory::BadAgent;
+use crate::agent::health::Health;
+use crate::agent::request;
+use crate::agent::sse::{Events, Said};
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capture_connection};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use turnway_core::limits;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure};
+
+/// An idle connection is closed after this, before most servers would.
+const IDLE_WAIT: Duration = Duration::from_secs(30);
+/// The head of an answer, and what is read ahead of its body.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Headers of an answer.
+const HEADERS_MAX: usize = 64;
+/// What the system holds of one answer that is not read on: a fixed window, for it would grow to several
+/// megabytes, and they would be the memory of every agent that waits for credit.
+const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
+/// A peer that is gone without a word is found out by the system.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// The connections to all agents of a node. HTTP/1.1 only: in HTTP/2, streams share one window, and one
+/// run that waits for credit would hold up the others.
+pub(super) type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// Where an HTTP agent is. The operator configured it, so any address is allowed (S-27).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpEndpoint {
+    /// `POST`: answer this.
+    pub invoke: Uri,
+    /// `POST`: stop.
+    pub cancel: Uri,
+    /// `GET`: whether it is there.
+    pub health: Uri,
+}
+
+/// One HTTP agent.
+#[derive(Clone, Debug)]
+pub(super) struct HttpAgent {
+    pub(super) endpoint: HttpEndpoint,
+    /// Whether it takes `POST {endpoint}/cancel`.
+    pub(super) takes_cancel: bool,
+    /// How long its answer to that is waited for.
+    pub(super) cancel_wait: Duration,
+    pub(super) health: Arc<Health>,
+    /// Events nobody knows, of all agents.
+    pub(super) unknown: Arc<AtomicU64>,
+}
+
+/// How an attempt ended, and what may be left of the answer.
+pub(super) type End = (AgentEvent, Option<Events>);
+
+// === impl HttpEndpoint ===
+
+impl HttpEndpoint {
+    /// Parses an agent's base URL; the paths of the protocol are appended to it.
+    pub fn parse(url: &str) -> Result<Self, &'static str> {
+        if url.contains(['?', '#']) {
+            return Err("a query or a fragment cannot be part of a base URL");
+        }
+        let base: Uri = url.parse().map_err(|_| "not a URL")?;
+        if !matches!(base.scheme_str(), Some("http" | "https")) {
+            return Err("it starts with neither http:// nor https://; those are http or https");
+        }
+        let authority = base.authority().ok_or("no host")?;
+        if authority.as_str().contains('@') {
+            return Err("user and password do not belong in a URL");
+        }
+        if authority.host().is_empty() {
+            return Err("no host");
+        }
+        let at =
+            |path: &str| format!("{}/{path}", url.trim_end_matches('/')).parse().map_err(|_| "not a URL");
+        Ok(Self { invoke: at("invoke")?, cancel: at("cancel")?, health: at("health")? })
+    }
+
+    /// Whether it needs TLS.
+    pub fn is_https(&self) -> bool {
+        self.invoke.scheme_str() == Some("https")
+    }
+}
+
+/// The client of a node. Root certificates are needed only where an agent is behind TLS.
+pub(super) fn client(is_https: bool) -> Result<Client, BadAgent> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| BadAgent::Roots(error.to_string()))?;
+    let tls = if is_https {
+        tls.with_native_roots().map_err(|error| BadAgent::Roots(error.to_string()))?
+    } else {
+        tls.with_root_certificates(rustls::RootCertStore::empty())
+    };
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_connect_timeout(Some(limits::AGENT_CONNECT));
+    tcp.set_recv_buffer_size(Some(RECEIVE_BUFFER_BYTES));
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls.with_no_client_auth())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    Ok(legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_WAIT)
+        .pool_max_idle_per_host(limits::AGENT_IDLE_CONNECTIONS_MAX)
+        .http1_max_buf_size(HEAD_BYTES_MAX)
+        .http1_max_headers(HEADERS_MAX)
+        .build(connector))
+}
+
+/// Runs one attempt to its end. Dropping it closes the request.
+pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Client, auth: HeaderValue) -> End {
+    let (invoke, cancel) = match request::both(&attempt.invoke, &agent.endpoint, auth) {
+        Ok(requests) => requests,
+        Err(_) => return failed(AgentFailure::Broken("no request could be made".to_owned())),
+    };
+    let mut invoke = invoke;
+    let connection = capture_connection(&mut invoke);
+    let line = attempt.line();
+    {
+        let talk = talk(attempt, agent, client, invoke, connection.clone());
+        tokio::pin!(talk);
+        tokio::select! {
+            biased;
+            () = line.cancel_ordered() => {}
+            end = &mut talk => return end,
+        }
+        // An agent that was sent nothing has nothing to stop.
+        let is_sent = connection.connection_metadata().is_some();
+        if agent.takes_cancel && is_sent {
+            // By itself, for it may end after the stream does. What it answers does not matter: the end
+            // of the stream is CANCEL_ACK, and one that does not come is the runtime's to notice.
+            let wait = limits::AGENT_CONNECT.saturating_add(agent.cancel_wait);
+            tokio::spawn(tokio::time::timeout(wait, client.request(cancel)));
+            let (_, events) = talk.await;
+            return (AgentEvent::CancelAcked, events);
+        }
+    }
+    (AgentEvent::CancelAcked, None)
+}
+
+async fn talk(
+    attempt: &mut Attempt,
+    agent: &HttpAgent,
+    client: &Client,
+    request: Request<Full<Bytes>>,
+    connection: CaptureConnection,
+) -> End {
+    let response = match open(client, request, connection).await {
+        Ok(response) => {
+            agent.health.found();
+            response
+        }
+        Err(NoAnswer::Unreachable(why)) => {
+            agent.health.lost(client);
+            return failed(AgentFailure::Unavailable(why.to_owned()));
+        }
+        Err(NoAnswer::Failed(failure)) => return failed(failure),
+    };
+    if let Err(failure) = check(&response) {
+        return failed(failure);
+    }
+    attempt.report(AgentEvent::Acked).await;
+    let mut events = Events::new(response.into_body());
+    loop {
+        match events.next(&attempt.invoke.run_id).await {
+            Said::Delta { kind, text } => attempt.say(kind, text).await,
+            Said::State { state, detail } => attempt.report(AgentEvent::State { state, detail }).await,
+            Said::Unknown => {
+                agent.unknown.fetch_add(1, Ordering::Relaxed);
+            }
+            Said::Done { stop, usage } => return (AgentEvent::Done { stop, usage }, Some(events)),
+            // A reported error ends the answer properly, and its connection may be used again.
+            Said::Failed(failure @ AgentFailure::Reported { .. }) => {
+                return (AgentEvent::Failed(failure), Some(events));
+            }
+            Said::Failed(failure) => return failed(failure),
+        }
+    }
+}
+
+/// Why there is no answer.
+enum NoAnswer {
+    /// No connection.
+    Unreachable(&'static str),
+    /// A connection, but nothing that could be read came of it.
+    Failed(AgentFailure),
+}
+
+/// Sends the request and waits for the head of the answer. Only opening the connection has a deadline
+/// here; how long an agent may think is the runtime's business.
+async fn open(
+    client: &Client,
+    request: Request<Full<Bytes>>,
+    mut connection: CaptureConnection,
+) -> Result<Response<Incoming>, NoAnswer> {
+    let response = client.request(request);
+    tokio::pin!(response);
+    // The connector's own deadline covers TCP; this one also names and TLS.
+    let connected = tokio::time::timeout(limits::AGENT_CONNECT, async {
+        drop(connection.wait_for_connection_metadata().await);
+    });
+    let answer = tokio::select! {
+        biased;
+        answer = &mut response => answer,
+        connected = connected => match connected {
+            Ok(()) => response.await,
+            Err(_) => return Err(NoAnswer::Unreachable("connecting took too long")),
+        },
+    };
+    answer.map_err(|error| {
+        if error.is_connect() {
+            return NoAnswer::Unreachable("no connection");
+        }
+        let source = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
+        NoAnswer::Failed(match source {
+            Some(source) if source.is_parse_too_large() => AgentFailure::TooLarge,
+            Some(source) if source.is_parse() => AgentFailure::Broken("not HTTP".to_owned()),
+            // It may have died in the middle: the same as no connection, and asking again is safe, for
+            // the run id is the idempotency key.
+            Some(_) | None => AgentFailure::Unavailable("the connection was lost".to_owned()),
+        })
+    })
+}
+
+/// Whether the answer is a stream of events. Redirects are not followed (S-27).
+fn check(response: &Response<Incoming>) -> Result<(), AgentFailure> {
+    let status = response.status();
+    match status {
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => {
+            return Err(AgentFailure::Unavailable(format!("status {}", status.as_u16())));
+        }
+        _ if !status.is_success() => return Err(AgentFailure::Broken(format!("status {}", status.as_u16()))),
+        _ => {}
+    }
+    let header = |name| response.headers().get(name).map(HeaderValue::as_bytes);
+    let is_sse = header(header::CONTENT_TYPE).is_some_and(|value| {
+        let kind = value.split(|byte| *byte == b';').next().unwrap_or_default();
+        kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+    });
+    if !is_sse {
+        return Err(AgentFailure::Broken(format!("status {}, but no event stream", status.as_u16())));
+    }
+    if header(header::CONTENT_ENCODING).is_some_and(|value| !value.eq_ignore_ascii_case(b"identity")) {
+        return Err(AgentFailure::Broken("compressed, which nobody asked for".to_owned()));
+    }
+    let announced = hyper::body::Body::size_hint(response.body()).lower();
+    if announced > limits::AGENT_BODY_BYTES_MAX as u64 {
+        return Err(AgentFailure::TooLarge);
+    }
+    Ok(())
+}
+
+fn failed(failure: AgentFailure) -> End {
+    (AgentEvent::Failed(failure), None)
+}

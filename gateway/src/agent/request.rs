@@ -1,0 +1,136 @@
+//! What an HTTP agent is sent (protocol.md §2).
+use crate::agent::http::HttpEndpoint;
+use bytes::Bytes;
+use http::{HeaderValue, Request, Uri, header};
+use http_body_util::Full;
+use serde::Serialize;
+use turnway_core::id::{AgentId, RunId, SessionId, UserId};
+use turnway_core::protocol::agent::Invoke;
+use turnway_core::protocol::input::Message;
+
+/// Why there is no request to send; neither can happen with ids that were parsed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoRequest {
+    /// A header or a URI that cannot be.
+    #[error(transparent)]
+    Http(#[from] http::Error),
+    /// A body that cannot be written.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+/// The body of `POST {endpoint}/invoke`.
+#[derive(Serialize)]
+struct InvokeBody<'a> {
+    agent_id: &'a AgentId,
+    session_id: &'a SessionId,
+    run_id: &'a RunId,
+    input_message: &'a Message,
+    context: Context<'a>,
+}
+
+/// What is known around the input.
+#[derive(Serialize)]
+struct Context<'a> {
+    user_id: &'a UserId,
+}
+
+/// The body of `POST {endpoint}/cancel`.
+#[derive(Serialize)]
+struct CancelBody<'a> {
+    run_id: &'a RunId,
+    session_id: &'a SessionId,
+    attempt: u32,
+}
+
+/// The request that starts an attempt and the one that stops it, under the same names and the same token.
+pub(super) fn both(
+    invoke: &Invoke,
+    endpoint: &HttpEndpoint,
+    auth: HeaderValue,
+) -> Result<(Request<Full<Bytes>>, Request<Full<Bytes>>), NoRequest> {
+    let trace = invoke
+        .traceparent
+        .as_deref()
+        .filter(|text| is_traceparent(text))
+        .map_or_else(traceparent, str::to_owned);
+    let body = InvokeBody {
+        agent_id: &invoke.agent_id,
+        session_id: &invoke.key.session,
+        run_id: &invoke.run_id,
+        input_message: &invoke.message,
+        context: Context { user_id: &invoke.user },
+    };
+    let start = post(invoke, &endpoint.invoke, &trace, auth.clone(), &body)?;
+    let body =
+        CancelBody { run_id: &invoke.run_id, session_id: &invoke.key.session, attempt: invoke.attempt };
+    let stop = post(invoke, &endpoint.cancel, &trace, auth, &body)?;
+    Ok((start, stop))
+}
+
+fn post(
+    invoke: &Invoke,
+    uri: &Uri,
+    trace: &str,
+    auth: HeaderValue,
+    body: &impl Serialize,
+) -> Result<Request<Full<Bytes>>, NoRequest> {
+    let body = serde_json::to_vec(body)?;
+    Ok(Request::post(uri.clone())
+        .header("traceparent", trace)
+        .header("x-session-id", invoke.key.session.as_str())
+        .header("x-run-id", invoke.run_id.as_str())
+        .header("x-run-attempt", invoke.attempt)
+        .header("x-owner-epoch", invoke.epoch.0)
+        .header("idempotency-key", invoke.run_id.as_str())
+        .header(header::AUTHORIZATION, auth)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "text/event-stream")
+        .body(Full::from(body))?)
+}
+
+/// `00-<32 hex>-<16 hex>-<2 hex>`, lower case (W3C Trace Context §3.2).
+fn is_traceparent(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let is_hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let [version, trace, parent, flags] = parts.as_slice() else { return false };
+    *version == "00"
+        && (trace.len(), parent.len(), flags.len()) == (32, 16, 2)
+        && [trace, parent, flags].into_iter().all(|part| is_hex(part))
+        && [trace, parent].into_iter().all(|part| part.bytes().any(|b| b != b'0'))
+}
+
+/// A trace of its own, not sampled: nobody asked for one.
+fn traceparent() -> String {
+    let mut ids = [1u8; 24];
+    // Without randomness the ids stay what they are: a trace is no secret and no key.
+    let _ = getrandom::fill(&mut ids);
+    let (trace, parent) = ids.split_at(16);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("00-{}-{}-00", hex(trace), hex(parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: MP-G1, ST-42.
+    #[test]
+    fn a_traceparent_has_one_form() {
+        assert!(is_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
+        assert!(is_traceparent(&traceparent()) && traceparent() != traceparent());
+        for bad in [
+            "",
+            "00",
+            "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e473-00f067aa0ba902b7-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0\n",
+        ] {
+            assert!(!is_traceparent(bad), "{bad:?}");
+        }
+    }
+}

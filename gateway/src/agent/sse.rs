@@ -1,0 +1,266 @@
+//! What an HTTP agent says, from bytes to words: SSE with a budget (hardening S-27, S-48).
+use crate::agent::budget::{BodyFault, Budget};
+use futures_util::StreamExt;
+use http_body_util::BodyDataStream;
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sse_stream::{Sse, SseByteStream};
+use std::borrow::Cow;
+use std::time::Duration;
+use turnway_core::id::RunId;
+use turnway_core::limits;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentFailure, StopReason, TextKind};
+use turnway_core::protocol::json::Json;
+
+/// The word of a state, and the code of an error.
+const WORD_BYTES_MAX: usize = 256;
+/// The message of an error: what is longer is cut, an error stays an error.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+/// What may follow the last event before the connection is given up instead of used again.
+const REST_EVENTS_MAX: usize = 16;
+/// How long the end of the body is waited for after the last event, for the same reason.
+const REST_WAIT: Duration = Duration::from_secs(1);
+
+/// One event of an agent.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// A piece of text.
+    Delta { kind: TextKind, text: String },
+    /// A state.
+    State { state: String, detail: Option<Json> },
+    /// The end.
+    Done { stop: StopReason, usage: Option<Json> },
+    /// An error of its own, which is an end too.
+    Failed(AgentFailure),
+    /// Nothing this gateway knows.
+    Unknown,
+}
+
+/// The events of one answer.
+pub(super) struct Events {
+    stream: SseByteStream<Budget<BodyDataStream<Incoming>>>,
+}
+
+#[derive(Deserialize)]
+struct Delta<'a> {
+    #[serde(borrow)]
+    text: Cow<'a, str>,
+    #[serde(default)]
+    kind: TextKind,
+    #[serde(default, borrow)]
+    run_id: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct State<'a> {
+    state: String,
+    #[serde(default, borrow)]
+    detail: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Done<'a> {
+    #[serde(default, borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(default)]
+    stop_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Failed {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+// === impl Events ===
+
+impl Events {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self { stream: SseByteStream::new(Budget::new(BodyDataStream::new(body))) }
+    }
+
+    /// The next event; a body that ends without a last event is a failure too.
+    pub(super) async fn next(&mut self, run_id: &RunId) -> Said {
+        match self.stream.next().await {
+            Some(Ok(event)) => read(&event, run_id).unwrap_or_else(Said::Failed),
+            Some(Err(error)) => Said::Failed(failure(&error)),
+            None => Said::Failed(AgentFailure::Broken("the stream ended without done or error".to_owned())),
+        }
+    }
+
+    /// Reads to the end of the body, within reason: only a body read to its end gives its connection
+    /// back to the pool.
+    pub(super) async fn finish(mut self) {
+        let rest = async {
+            for _ in 0..REST_EVENTS_MAX {
+                match self.stream.next().await {
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => return,
+                }
+            }
+        };
+        // A body that goes on is dropped, and its connection with it.
+        let _ = tokio::time::timeout(REST_WAIT, rest).await;
+    }
+}
+
+fn failure(error: &sse_stream::Error) -> AgentFailure {
+    let sse_stream::Error::Body(source) = error else { return broken("not UTF-8") };
+    match source.downcast_ref::<BodyFault>() {
+        Some(BodyFault::TooLarge) => AgentFailure::TooLarge,
+        Some(BodyFault::Lost) | None => broken("the connection was lost"),
+    }
+}
+
+/// Reads one event. Errors never repeat what the agent wrote (S-38).
+fn read(event: &Sse, run_id: &RunId) -> Result<Said, AgentFailure> {
+    // Only `done` makes sense without data; the others miss a field then.
+    let data = event.data.as_deref().unwrap_or("{}");
+    match event.event.as_deref() {
+        Some("delta") => {
+            let delta: Delta<'_> = parse("delta", data)?;
+            if delta.run_id.is_some_and(|named| named != run_id.as_str()) {
+                // An agent that mixes its runs up must not show one person's answer to another.
+                return Err(broken("a delta of another run"));
+            }
+            Ok(Said::Delta { kind: delta.kind, text: delta.text.into_owned() })
+        }
+        Some("state") => {
+            let State { state, detail } = parse("state", data)?;
+            if state.is_empty() || state.len() > WORD_BYTES_MAX || state.chars().any(char::is_control) {
+                return Err(broken("a state that is no word"));
+            }
+            Ok(Said::State { state, detail: carried(detail)? })
+        }
+        Some("done") => {
+            let Done { usage, stop_reason } = parse("done", data)?;
+            let stop = stop_reason.map_or_else(StopReason::default, |word| stop(&word));
+            Ok(Said::Done { stop, usage: carried(usage)? })
+        }
+        Some("error") => {
+            let Failed { mut code, mut message } = parse("error", data)?;
+            code.retain(|c| !c.is_control());
+            code.truncate(code.floor_char_boundary(WORD_BYTES_MAX));
+            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+            Ok(Said::Failed(AgentFailure::Reported { code, message: Private(message) }))
+        }
+        // `action` and `handover_request` come later; others are none of ours (a reader ignores what
+        // it does not know, or no agent could ever say more).
+        Some(_) | None => Ok(Said::Unknown),
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(name: &str, data: &'a str) -> Result<T, AgentFailure> {
+    serde_json::from_str(data).map_err(|_| AgentFailure::Broken(format!("malformed {name} event")))
+}
+
+/// A word this gateway does not know is an ordinary end: the agent did say `done`.
+fn stop(word: &str) -> StopReason {
+    match word {
+        "max_tokens" => StopReason::MaxTokens,
+        "refusal" => StopReason::Refusal,
+        "cancelled" => StopReason::Cancelled,
+        "error" => StopReason::Error,
+        "timeout" => StopReason::Timeout,
+        _ => StopReason::EndTurn,
+    }
+}
+
+/// JSON that is carried on as it came, within limits (S-13).
+fn carried(raw: Option<&RawValue>) -> Result<Option<Json>, AgentFailure> {
+    let Some(raw) = raw else { return Ok(None) };
+    if raw.get().len() > limits::AGENT_DETAIL_BYTES_MAX {
+        return Err(AgentFailure::TooLarge);
+    }
+    if depth(raw.get()) > limits::JSON_DEPTH_MAX {
+        return Err(broken("JSON nested too deep"));
+    }
+    serde_json::from_str(raw.get()).map(|value| Some(Json(value))).map_err(|_| broken("malformed JSON"))
+}
+
+/// How deep valid JSON is nested.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+fn broken(what: &str) -> AgentFailure {
+    AgentFailure::Broken(what.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_core::id::{MessageId, SessionId, SessionKey, TenantId, UserId};
+
+    fn check(name: &str, data: &str, said: &str) {
+        let key = SessionKey {
+            tenant: TenantId::default_tenant(),
+            session: SessionId::parse("s1").expect("a name"),
+        };
+        let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
+        let data = data.replace("$RUN", run_id.as_str());
+        let got = format!("{:?}", read(&Sse::default().event(name).data(data.clone()), &run_id));
+        assert!(got.contains(said), "{name} {data}: {got}");
+    }
+
+    /// Covers: MP-G4, MP-G5, MP-G6, MP-G7, MP-G9, ST-19, ST-23.
+    #[test]
+    fn each_event_is_read() {
+        check("delta", r#"{"text":"a\n\u00e9"}"#, r#"Delta { kind: Text, text: "a\né" }"#);
+        check("delta", r#"{"text":"a","run_id":"$RUN"}"#, r#"text: "a""#);
+        check("delta", r#"{"text":"a","kind":"reasoning","more":1}"#, "kind: Reasoning");
+        check("state", r#"{"state":"thinking","detail":{"a":1}}"#, "detail: Some(<object>)");
+        check("state", r#"{"state":"thinking"}"#, "detail: None");
+        check("done", "{}", "Done { stop: EndTurn, usage: None }");
+        check(
+            "done",
+            r#"{"stop_reason":"refusal","usage":{"tokens":3}}"#,
+            "stop: Refusal, usage: Some(<object>)",
+        );
+        check("done", r#"{"stop_reason":"bored"}"#, "stop: EndTurn");
+        check("error", r#"{"code":"quota","message":"secret"}"#, r#"code: "quota", message: <6 bytes>"#);
+        check("action", "not even JSON", "Unknown");
+        check("handover_request", "{}", "Unknown");
+        check("whatever", "{}", "Unknown");
+    }
+
+    /// Covers: S-13, S-48.
+    #[test]
+    fn what_is_not_the_protocol_is_told_without_content() {
+        check("delta", r#"{"text":"canary"#, "malformed delta event");
+        check("delta", r#"{"text":3}"#, "malformed delta event");
+        check("delta", "{}", "malformed delta event");
+        check("delta", r#"{"text":"a","kind":"song"}"#, "malformed delta event");
+        check("delta", r#"{"text":"a","text":"b"}"#, "malformed delta event");
+        check("delta", r#"{"text":"\ud800"}"#, "malformed delta event");
+        check("delta", r#"{"text":"a","run_id":"s1.other"}"#, "another run");
+        check("state", r#"{"state":"a\u0000b"}"#, "no word");
+        check("state", &format!(r#"{{"state":"{}"}}"#, "x".repeat(257)), "no word");
+        check("state", &format!(r#"{{"state":"x","detail":"{}"}}"#, "x".repeat(17_000)), "TooLarge");
+        check(
+            "state",
+            &format!(r#"{{"state":"x","detail":{}{}}}"#, "[".repeat(65), "]".repeat(65)),
+            "too deep",
+        );
+        check("done", &format!(r#"{{"usage":{}"#, "[".repeat(60_000)), "malformed done event");
+        check("error", &format!(r#"{{"code":"{}","message":"x"}}"#, "é".repeat(200)), &"é".repeat(128));
+    }
+}

@@ -1,0 +1,163 @@
+//! Run tokens: what an agent proves with that it speaks for its own run, while the run lives.
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dashmap::{DashMap, Entry};
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Arc;
+use turnway_core::id::{RunId, SessionKey};
+
+/// What names a token in the table. It need not be secret: the proof is in [`SECRET_BYTES`].
+const NAME_BYTES: usize = 8;
+/// 256 random bits (protocol.md §2).
+const SECRET_BYTES: usize = 32;
+const TOKEN_BYTES: usize = NAME_BYTES + SECRET_BYTES;
+
+type Name = [u8; NAME_BYTES];
+
+/// The tokens that are alive. Looked up by their name half, which is not secret, so that the time a
+/// lookup takes says nothing about the secret half, which is compared in constant time.
+#[derive(Clone, Default)]
+pub struct Tokens(Arc<DashMap<Name, Live>>);
+
+struct Live {
+    secret: [u8; SECRET_BYTES],
+    key: SessionKey,
+    run_id: RunId,
+}
+
+/// One token; dies when this is dropped. Never printable (S-38).
+pub struct RunToken {
+    tokens: Tokens,
+    name: Name,
+    text: String,
+}
+
+/// The machine gave no randomness, so nobody can be given a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no randomness")]
+pub struct NoRandomness;
+
+// === impl Tokens ===
+
+impl Tokens {
+    /// Makes a token that speaks for this run until it is dropped.
+    pub fn mint(&self, key: &SessionKey, run_id: &RunId) -> Result<RunToken, NoRandomness> {
+        let mut bytes = [0u8; TOKEN_BYTES];
+        loop {
+            getrandom::fill(&mut bytes).map_err(|_| NoRandomness)?;
+            let Some((name, secret)) = halves(&bytes) else { return Err(NoRandomness) };
+            // A name that is taken would hand this run's token to another run.
+            if let Entry::Vacant(place) = self.0.entry(name) {
+                place.insert(Live { secret, key: key.clone(), run_id: run_id.clone() });
+                let text = URL_SAFE_NO_PAD.encode(bytes);
+                return Ok(RunToken { tokens: self.clone(), name, text });
+            }
+        }
+    }
+
+    /// Whose token this is, if it is anybody's.
+    pub fn verify(&self, token: &str) -> Option<(SessionKey, RunId)> {
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+        let (name, secret) = halves(&bytes)?;
+        let live = self.0.get(&name)?;
+        is_same(&live.secret, &secret).then(|| (live.key.clone(), live.run_id.clone()))
+    }
+
+    /// How many are alive.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} tokens>", self.len())
+    }
+}
+
+// === impl RunToken ===
+
+impl RunToken {
+    /// The token itself; whoever calls this must not log it.
+    pub fn reveal(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Debug for RunToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<run token>")
+    }
+}
+
+impl Drop for RunToken {
+    fn drop(&mut self) {
+        self.tokens.0.remove(&self.name);
+    }
+}
+
+fn halves(bytes: &[u8]) -> Option<(Name, [u8; SECRET_BYTES])> {
+    let (name, secret) = bytes.split_first_chunk::<NAME_BYTES>()?;
+    Some((*name, secret.try_into().ok()?))
+}
+
+/// Looks at every byte whatever the first ones say; `black_box` keeps the compiler from leaving early.
+fn is_same(left: &[u8; SECRET_BYTES], right: &[u8; SECRET_BYTES]) -> bool {
+    let difference = left.iter().zip(right).fold(0u8, |all, (l, r)| black_box(all | (l ^ r)));
+    black_box(difference) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_core::id::{MessageId, SessionId, TenantId, UserId};
+
+    fn run(message: &str) -> (SessionKey, RunId) {
+        let key = SessionKey {
+            tenant: TenantId::default_tenant(),
+            session: SessionId::parse("s1").expect("a name"),
+        };
+        let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse(message).expect("a name"));
+        (key, run_id)
+    }
+
+    /// Covers: S-38.
+    #[test]
+    fn a_token_speaks_for_its_run_until_it_is_dropped() {
+        let tokens = Tokens::default();
+        let ((key, one), (_, two)) = (run("m1"), run("m2"));
+        let (first, second) =
+            (tokens.mint(&key, &one).expect("a token"), tokens.mint(&key, &two).expect("a token"));
+        assert_ne!(first.reveal(), second.reveal());
+        assert_eq!(tokens.verify(first.reveal()), Some((key.clone(), one)));
+        assert_eq!(tokens.verify(second.reveal()), Some((key, two)));
+        let text = first.reveal().to_owned();
+        assert!(!format!("{first:?}{first:#?}{tokens:?}").contains(&text));
+        drop(first);
+        assert_eq!(tokens.verify(&text), None);
+        assert_eq!(tokens.len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_exactly_the_token_is_nobody() {
+        let tokens = Tokens::default();
+        let (key, run_id) = run("m1");
+        let token = tokens.mint(&key, &run_id).expect("a token");
+        let bytes = URL_SAFE_NO_PAD.decode(token.reveal()).expect("base64url");
+        assert_eq!(bytes.len(), TOKEN_BYTES);
+        for place in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[place] ^= 1;
+            assert_eq!(tokens.verify(&URL_SAFE_NO_PAD.encode(other)), None, "byte {place}");
+        }
+        for other in ["", "x", "===", &token.reveal()[1..], &format!("{}A", token.reveal())] {
+            assert_eq!(tokens.verify(other), None);
+        }
+    }
+}
