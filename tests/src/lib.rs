@@ -1,1 +1,2 @@
 //! Turnway.
+pub mod script;

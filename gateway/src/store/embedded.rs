@@ -1,1 +1,169 @@
 //! The durable store on one machine: redb behind one group-commit writer thread.
+//!
+//! - [`Embedded`]: the store: a bounded queue and the thread that empties it.
+//! - [`Engine`]: what the thread does with a batch, for tests and tools that want no thread.
+//! - [`check`] and [`backup`]: what an operator does with a data directory.
+//!
+//! What is answered as done is on the disk: a batch is committed with one fsync, and only then is any
+//! of it answered. A disk that fails once is never trusted again: the kernel may have dropped the
+//! very pages whose write failed, so an fsync that is asked a second time proves nothing.
+mod batch;
+mod check;
+mod directory;
+mod engine;
+mod fault;
+mod head;
+mod heads;
+mod leases;
+mod queue;
+mod reading;
+mod record;
+mod standing;
+mod step;
+mod tables;
+mod wall;
+
+pub use check::{Report, backup, check};
+pub use engine::Engine;
+pub use fault::{Fault, OpenError};
+pub(super) use wall::Wall;
+
+use crate::store::{Answers, Store};
+use directory::Directory;
+use leases::Leases;
+use queue::{Queue, Taken};
+use redb::StorageBackend;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use turnway_core::limits;
+use turnway_core::store::{Op, StoreError};
+use turnway_core::time::Now;
+
+/// Tells the time: the leases' by `mono`, the store's by `store`.
+pub type Clock = Arc<dyn Fn() -> Now + Send + Sync>;
+
+/// What an answer promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// It is on the disk.
+    #[default]
+    Fsync,
+    /// It will be on the disk within 100 ms: a process that dies sooner takes it along.
+    Os,
+}
+
+/// How an embedded store behaves.
+#[derive(Clone)]
+pub struct Options {
+    /// What an answer promises.
+    pub durability: Durability,
+    /// Commit in two phases, each with its fsync: slower, but opening after a crash reads no more
+    /// than the header, however large the file is.
+    pub two_phase: bool,
+    /// Memory for pages of the file.
+    pub cache_bytes: usize,
+    /// The time. Where its `store` goes back, the store's own clock stands still.
+    pub clock: Clock,
+    /// Called once, when nothing more can be promised: the process is to end.
+    pub fatal: Arc<dyn Fn(Fault) + Send + Sync>,
+}
+
+impl Options {
+    /// Memory for pages of the file, unless told otherwise.
+    pub const CACHE_BYTES: usize = 64 * 1024 * 1024;
+
+    /// fsync, one phase, 64 MiB of cache.
+    pub fn new(clock: Clock, fatal: Arc<dyn Fn(Fault) + Send + Sync>) -> Self {
+        Self { durability: Durability::Fsync, two_phase: false, cache_bytes: Self::CACHE_BYTES, clock, fatal }
+    }
+}
+
+/// The store of a gateway that runs on one machine. Dropping it finishes what was asked before.
+pub struct Embedded {
+    queue: Arc<Queue>,
+    leases: Arc<Leases>,
+    wall: Arc<Wall>,
+    answers: Answers,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Embedded {
+    /// Opens the store in a directory, or makes it there. Only one process may have it open.
+    pub fn open(dir: &Path, options: Options, answers: Answers) -> Result<Self, OpenError> {
+        let directory = Directory::prepare(dir)?;
+        Self::start(Engine::open(directory, &options)?, options, answers)
+    }
+
+    /// Opens the store on a disk of the caller's own making.
+    pub fn with_backend(
+        backend: impl StorageBackend,
+        options: Options,
+        answers: Answers,
+    ) -> Result<Self, OpenError> {
+        Self::start(Engine::with_backend(backend, &options)?, options, answers)
+    }
+
+    fn start(engine: Engine, options: Options, answers: Answers) -> Result<Self, OpenError> {
+        let queue = Arc::new(Queue::new(limits::STORE_QUEUE_MAX));
+        let (leases, wall) = (engine.leases(), engine.wall());
+        let writer = {
+            let (queue, answers) = (Arc::clone(&queue), Arc::clone(&answers));
+            let write = move || write(engine, &queue, &answers, &options);
+            std::thread::Builder::new().name("store".to_owned()).spawn(write)?
+        };
+        Ok(Self { queue, leases, wall, answers, writer: Some(writer) })
+    }
+}
+
+impl Store for Embedded {
+    fn submit(&self, op: Op) {
+        // Leases live in memory and never wait for the disk: a commit that takes long must not cost
+        // a healthy node its life.
+        let reply = self.queue.is_open().then(|| self.leases.serve(self.wall.now(), &op)).flatten();
+        match reply {
+            Some(reply) => (self.answers)(op, Ok(reply)),
+            None => {
+                if let Some(op) = self.queue.push(op) {
+                    (self.answers)(op, Err(StoreError::Unavailable));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            tracing::error!("the store's writer panicked");
+        }
+    }
+}
+
+/// The writer: commits at once what is queued; the next batch gathers meanwhile.
+fn write(mut engine: Engine, queue: &Queue, answers: &Answers, options: &Options) {
+    let mut answer = |op, result| answers(op, result);
+    let fault = loop {
+        let done = match queue.take(limits::STORE_BATCH_MAX, engine.flush_within()) {
+            Taken::Ops(ops) => engine.perform(ops, &mut answer),
+            Taken::Idle => engine.flush(),
+            Taken::Closed => match engine.close() {
+                Ok(()) => return,
+                Err(fault) => break fault,
+            },
+        };
+        if let Err(fault) = done {
+            break fault;
+        }
+    };
+    queue.close();
+    // These were never looked at, so they did not happen.
+    while let Taken::Ops(ops) = queue.take(limits::STORE_BATCH_MAX, None) {
+        ops.into_iter().for_each(|op| answer(op, Err(StoreError::Unavailable)));
+    }
+    tracing::error!(%fault, "the store failed");
+    (options.fatal)(fault);
+}

@@ -1,0 +1,159 @@
+//! What is performed in one transaction.
+use crate::store::embedded::fault::Fault;
+use crate::store::embedded::heads::Heads;
+use crate::store::embedded::leases::Leases;
+use crate::store::embedded::record::{Eye, Pen, Spot};
+use crate::store::embedded::standing::Standing;
+use crate::store::embedded::step::Step;
+use crate::store::embedded::tables::{self, Tables};
+use redb::ReadableTable;
+use std::collections::BTreeSet;
+use turnway_core::id::SessionKey;
+use turnway_core::store::{Op, Reply};
+use turnway_core::time::{Millis, Now};
+
+/// What a reply rests on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// Only on what is durable, so it may be said at once.
+    Durable,
+    /// On something in this batch, so it waits for the commit.
+    Batch,
+}
+
+/// One transaction under way.
+pub(super) struct Batch<'e, 'txn> {
+    pub(super) heads: &'e mut Heads,
+    pub(super) standing: &'e mut Standing,
+    pub(super) leases: &'e Leases,
+    pub(super) tables: Tables<'txn>,
+    /// Names of values that were set.
+    names: BTreeSet<String>,
+    /// Anything was changed.
+    pub(super) dirty: bool,
+}
+
+impl<'e, 'txn> Batch<'e, 'txn> {
+    pub(super) fn new(
+        heads: &'e mut Heads,
+        standing: &'e mut Standing,
+        leases: &'e Leases,
+        tables: Tables<'txn>,
+    ) -> Self {
+        Self { heads, standing, leases, tables, names: BTreeSet::new(), dirty: false }
+    }
+
+    /// Performs one op.
+    pub(super) fn perform(&mut self, now: Now, full: bool, op: &Op) -> Result<(Reply, Basis), Fault> {
+        if let Some(key) = op.key() {
+            let reply = self.step(now.store, full, key, op)?;
+            return Ok((reply, self.basis(self.heads.is_dirty(key))));
+        }
+        #[expect(clippy::wildcard_enum_match_arm, reason = "ops with a key are above, leases elsewhere")]
+        match op {
+            Op::Get { name } => Ok((self.value(name)?, self.basis(self.names.contains(name)))),
+            Op::Put { name, expect, value } => {
+                let reply = self.put(name, *expect, value.as_deref())?;
+                Ok((reply, self.basis(self.names.contains(name))))
+            }
+            Op::Sweep { limit } => {
+                let sessions = self.standing.due(self.leases, now.mono, *limit as usize);
+                Ok((Reply::Work { sessions }, self.basis(self.dirty)))
+            }
+            op => Ok((self.leases.serve(now, op).unwrap_or(Reply::Done), Basis::Durable)),
+        }
+    }
+
+    fn basis(&self, changed: bool) -> Basis {
+        if changed { Basis::Batch } else { Basis::Durable }
+    }
+
+    /// Performs a step on one session, and keeps the index of what a sweep looks at.
+    fn step(&mut self, now: Millis, full: bool, key: &SessionKey, op: &Op) -> Result<Reply, Fault> {
+        let prefix = tables::prefix(key);
+        let head = self.heads.find(key, &self.tables)?;
+        let was = head.standing();
+        let tables = &mut self.tables;
+        let mut step = Step { now, full, prefix: &prefix, head, tables, changed: false };
+        let reply = take(&mut step, op)?;
+        let (is, changed) = (step.head.standing(), step.changed);
+        if was != is {
+            match (was.is_some(), is.is_some()) {
+                (false, true) => drop(self.tables.work.insert(&*prefix, &[][..])?),
+                (true, false) => drop(self.tables.work.remove(&*prefix)?),
+                (true, true) | (false, false) => {}
+            }
+            self.standing.turn(key, was, is);
+        }
+        if changed {
+            self.dirty = true;
+            self.heads.change(key);
+        }
+        Ok(reply)
+    }
+
+    // === values ===
+
+    fn stored(&self, name: &str) -> Result<Option<(u64, Vec<u8>)>, Fault> {
+        let spot = Spot { table: "values", key: name.as_bytes() };
+        let Some(value) = self.tables.values.get(spot.key)? else { return Ok(None) };
+        let mut eye = Eye(spot.unseal(value.value())?);
+        let version = eye.u64().ok_or_else(|| spot.damaged("form"))?;
+        Ok(Some((version, eye.0.to_vec())))
+    }
+
+    fn value(&self, name: &str) -> Result<Reply, Fault> {
+        Ok(match self.stored(name)? {
+            Some((version, value)) => Reply::Value { version, value: Some(value) },
+            None => Reply::Value { version: 0, value: None },
+        })
+    }
+
+    fn put(&mut self, name: &str, expect: u64, value: Option<&[u8]>) -> Result<Reply, Fault> {
+        let version = self.stored(name)?.map_or(0, |(version, _)| version);
+        if version == expect {
+            let key = name.as_bytes();
+            let was = match value {
+                Some(value) => {
+                    let record = Pen::new(8 + value.len()).u64(version + 1).raw(value).seal(key);
+                    self.tables.values.insert(key, &*record)?
+                }
+                None => self.tables.values.remove(key)?,
+            };
+            // To remove what is not there changes nothing.
+            if was.is_some() || value.is_some() {
+                self.dirty = true;
+                self.names.insert(name.to_owned());
+            }
+        }
+        self.value(name)
+    }
+}
+
+fn take(step: &mut Step<'_, '_>, op: &Op) -> Result<Reply, Fault> {
+    Ok(match op {
+        Op::Accept { principal, input, hash, .. } => step.accept(principal, input, *hash)?,
+        Op::Control { principal, control, create, .. } => step.control(principal, control, *create)?,
+        Op::Claim { holder, nonce, expect, floor, .. } => step.claim(*holder, *nonce, *expect, *floor)?,
+        Op::Append(append) => step.append(append)?,
+        Op::Release { token, tail, drain, .. } => step.release(*token, *tail, *drain),
+        Op::Transfer { token, tail, to, nonce, .. } => step.transfer(*token, *tail, *to, *nonce),
+        Op::Listen { node, stamp, .. } => step.listen(*node, *stamp),
+        Op::Unlisten { node, stamp, .. } => step.unlisten(*node, *stamp),
+        Op::Open { .. } => step.reading().view()?,
+        Op::Read { after, limit, .. } => step.reading().read(*after, *limit)?,
+        Op::Inbox { after, control_after, .. } => {
+            Reply::Waiting(step.reading().waiting(*after, *control_after)?)
+        }
+        Op::Keep(keep) => step.keep(keep)?,
+        Op::Trim { token, upto, .. } => step.trim(*token, *upto)?,
+        Op::Expire { before_ms, .. } => step.expire(Millis(*before_ms))?,
+        // These concern no session and do not come here.
+        Op::Renew { .. }
+        | Op::Retire { .. }
+        | Op::Lease { .. }
+        | Op::Sweep { .. }
+        | Op::Get { .. }
+        | Op::Put { .. } => Reply::Done,
+    })
+}

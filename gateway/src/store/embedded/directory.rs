@@ -1,0 +1,159 @@
+//! The data directory: whose it is, what it lies on, and how much room it has.
+use crate::store::embedded::fault::OpenError;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use turnway_core::limits;
+use turnway_core::time::Mono;
+
+/// The database within its directory.
+const DATABASE: &str = "turnway.redb";
+/// A database in the making.
+const FRESH: &str = "turnway.redb.new";
+/// Held as long as the directory is in use.
+const LOCK: &str = "turnway.lock";
+/// Between two looks at the room left.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A data directory that this process, and no other, has open.
+pub(super) struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes the directory if it is not there, and takes it.
+    pub(super) fn prepare(path: &Path) -> Result<Self, OpenError> {
+        let fail = |error| OpenError::Directory { path: path.to_owned(), error };
+        if !path.is_dir() {
+            make(path).map_err(fail)?;
+        }
+        if let Some(kind) = network(path).map_err(fail)? {
+            return Err(OpenError::Network { path: path.to_owned(), kind });
+        }
+        let lock = File::options().create(true).truncate(false).write(true).open(path.join(LOCK));
+        let lock = lock.map_err(fail)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(fail(error)),
+        }
+    }
+
+    /// Where the database lies.
+    pub(super) fn file(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+    /// Whether it has a database.
+    pub(super) fn exists(&self) -> bool {
+        self.file().exists()
+    }
+    /// Where to make a new one; what an earlier try left there is gone.
+    pub(super) fn fresh(&self) -> Result<PathBuf, OpenError> {
+        let fresh = self.path.join(FRESH);
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(OpenError::Directory { path: fresh, error })
+            }
+            Ok(()) | Err(_) => Ok(fresh),
+        }
+    }
+    /// Makes a new database, complete and closed, the database.
+    pub(super) fn adopt(&self, fresh: &Path) -> Result<(), OpenError> {
+        let adopted = fs::rename(fresh, self.file()).and_then(|()| sync(&self.path));
+        adopted.map_err(|error| OpenError::Directory { path: self.path.clone(), error })
+    }
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    // What people say lies here.
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    sync(parent.unwrap_or(Path::new(".")))
+}
+
+/// A name in a directory is durable only with the directory.
+pub(super) fn sync(directory: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
+}
+
+/// Which network file system a path lies on, if on one.
+#[cfg(target_os = "linux")]
+fn network(path: &Path) -> io::Result<Option<&'static str>> {
+    let kind = rustix::fs::statfs(path)?.f_type;
+    // Numbers of linux/magic.h. They are 32 bits wide; the field's width and sign vary.
+    Ok(match kind as u32 {
+        0x6969 => Some("NFS"),
+        0xff53_4d42 => Some("CIFS"),
+        0xfe53_4d42 => Some("SMB2"),
+        0x517b => Some("SMB"),
+        0x0102_1997 => Some("9P"),
+        0x00c3_6400 => Some("Ceph"),
+        0x5346_414f | 0x6b41_4653 => Some("AFS"),
+        0x0161_1970 => Some("GFS2"),
+        0x7375_7245 => Some("Coda"),
+        _ => None,
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn network(_: &Path) -> io::Result<Option<&'static str>> {
+    Ok(None)
+}
+
+/// How much room is left, looked at now and then.
+pub(super) struct Room {
+    /// None: a disk of somebody's own making, which has room.
+    path: Option<PathBuf>,
+    looked: Option<Mono>,
+    full: bool,
+}
+
+impl Room {
+    pub(super) fn of(directory: Option<&Directory>) -> Self {
+        Self { path: directory.map(|directory| directory.path.clone()), looked: None, full: false }
+    }
+
+    /// Whether inputs are to be refused, so that the engine itself never finds the disk full.
+    pub(super) fn is_full(&mut self, now: Mono) -> bool {
+        if let Some(path) = &self.path
+            && self.looked.is_none_or(|looked| now - looked >= LOOK)
+        {
+            self.full = free(path).is_some_and(|bytes| bytes < limits::STORE_RESERVE_BYTES);
+            self.looked = Some(now);
+        }
+        self.full
+    }
+}
+
+/// Bytes this process may still write, where that can be known.
+#[cfg(unix)]
+fn free(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn free(_: &Path) -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_taken_once() {
+        let dir = std::env::temp_dir().join(format!("turnway-directory-{}", std::process::id()));
+        let first = Directory::prepare(&dir).expect("taken");
+        assert!(matches!(Directory::prepare(&dir), Err(OpenError::InUse { .. })));
+        drop(first);
+        assert!(Directory::prepare(&dir).is_ok());
+        fs::remove_dir_all(&dir).expect("removed");
+    }
+}

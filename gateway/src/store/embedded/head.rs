@@ -1,0 +1,166 @@
+//! What decides about a session, in one record.
+use crate::store::embedded::fault::Fault;
+use crate::store::embedded::record::{Eye, Pen, Spot};
+use std::collections::{BTreeMap, BTreeSet};
+use turnway_core::id::{
+    Cursor, Epoch, Holder, Life, NodeId, Nonce, Place, Principal, Seen, Seq, Stamp, Token, UserId, Version,
+};
+
+const FORM: u8 = 1;
+
+/// All of a session but its contents: small and bounded, so that a step reads and writes little.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Head {
+    /// The fence.
+    pub(super) token: Token,
+    /// The owner.
+    pub(super) holder: Option<Holder>,
+    /// Whose it is.
+    pub(super) user: Option<UserId>,
+    /// Whether it is closed.
+    pub(super) closed: bool,
+    /// Where the log ends.
+    pub(super) end: Cursor,
+    /// Facts up to this are forgotten.
+    pub(super) floor: Seq,
+    /// What lies in the inbox, with its weight.
+    pub(super) inbox: BTreeMap<Place, u64>,
+    /// The last place of the inbox ever given.
+    pub(super) tail: Place,
+    /// What lies in the control lane.
+    pub(super) control: BTreeSet<Place>,
+    /// The last place of the control lane ever given.
+    pub(super) control_tail: Place,
+    /// Nodes that listen.
+    pub(super) listeners: BTreeMap<NodeId, Stamp>,
+    /// Of that set.
+    pub(super) version: Version,
+    /// The last fact in the kept state, if one is kept.
+    pub(super) snapshot: Option<Cursor>,
+    /// Changed since the last commit; not written down.
+    pub(super) dirty: bool,
+}
+
+impl Head {
+    /// What is to be seen of its ownership.
+    pub(super) fn seen(&self) -> Seen {
+        Seen { holder: self.holder, epoch: self.token.epoch }
+    }
+    /// How a sweep sees it: held, or free with something waiting; else not at all.
+    pub(super) fn standing(&self) -> Option<Seen> {
+        let waits = !self.inbox.is_empty() || !self.control.is_empty();
+        (self.holder.is_some() || waits).then(|| self.seen())
+    }
+    pub(super) fn foreign(&self, principal: &Principal) -> bool {
+        !principal.operator && self.user.as_ref().is_some_and(|user| *user != principal.user)
+    }
+    pub(super) fn fenced(&self, token: Token) -> bool {
+        token != self.token || self.holder.is_none()
+    }
+    /// The last fact in the kept state; 0 if none is kept.
+    pub(super) fn kept(&self) -> Seq {
+        self.snapshot.map_or(Seq(0), |at| at.seq)
+    }
+
+    pub(super) fn seal(&self, key: &[u8]) -> Vec<u8> {
+        let flags = u8::from(self.closed)
+            | u8::from(self.holder.is_some()) << 1
+            | u8::from(self.user.is_some()) << 2
+            | u8::from(self.snapshot.is_some()) << 3;
+        let mut pen = Pen::new(192 + 16 * self.inbox.len() + 24 * self.listeners.len());
+        pen = pen.byte(FORM).byte(flags).u64(self.token.epoch.0).u128(self.token.nonce.0);
+        if let Some(holder) = self.holder {
+            pen = pen.u128(holder.node.0).u128(holder.life.0);
+        }
+        if let Some(user) = &self.user {
+            let name = user.as_str().as_bytes();
+            pen = pen.u32(name.len() as u32).raw(name);
+        }
+        if let Some(at) = self.snapshot {
+            pen = pen.cursor(at);
+        }
+        pen = pen.cursor(self.end).u64(self.floor.0).u64(self.tail.0).u64(self.control_tail.0);
+        pen = pen.u64(self.version.0).u32(self.inbox.len() as u32);
+        pen = self.inbox.iter().fold(pen, |pen, (place, weight)| pen.u64(place.0).u64(*weight));
+        pen = pen.u32(self.control.len() as u32);
+        pen = self.control.iter().fold(pen, |pen, place| pen.u64(place.0));
+        pen = pen.u32(self.listeners.len() as u32);
+        pen = self.listeners.iter().fold(pen, |pen, (node, stamp)| pen.u128(node.0).u64(stamp.0));
+        pen.seal(key)
+    }
+
+    pub(super) fn unseal(spot: Spot<'_>, value: &[u8]) -> Result<Self, Fault> {
+        let mut eye = Eye(spot.unseal(value)?);
+        Self::read(&mut eye).ok_or_else(|| spot.damaged("form"))
+    }
+
+    fn read(eye: &mut Eye<'_>) -> Option<Self> {
+        let (form, flags) = (eye.byte()?, eye.byte()?);
+        if form != FORM {
+            return None;
+        }
+        let flag = |bit: u8| flags & 1 << bit != 0;
+        let mut head = Self { closed: flag(0), ..Self::default() };
+        head.token = Token { epoch: Epoch(eye.u64()?), nonce: Nonce(eye.u128()?) };
+        if flag(1) {
+            head.holder = Some(Holder { node: NodeId(eye.u128()?), life: Life(eye.u128()?) });
+        }
+        if flag(2) {
+            let length = eye.u32()?;
+            let name = std::str::from_utf8(eye.raw(length as usize)?).ok()?;
+            head.user = Some(UserId::parse(name).ok()?);
+        }
+        if flag(3) {
+            head.snapshot = Some(eye.cursor()?);
+        }
+        (head.end, head.floor) = (eye.cursor()?, Seq(eye.u64()?));
+        (head.tail, head.control_tail) = (Place(eye.u64()?), Place(eye.u64()?));
+        head.version = Version(eye.u64()?);
+        for _ in 0..eye.u32()? {
+            head.inbox.insert(Place(eye.u64()?), eye.u64()?);
+        }
+        for _ in 0..eye.u32()? {
+            head.control.insert(Place(eye.u64()?));
+        }
+        for _ in 0..eye.u32()? {
+            head.listeners.insert(NodeId(eye.u128()?), Stamp(eye.u64()?));
+        }
+        eye.end(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_comes_back_as_it_was() {
+        let head = Head {
+            token: Token { epoch: Epoch(7), nonce: Nonce(u128::MAX) },
+            holder: Some(Holder { node: NodeId(3), life: Life(4) }),
+            user: Some(UserId::parse("ann").expect("a name")),
+            closed: true,
+            end: Cursor { seq: Seq(9), epoch: Epoch(7) },
+            floor: Seq(2),
+            inbox: [(Place(5), 300)].into(),
+            tail: Place(5),
+            control: [Place(6), Place(8)].into(),
+            control_tail: Place(8),
+            listeners: [(NodeId(3), Stamp(1))].into(),
+            version: Version(1),
+            snapshot: Some(Cursor { seq: Seq(4), epoch: Epoch(6) }),
+            dirty: false,
+        };
+        let spot = Spot { table: "heads", key: b"t\0s\0" };
+        for head in [head, Head::default()] {
+            let sealed = head.seal(spot.key);
+            assert_eq!(Head::unseal(spot, &sealed).expect("whole"), head);
+            for bit in 0..sealed.len() * 8 {
+                let mut torn = sealed.clone();
+                torn[bit / 8] ^= 1 << (bit % 8);
+                assert!(Head::unseal(spot, &torn).is_err(), "bit {bit}");
+            }
+            assert!(Head::unseal(Spot { table: "heads", key: b"t\0x\0" }, &sealed).is_err());
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Which nodes live.
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use turnway_core::id::Holder;
+use turnway_core::store::{Op, Reply};
+use turnway_core::time::{Mono, Now};
+
+/// The leases, in memory only: every start of the process is a new node, so after a restart no old
+/// lease runs, and a sweep finds what the last process left.
+pub(super) struct Leases {
+    until: Mutex<BTreeMap<Holder, Mono>>,
+    era: u64,
+}
+
+impl Leases {
+    pub(super) fn new(era: u64) -> Self {
+        Self { until: Mutex::default(), era }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Holder, Mono>> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers what is asked about leases; `None` if something else is asked.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "every other op is the engine's")]
+    pub(super) fn serve(&self, now: Now, op: &Op) -> Option<Reply> {
+        match op {
+            Op::Renew { holder, ttl, fresh, .. } => Some(self.renew(now, *holder, *ttl, *fresh)),
+            Op::Retire { holder } => {
+                self.lock().remove(holder);
+                Some(Reply::Done)
+            }
+            Op::Lease { node } => {
+                let until = self.lock();
+                let lives = until.iter().filter(|(h, until)| h.node == *node && **until > now.mono);
+                Some(Reply::Leased { left: lives.map(|(_, until)| *until - now.mono).max() })
+            }
+            _ => None,
+        }
+    }
+
+    fn renew(&self, now: Now, holder: Holder, ttl: Duration, fresh: bool) -> Reply {
+        let mut until = self.lock();
+        until.retain(|_, until| *until > now.mono);
+        if !fresh && !until.contains_key(&holder) {
+            return Reply::Lost;
+        }
+        until.insert(holder, now.mono + ttl);
+        Reply::Renewed { era: self.era, clock: now.store }
+    }
+
+    /// Whether a holder's lease runs.
+    pub(super) fn leased(&self, now: Mono, holder: Holder) -> bool {
+        self.lock().get(&holder).is_some_and(|until| *until > now)
+    }
+}

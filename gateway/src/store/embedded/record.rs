@@ -1,0 +1,137 @@
+//! How things lie in the tables: CRC32C, then the body.
+//!
+//! Facts, inputs and control entries are JSON, because they outlive releases; what only the store
+//! itself reads is fixed binary, little-endian.
+use crate::store::embedded::fault::Fault;
+use turnway_core::id::{Cursor, Epoch, Place, Seq};
+use turnway_core::protocol::input::BodyHash;
+use turnway_core::time::Millis;
+
+const CRC_BYTES: usize = 4;
+
+/// A record in the making.
+pub(super) struct Pen(Vec<u8>);
+
+impl Pen {
+    pub(super) fn new(room: usize) -> Self {
+        let mut bytes = Vec::with_capacity(CRC_BYTES + room);
+        bytes.extend_from_slice(&[0; CRC_BYTES]);
+        Self(bytes)
+    }
+    pub(super) fn raw(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+    pub(super) fn byte(self, byte: u8) -> Self {
+        self.raw(&[byte])
+    }
+    pub(super) fn u32(self, number: u32) -> Self {
+        self.raw(&number.to_le_bytes())
+    }
+    pub(super) fn u64(self, number: u64) -> Self {
+        self.raw(&number.to_le_bytes())
+    }
+    pub(super) fn u128(self, number: u128) -> Self {
+        self.raw(&number.to_le_bytes())
+    }
+    pub(super) fn cursor(self, at: Cursor) -> Self {
+        self.u64(at.seq.0).u64(at.epoch.0)
+    }
+    /// Puts the CRC before it. The key is in it, so that a record in the wrong place is damage too.
+    pub(super) fn seal(mut self, key: &[u8]) -> Vec<u8> {
+        let crc = crc32c::crc32c_append(crc32c::crc32c(key), &self.0[CRC_BYTES..]);
+        self.0[..CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
+        self.0
+    }
+}
+
+/// Where a record lies, for complaints.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'a> {
+    pub(super) table: &'static str,
+    pub(super) key: &'a [u8],
+}
+
+impl Spot<'_> {
+    pub(super) fn damaged(&self, what: &'static str) -> Fault {
+        Fault::Damaged { table: self.table, key: self.key.escape_ascii().to_string(), what }
+    }
+    /// The body of a sealed record.
+    pub(super) fn unseal<'v>(&self, value: &'v [u8]) -> Result<&'v [u8], Fault> {
+        let (crc, body) = value.split_first_chunk().ok_or_else(|| self.damaged("too short"))?;
+        let found = crc32c::crc32c_append(crc32c::crc32c(self.key), body);
+        if found == u32::from_le_bytes(*crc) { Ok(body) } else { Err(self.damaged("checksum")) }
+    }
+}
+
+/// A body being read; every step is `None` past the end.
+pub(super) struct Eye<'a>(pub(super) &'a [u8]);
+
+impl<'a> Eye<'a> {
+    fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*head)
+    }
+    pub(super) fn raw(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        self.chunk::<1>().map(|[byte]| byte)
+    }
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.chunk().map(u32::from_le_bytes)
+    }
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.chunk().map(u64::from_le_bytes)
+    }
+    pub(super) fn u128(&mut self) -> Option<u128> {
+        self.chunk().map(u128::from_le_bytes)
+    }
+    pub(super) fn cursor(&mut self) -> Option<Cursor> {
+        Some(Cursor { seq: Seq(self.u64()?), epoch: Epoch(self.u64()?) })
+    }
+    /// What was read, if nothing is left over.
+    pub(super) fn end<T>(&self, read: T) -> Option<T> {
+        self.0.is_empty().then_some(read)
+    }
+}
+
+/// A message that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TakenInput {
+    pub(super) place: Place,
+    pub(super) prev: Place,
+    pub(super) hash: BodyHash,
+    pub(super) at: Cursor,
+    pub(super) accepted: Millis,
+    pub(super) ended: Option<Seq>,
+}
+
+impl TakenInput {
+    pub(super) fn seal(&self, key: &[u8]) -> Vec<u8> {
+        let pen = Pen::new(88).u64(self.place.0).u64(self.prev.0).raw(&self.hash);
+        let pen = pen.cursor(self.at).u64(self.accepted.0);
+        let pen = match self.ended {
+            None => pen.byte(0),
+            Some(ended) => pen.byte(1).u64(ended.0),
+        };
+        pen.seal(key)
+    }
+    pub(super) fn unseal(spot: Spot<'_>, value: &[u8]) -> Result<Self, Fault> {
+        let mut eye = Eye(spot.unseal(value)?);
+        let mut read = || {
+            let (place, prev) = (Place(eye.u64()?), Place(eye.u64()?));
+            let hash = eye.chunk()?;
+            let (at, accepted) = (eye.cursor()?, Millis(eye.u64()?));
+            let ended = match eye.byte()? {
+                0 => None,
+                _ => Some(Seq(eye.u64()?)),
+            };
+            eye.end(Self { place, prev, hash, at, accepted, ended })
+        };
+        read().ok_or_else(|| spot.damaged("form"))
+    }
+}

@@ -1,0 +1,358 @@
+//! The atomic steps on one session, as [`turnway_core::store::Slot`] takes them.
+use crate::store::embedded::fault::Fault;
+use crate::store::embedded::head::Head;
+use crate::store::embedded::reading::{Reading, Written};
+use crate::store::embedded::record::{Eye, Pen, Spot, TakenInput};
+use crate::store::embedded::tables::{self, Lane, Tables};
+use redb::ReadableTable;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use turnway_core::id::{
+    ControlId, Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, Stamp, Token,
+};
+use turnway_core::limits;
+use turnway_core::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
+use turnway_core::store::{Accepted, Append, Claimed, Keep, Refused, Reply};
+use turnway_core::time::Millis;
+
+/// One step: what it may change, and whether it did.
+pub(super) struct Step<'a, 'txn> {
+    pub(super) now: Millis,
+    /// Whether the disk has no room for more inputs.
+    pub(super) full: bool,
+    pub(super) prefix: &'a [u8],
+    pub(super) head: &'a mut Head,
+    pub(super) tables: &'a mut Tables<'txn>,
+    pub(super) changed: bool,
+}
+
+impl<'txn> Step<'_, 'txn> {
+    // === reading on the way ===
+
+    pub(super) fn reading(&self) -> Reading<'_, 'txn> {
+        Reading { prefix: self.prefix, head: &*self.head, tables: &*self.tables }
+    }
+
+    fn taken(&self, key: &[u8]) -> Result<Option<TakenInput>, Fault> {
+        let value = self.tables.ids.get(key)?;
+        value.map(|value| TakenInput::unseal(Spot { table: "ids", key }, value.value())).transpose()
+    }
+
+    fn heard(&self, id: &ControlId) -> Result<Option<(Place, Place)>, Fault> {
+        let key = tables::heard(self.prefix, id);
+        let Some(value) = self.tables.ids.get(&*key)? else { return Ok(None) };
+        let spot = Spot { table: "ids", key: &key };
+        let mut eye = Eye(spot.unseal(value.value())?);
+        let places = (|| Some((Place(eye.u64()?), Place(eye.u64()?))))();
+        places.map(Some).ok_or_else(|| spot.damaged("form"))
+    }
+
+    /// Whether exactly this is in the log at a place.
+    fn is_written(&self, seq: Seq, token: Token, json: &str) -> Result<bool, Fault> {
+        let key = tables::fact(self.prefix, seq);
+        let Some(value) = self.tables.log.get(&*key)? else { return Ok(false) };
+        let there = Written::unseal(Spot { table: "log", key: &key }, value.value())?;
+        // The epoch stands in the JSON.
+        Ok(there.nonce == token.nonce && there.json == json)
+    }
+
+    fn put_waiting(&mut self, lane: Lane, place: Place, body: &impl Serialize) -> Result<(), Fault> {
+        let key = tables::waiting(self.prefix, lane, place);
+        let spot = Spot { table: "lanes", key: &key };
+        let json = serde_json::to_vec(body).map_err(|_| spot.damaged("cannot be written"))?;
+        self.tables.lanes.insert(&*key, &*Pen::new(json.len()).raw(&json).seal(&key))?;
+        Ok(())
+    }
+
+    // === the lanes ===
+
+    pub(super) fn accept(
+        &mut self,
+        principal: &Principal,
+        input: &Input,
+        hash: BodyHash,
+    ) -> Result<Reply, Fault> {
+        if self.head.foreign(principal) {
+            return Ok(Reply::Refused(Refused::NotFound));
+        }
+        let owner = self.head.seen();
+        let run = tables::run(self.prefix, &input.run_id);
+        if let Some(taken) = self.taken(&run)? {
+            if taken.hash != hash {
+                return Ok(Reply::Refused(Refused::Conflict));
+            }
+            let (place, prev, tail, ended) = (taken.place, taken.prev, taken.at, taken.ended.is_some());
+            return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: true, ended }));
+        }
+        let weight = input.weight() as u64;
+        if let Some(refused) = self.refuses(input, weight) {
+            return Ok(Reply::Refused(refused));
+        }
+        let (prev, tail) = (self.head.tail, self.head.end);
+        let place = Place(self.now.0.max(prev.0 + 1));
+        let taken = TakenInput { place, prev, hash, at: tail, accepted: self.now, ended: None };
+        self.tables.ids.insert(&*run, &*taken.seal(&run))?;
+        self.put_waiting(Lane::Inbox, place, input)?;
+        self.head.tail = place;
+        self.head.user.get_or_insert_with(|| principal.user.clone());
+        self.head.inbox.insert(place, weight);
+        self.changed = true;
+        Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false }))
+    }
+
+    fn refuses(&self, input: &Input, weight: u64) -> Option<Refused> {
+        let inbox = &self.head.inbox;
+        if self.head.closed {
+            return Some(Refused::Closed);
+        }
+        if input.strategy == Strategy::Reject && !inbox.is_empty() {
+            return Some(Refused::Busy);
+        }
+        let bytes = inbox.values().sum::<u64>() + weight;
+        if inbox.len() >= limits::INBOX_INPUTS_MAX || bytes > limits::INBOX_BYTES_MAX as u64 {
+            return Some(Refused::TooMany);
+        }
+        self.full.then_some(Refused::Full)
+    }
+
+    pub(super) fn control(
+        &mut self,
+        principal: &Principal,
+        control: &Control,
+        create: bool,
+    ) -> Result<Reply, Fault> {
+        if self.head.foreign(principal) || (self.head.user.is_none() && !create) {
+            return Ok(Reply::Refused(Refused::NotFound));
+        }
+        let (owner, tail) = (self.head.seen(), self.head.end);
+        if let Some((place, prev)) = self.heard(&control.id)? {
+            let ended = !self.head.control.contains(&place);
+            return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: true, ended }));
+        }
+        if let Ask::Cancel { run_id: Some(run_id) } = &control.what
+            && self.taken(&tables::run(self.prefix, run_id))?.is_none()
+        {
+            return Ok(Reply::Refused(Refused::NotFound));
+        }
+        if self.head.control.len() >= limits::CONTROL_ENTRIES_MAX {
+            return Ok(Reply::Refused(Refused::TooMany));
+        }
+        let prev = self.head.control_tail;
+        let place = Place(self.now.0.max(prev.0 + 1));
+        let heard = tables::heard(self.prefix, &control.id);
+        self.tables.ids.insert(&*heard, &*Pen::new(16).u64(place.0).u64(prev.0).seal(&heard))?;
+        self.put_waiting(Lane::Control, place, control)?;
+        self.head.control_tail = place;
+        self.head.user.get_or_insert_with(|| principal.user.clone());
+        self.head.control.insert(place);
+        self.changed = true;
+        Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false }))
+    }
+
+    // === ownership ===
+
+    pub(super) fn claim(
+        &mut self,
+        holder: Holder,
+        nonce: Nonce,
+        expect: Seen,
+        floor: Epoch,
+    ) -> Result<Reply, Fault> {
+        let head = &mut *self.head;
+        if head.token.nonce != nonce || head.holder != Some(holder) {
+            let seen = head.seen();
+            if seen != expect {
+                return Ok(Reply::Held { owner: seen });
+            }
+            let epoch = self.now.0.max(floor.0.saturating_add(1)).max(head.token.epoch.0 + 1);
+            head.token = Token { epoch: Epoch(epoch), nonce };
+            head.holder = Some(holder);
+            self.changed = true;
+        }
+        let inbox = self.reading().waiting(Place(0), Place(0))?;
+        let (token, tail, version) = (self.head.token, self.head.end, self.head.version);
+        let listeners = self.head.listeners.clone();
+        Ok(Reply::Claimed(Box::new(Claimed { token, tail, inbox, listeners, version })))
+    }
+
+    pub(super) fn release(&mut self, token: Token, tail: Seq, drain: bool) -> Reply {
+        if self.head.fenced(token) {
+            return Reply::Fenced;
+        }
+        let left = !self.head.inbox.is_empty() || !self.head.control.is_empty();
+        if tail != self.head.end.seq || (!drain && left) {
+            return Reply::Pending;
+        }
+        self.head.holder = None;
+        self.changed = true;
+        Reply::Released
+    }
+
+    pub(super) fn transfer(&mut self, token: Token, tail: Seq, to: Holder, nonce: Nonce) -> Reply {
+        let head = &mut *self.head;
+        if head.token.nonce == nonce && head.holder == Some(to) {
+            return Reply::Transferred { token: head.token };
+        }
+        if head.fenced(token) {
+            return Reply::Fenced;
+        }
+        if tail != head.end.seq {
+            return Reply::Order;
+        }
+        head.token = Token { epoch: Epoch(self.now.0.max(token.epoch.0 + 1)), nonce };
+        head.holder = Some(to);
+        self.changed = true;
+        Reply::Transferred { token: head.token }
+    }
+
+    // === the log ===
+
+    pub(super) fn append(&mut self, append: &Append) -> Result<Reply, Fault> {
+        let Append { key, token, after, facts, .. } = append;
+        if self.head.fenced(*token) {
+            return Ok(Reply::Fenced);
+        }
+        let places = (1..).map(|n| Seq(after.0.saturating_add(n)));
+        let lines: Vec<(Seq, String)> =
+            places.zip(facts).map(|(seq, fact)| (seq, fact.to_json(key, seq, token.epoch))).collect();
+        if !self.is_repeat(*after, *token, &lines)? {
+            if *after != self.head.end.seq {
+                return Ok(Reply::Order);
+            }
+            if let Some((place, _)) = append.ends.iter().find(|(at, _)| !self.head.inbox.contains_key(at)) {
+                return Ok(Reply::Gone { place: *place });
+            }
+            self.write(*token, &lines)?;
+            self.end(append)?;
+        }
+        let head = &*self.head;
+        let (inbox_tail, control_tail, version) = (head.tail, head.control_tail, head.version);
+        let listeners = (append.known != version).then(|| head.listeners.clone());
+        Ok(Reply::Appended { tail: head.end.seq, inbox_tail, control_tail, version, listeners })
+    }
+
+    /// Whether the log has exactly these lines already. One that goes on at the log's end needs no look.
+    fn is_repeat(&self, after: Seq, token: Token, lines: &[(Seq, String)]) -> Result<bool, Fault> {
+        let past = lines.last().is_none_or(|(last, _)| *last > self.head.end.seq);
+        if past || after < self.head.floor {
+            return Ok(false);
+        }
+        for (seq, json) in lines {
+            if !self.is_written(*seq, token, json)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn write(&mut self, token: Token, lines: &[(Seq, String)]) -> Result<(), Fault> {
+        for (seq, json) in lines {
+            let key = tables::fact(self.prefix, *seq);
+            let line = Pen::new(16 + json.len()).u128(token.nonce.0).raw(json.as_bytes()).seal(&key);
+            self.tables.log.insert(&*key, &*line)?;
+            (self.head.end.seq, self.head.end.epoch) = (*seq, token.epoch);
+            self.changed = true;
+        }
+        Ok(())
+    }
+
+    /// Takes away what ends with the facts.
+    fn end(&mut self, append: &Append) -> Result<(), Fault> {
+        for (place, run_id) in &append.ends {
+            if self.head.inbox.remove(place).is_some() {
+                self.tables.lanes.remove(&*tables::waiting(self.prefix, Lane::Inbox, *place))?;
+            }
+            self.mark_ended(run_id)?;
+            self.changed = true;
+        }
+        for place in &append.answers {
+            if self.head.control.remove(place) {
+                self.tables.lanes.remove(&*tables::waiting(self.prefix, Lane::Control, *place))?;
+                self.changed = true;
+            }
+        }
+        let closed = append.closed.unwrap_or(self.head.closed);
+        self.changed |= closed != self.head.closed;
+        self.head.closed = closed;
+        Ok(())
+    }
+
+    fn mark_ended(&mut self, run_id: &RunId) -> Result<(), Fault> {
+        let run = tables::run(self.prefix, run_id);
+        if let Some(mut taken) = self.taken(&run)? {
+            taken.ended = Some(self.head.end.seq);
+            self.tables.ids.insert(&*run, &*taken.seal(&run))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn keep(&mut self, keep: &Keep) -> Result<Reply, Fault> {
+        if self.head.fenced(keep.token) {
+            return Ok(Reply::Fenced);
+        }
+        let later = self.head.snapshot.is_none_or(|kept| kept.seq < keep.at.seq);
+        if keep.at.seq <= self.head.end.seq && later {
+            let record = Pen::new(16 + keep.state.len()).cursor(keep.at).raw(&keep.state).seal(self.prefix);
+            self.tables.snapshots.insert(self.prefix, &*record)?;
+            self.head.snapshot = Some(keep.at);
+            self.changed = true;
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn trim(&mut self, token: Token, upto: Seq) -> Result<Reply, Fault> {
+        if self.head.fenced(token) {
+            return Ok(Reply::Fenced);
+        }
+        let upto = upto.min(self.head.kept());
+        if upto > self.head.floor {
+            let (first, last) = (tables::fact(self.prefix, Seq(0)), tables::fact(self.prefix, upto));
+            self.tables.log.retain_in(&*first..=&*last, |_, _| false)?;
+            self.head.floor = upto;
+            self.changed = true;
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn expire(&mut self, before: Millis) -> Result<Reply, Fault> {
+        let (first, end) = (tables::runs(self.prefix), tables::runs_end(self.prefix));
+        let mut gone = Vec::new();
+        for item in self.tables.ids.range(&*first..&*end)? {
+            let (key, value) = item?;
+            let taken = TakenInput::unseal(Spot { table: "ids", key: key.value() }, value.value())?;
+            if taken.accepted < before && taken.ended.is_some_and(|ended| ended <= self.head.floor) {
+                gone.push(key.value().to_vec());
+            }
+        }
+        for key in gone {
+            self.tables.ids.remove(&*key)?;
+            self.changed = true;
+        }
+        Ok(Reply::Done)
+    }
+
+    // === listeners ===
+
+    pub(super) fn listen(&mut self, node: NodeId, stamp: Stamp) -> Reply {
+        let listeners: &mut BTreeMap<_, _> = &mut self.head.listeners;
+        let known = listeners.get(&node).copied();
+        if known.is_none() && listeners.len() >= limits::LISTENERS_MAX {
+            return Reply::Refused(Refused::TooMany);
+        }
+        if known.is_none_or(|known| known < stamp) {
+            listeners.insert(node, stamp);
+            self.head.version.0 += 1;
+            self.changed = true;
+        }
+        Reply::Listening { owner: self.head.seen(), tail: self.head.end }
+    }
+
+    pub(super) fn unlisten(&mut self, node: NodeId, stamp: Stamp) -> Reply {
+        if self.head.listeners.get(&node).is_some_and(|known| *known <= stamp) {
+            self.head.listeners.remove(&node);
+            self.head.version.0 += 1;
+            self.changed = true;
+        }
+        Reply::Done
+    }
+}

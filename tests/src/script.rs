@@ -1,0 +1,363 @@
+//! Random ops that mean something: what a few nodes would ask a store about a few sessions, with late
+//! copies, wrong positions, strangers and old tokens among it.
+mod known;
+
+use known::Known;
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{
+    ControlId, Cursor, Epoch, EventId, Holder, Life, MessageId, NodeId, Nonce, Place, Principal, RunId, Seq,
+    SessionId, SessionKey, Stamp, TenantId, Token, UserId, Version,
+};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::StopReason;
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::input::{Ask, Content, Control, Input, Message, Role, Strategy};
+use turnway_core::rng::Rng;
+use turnway_core::store::{Append, Keep, Op, Reply};
+use turnway_core::time::{Millis, Mono, Now};
+
+/// What a sequence has more of than others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mood {
+    /// A bit of everything.
+    Even,
+    /// Many inputs and controls, so that lanes fill.
+    Crowded,
+    /// Large texts, so that byte limits are met.
+    Heavy,
+    /// Many listeners.
+    Public,
+}
+
+/// A source of ops that learns from the answers.
+#[derive(Clone, Debug)]
+pub struct Script {
+    rng: Rng,
+    mood: Mood,
+    keys: Vec<SessionKey>,
+    known: Vec<Known>,
+    past: Vec<Op>,
+    lives: Vec<Holder>,
+    runs: Vec<RunId>,
+    count: u64,
+    leases: bool,
+}
+
+/// Names that exist: shapes are right by construction.
+fn name<T, E: std::fmt::Debug>(parsed: Result<T, E>) -> T {
+    parsed.expect("a well-formed name")
+}
+
+impl Script {
+    /// One for a seed. Without `leases` it never asks for one and never expires an id.
+    pub fn new(seed: u64, leases: bool) -> Self {
+        let mut rng = Rng::from_number(seed);
+        let mood = match rng.below(8) {
+            0 => Mood::Crowded,
+            1 => Mood::Heavy,
+            2 => Mood::Public,
+            _ => Mood::Even,
+        };
+        // Names that sort differently by session than by concatenation.
+        let keys = [("a", "s"), ("a-b", "s"), ("a", "s-1"), ("a", "S")];
+        let key = |(tenant, session): (&str, &str)| SessionKey {
+            tenant: name(TenantId::parse(tenant)),
+            session: name(SessionId::parse(session)),
+        };
+        let count = match mood {
+            Mood::Even => 2 + rng.below(3) as usize,
+            Mood::Crowded | Mood::Heavy => 2,
+            Mood::Public => 1,
+        };
+        let keys: Vec<_> = keys.into_iter().take(count).map(key).collect();
+        let lives = (0..3).map(|n| Holder { node: NodeId(n % 2), life: Life(u128::from(n)) }).collect();
+        let known = vec![Known::default(); keys.len()];
+        Self { rng, mood, keys, known, past: Vec::new(), lives, runs: Vec::new(), count: 0, leases }
+    }
+
+    /// What this sequence has more of.
+    pub fn mood(&self) -> Mood {
+        self.mood
+    }
+    /// The sessions it speaks of.
+    pub fn keys(&self) -> &[SessionKey] {
+        &self.keys
+    }
+    /// Chance, for whoever runs the script.
+    pub fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    /// What is asked next.
+    pub fn next(&mut self, now: Now) -> Op {
+        self.count += 1;
+        let op = if !self.past.is_empty() && self.rng.chance(12) {
+            let late = self.rng.below(self.past.len() as u64) as usize;
+            self.past[late].clone()
+        } else {
+            self.fresh(now)
+        };
+        if self.past.len() < 64 {
+            self.past.push(op.clone());
+        } else {
+            let forgotten = self.rng.below(64) as usize;
+            self.past[forgotten] = op.clone();
+        }
+        op
+    }
+
+    fn fresh(&mut self, now: Now) -> Op {
+        let n = self.rng.below(self.keys.len() as u64) as usize;
+        let key = self.keys[n].clone();
+        let more = |mood, share| if self.mood == mood { share } else { 0 };
+        let shares = [
+            (16 + more(Mood::Crowded, 30), 'a'),
+            (6 + more(Mood::Crowded, 40), 'c'),
+            (if self.known[n].fenced { 60 } else { 6 }, 'o'),
+            (if self.mood == Mood::Crowded { 6 } else { 24 } + more(Mood::Heavy, 30), '+'),
+            (4, 'r'),
+            (3, 't'),
+            (4 + more(Mood::Public, 60), 'l'),
+            (3, 'u'),
+            (4, 'v'),
+            (5, 'f'),
+            (3, 'i'),
+            (4, 'k'),
+            (3, 'm'),
+            (3, 's'),
+            (4, 'g'),
+            (if self.leases { 10 } else { 0 }, 'e'),
+        ];
+        let mut at = self.rng.below(shares.iter().map(|(share, _)| share).sum());
+        let kind = shares.iter().find(|(share, _)| {
+            let hit = at < *share;
+            at = at.saturating_sub(*share);
+            hit
+        });
+        match kind.map_or('s', |(_, kind)| *kind) {
+            'a' => self.accept(key),
+            'c' => self.control(n, key),
+            'o' => self.claim(n, key),
+            '+' => self.append(now, n, key),
+            'r' => Op::Release { token: self.token(n), tail: self.tail(n), drain: self.rng.chance(60), key },
+            't' => {
+                let (to, nonce) = (self.holder(), Nonce(self.rng.next_u128()));
+                Op::Transfer { token: self.token(n), tail: self.tail(n), to, nonce, key }
+            }
+            'l' => Op::Listen { node: self.node(), stamp: self.stamp(), key },
+            'u' => Op::Unlisten { node: self.node(), stamp: self.stamp(), key },
+            'v' => Op::Open { key, reader: None },
+            'f' => {
+                let (after, limit) = (self.tail(n).0.saturating_sub(self.rng.below(40)), self.rng.below(30));
+                let limit = if self.mood == Mood::Heavy { 256 } else { limit as u32 };
+                Op::Read { key, after: Seq(after), limit }
+            }
+            'i' => {
+                let token = self.token(n);
+                let after =
+                    self.some_place(&self.known[n].inputs.iter().map(|(p, _)| *p).collect::<Vec<_>>());
+                let control_after = self.some_place(&self.known[n].controls.clone());
+                Op::Inbox { key, token, after, control_after }
+            }
+            'k' => self.keep(n, key),
+            'm' => Op::Trim { token: self.token(n), upto: self.tail(n), key },
+            'g' => self.value(),
+            'e' => self.lease(key, now),
+            _ => Op::Sweep { limit: self.rng.below(5) as u32 },
+        }
+    }
+
+    // === what it takes ===
+
+    fn user(&mut self) -> UserId {
+        let user = if self.rng.chance(92) { "ann" } else { "bob" };
+        name(UserId::parse(user))
+    }
+    fn principal(&mut self, key: &SessionKey, user: UserId) -> Principal {
+        Principal { tenant: key.tenant.clone(), user, operator: self.rng.chance(3) }
+    }
+    fn holder(&mut self) -> Holder {
+        let n = self.rng.below(self.lives.len() as u64) as usize;
+        self.lives[n]
+    }
+    fn node(&mut self) -> NodeId {
+        let nodes = if self.mood == Mood::Public { 400 } else { 4 };
+        NodeId(u128::from(self.rng.below(nodes)))
+    }
+    fn stamp(&mut self) -> Stamp {
+        Stamp(self.count.saturating_sub(self.rng.below(20)))
+    }
+    /// Mostly the newest, now and then an old or an unknown one.
+    fn token(&mut self, n: usize) -> Token {
+        let old = self.rng.below(self.known[n].tokens.len() as u64) as usize;
+        let tokens = &self.known[n].tokens;
+        let some = if self.rng.chance(90) { tokens.last() } else { tokens.get(old) };
+        some.copied().unwrap_or_default()
+    }
+    fn tail(&mut self, n: usize) -> Seq {
+        let tail = self.known[n].tail.seq.0;
+        match self.rng.below(20) {
+            0 => Seq(tail + 1),
+            1 => Seq(tail.saturating_sub(1)),
+            2 => Seq(self.rng.below(tail + 1)),
+            _ => Seq(tail),
+        }
+    }
+    fn some_place(&mut self, places: &[Place]) -> Place {
+        let n = self.rng.below(2 * places.len() as u64 + 1) as usize;
+        places.get(n).copied().unwrap_or_default()
+    }
+    fn text(&mut self) -> String {
+        let bytes =
+            if self.mood == Mood::Heavy { 30_000 + self.rng.below(33_000) } else { self.rng.below(300) };
+        "höh \"\\\n".repeat(bytes as usize / 8)
+    }
+
+    // === the ops that take more ===
+
+    fn accept(&mut self, key: SessionKey) -> Op {
+        let user = self.user();
+        // Few names, so that the same message comes again, also with another body.
+        let named = format!("m{}", if self.rng.chance(85) { self.count } else { self.rng.below(self.count) });
+        let message_id = name(MessageId::parse(&named));
+        let strategies = [Strategy::Enqueue, Strategy::Interrupt, Strategy::Reject];
+        let text = if self.mood == Mood::Heavy || self.rng.chance(50) { self.text() } else { String::new() };
+        let input = Input {
+            run_id: RunId::derive(&key, &user, &message_id),
+            message_id,
+            request_id: None,
+            user: user.clone(),
+            agent_id: None,
+            message: Message { role: Role::User, content: Content::Text(text) },
+            strategy: if self.rng.chance(80) {
+                strategies[0]
+            } else {
+                strategies[self.rng.below(3) as usize]
+            },
+            metadata: None,
+            traceparent: None,
+        };
+        self.runs.push(input.run_id.clone());
+        let (principal, hash) = (self.principal(&key, user), input.body_hash());
+        Op::Accept { key, principal, input: Arc::new(input), hash }
+    }
+
+    fn control(&mut self, n: usize, key: SessionKey) -> Op {
+        let user = self.user();
+        let run = self.rng.below(self.runs.len() as u64) as usize;
+        let what = match self.rng.below(4) {
+            0 => Ask::Open { agents: Vec::new(), active: None },
+            1 => Ask::Close,
+            2 => Ask::Cancel { run_id: None },
+            // Of this session, of another one, or one that nobody ever heard of.
+            _ => Ask::Cancel { run_id: self.runs.get(run).cloned().or_else(|| self.ghost(n)) },
+        };
+        let id = name(ControlId::parse(&format!("c{}", self.count - self.rng.below(self.count.min(2)))));
+        let control = Arc::new(Control { id, user: user.clone(), request_id: None, what });
+        Op::Control { principal: self.principal(&key, user), control, create: self.rng.chance(50), key }
+    }
+
+    fn ghost(&self, n: usize) -> Option<RunId> {
+        let (user, message) = (name(UserId::parse("ann")), name(MessageId::parse("ghost")));
+        Some(RunId::derive(&self.keys[n], &user, &message))
+    }
+
+    fn claim(&mut self, n: usize, key: SessionKey) -> Op {
+        let mut expect = self.known[n].seen;
+        if self.rng.chance(10) {
+            expect.epoch.0 += 1;
+        }
+        let floor = Epoch(expect.epoch.0 + self.rng.below(3));
+        Op::Claim { key, holder: self.holder(), nonce: Nonce(self.rng.next_u128()), expect, floor }
+    }
+
+    fn fact(&mut self, now: Now) -> Arc<Entry> {
+        let fact = match self.rng.below(5) {
+            0 => Fact::SessionNotice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: None },
+            1 => Fact::RunDone {
+                attempt: 1,
+                stop_reason: StopReason::EndTurn,
+                text_bytes: self.count,
+                text_sha256: String::new(),
+                usage: None,
+            },
+            _ => Fact::AgentStreamDelta { attempt: 1, offset: self.count, text: Private(self.text()) },
+        };
+        Arc::new(Entry {
+            id: EventId::new(now.store, self.rng.next_u128()),
+            time: now.store,
+            source: "turnway".into(),
+            correlation_id: "x".into(),
+            causation_id: None,
+            traceparent: None,
+            run_id: self.runs.last().cloned(),
+            fact,
+        })
+    }
+
+    fn append(&mut self, now: Now, n: usize, key: SessionKey) -> Op {
+        let facts: Vec<_> = (0..self.rng.below(5)).map(|_| self.fact(now)).collect();
+        let ends = (0..self.rng.below(3)).filter_map(|_| {
+            let inputs = &mut self.known[n].inputs;
+            // Some stay known, and so are ended again.
+            let at = self.rng.below(inputs.len() as u64) as usize;
+            (at < inputs.len())
+                .then(|| if self.rng.chance(80) { inputs.remove(at) } else { inputs[at].clone() })
+        });
+        let ends = ends.collect();
+        let controls = self.known[n].controls.clone();
+        let answers = controls.into_iter().filter(|_| self.rng.chance(20)).collect();
+        let closed = match self.rng.below(16) {
+            0 => Some(true),
+            1..4 => Some(false),
+            _ => None,
+        };
+        let known = Version(self.known[n].version.0 + u64::from(self.rng.chance(10)));
+        let (token, after) = (self.token(n), self.tail(n));
+        Op::Append(Box::new(Append { key, token, after, facts, ends, answers, closed, known }))
+    }
+
+    fn keep(&mut self, n: usize, key: SessionKey) -> Op {
+        let at = Cursor { seq: self.tail(n), epoch: self.known[n].tail.epoch };
+        let state = self.text().into_bytes().into();
+        Op::Keep(Box::new(Keep { key, token: self.token(n), at, state }))
+    }
+
+    fn value(&mut self) -> Op {
+        let named = format!("conv/{}", self.rng.below(3));
+        if self.rng.chance(30) {
+            return Op::Get { name: named };
+        }
+        let value = self.rng.chance(80).then(|| self.text().into_bytes());
+        Op::Put { name: named, expect: self.rng.below(3), value }
+    }
+
+    fn lease(&mut self, key: SessionKey, now: Now) -> Op {
+        match self.rng.below(8) {
+            0 => Op::Retire { holder: self.holder() },
+            1 | 2 => Op::Lease { node: self.node() },
+            3 | 4 => Op::Expire { key, before_ms: now.store.0.saturating_sub(self.rng.below(50)) },
+            _ => {
+                let ttl = Duration::from_millis(self.rng.below(5000));
+                Op::Renew {
+                    holder: self.holder(),
+                    ttl,
+                    fresh: self.rng.chance(50),
+                    sent: Mono(Duration::ZERO),
+                }
+            }
+        }
+    }
+
+    /// Takes note of an answer.
+    pub fn learn(&mut self, op: &Op, reply: &Reply) {
+        let key = op.key().and_then(|key| self.keys.iter().position(|known| known == key));
+        if let Some(n) = key {
+            self.known[n].learn(op, reply);
+        }
+    }
+}
+
+/// A time to begin at.
+pub const DAWN: Now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };

@@ -1,0 +1,57 @@
+//! What a node would know of a session.
+use turnway_core::id::{Cursor, Place, RunId, Seen, Token, Version};
+use turnway_core::store::{Inputs, Op, Reply};
+
+/// What the script knows of one session, from the answers it saw.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub(super) seen: Seen,
+    pub(super) tokens: Vec<Token>,
+    pub(super) tail: Cursor,
+    pub(super) inputs: Vec<(Place, RunId)>,
+    pub(super) controls: Vec<Place>,
+    pub(super) version: Version,
+    pub(super) fenced: bool,
+}
+
+impl Known {
+    /// Takes note of an answer.
+    pub(super) fn learn(&mut self, op: &Op, reply: &Reply) {
+        self.fenced = *reply == Reply::Fenced;
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the rest teaches nothing")]
+        match reply {
+            Reply::Accepted(accepted) => {
+                self.seen = accepted.owner;
+                match op {
+                    Op::Accept { input, .. } if !accepted.duplicate => {
+                        self.inputs.push((accepted.place, input.run_id.clone()));
+                    }
+                    Op::Control { .. } if !accepted.duplicate => self.controls.push(accepted.place),
+                    _ => {}
+                }
+            }
+            Reply::Claimed(claimed) => {
+                self.tokens.push(claimed.token);
+                (self.tail, self.version) = (claimed.tail, claimed.version);
+                self.seen.epoch = claimed.token.epoch;
+                if let Op::Claim { holder, .. } = op {
+                    self.seen.holder = Some(*holder);
+                }
+                self.learn_inputs(&claimed.inbox);
+            }
+            Reply::Transferred { token } => self.tokens.push(*token),
+            Reply::Held { owner } => self.seen = *owner,
+            Reply::Appended { tail, version, .. } => (self.tail.seq, self.version) = (*tail, *version),
+            Reply::Released => self.seen.holder = None,
+            Reply::Listening { owner, tail } => (self.seen, self.tail) = (*owner, *tail),
+            Reply::View(view) => (self.seen, self.tail) = (view.owner, view.tail),
+            Reply::Waiting(inputs) => self.learn_inputs(inputs),
+            _ => {}
+        }
+    }
+
+    fn learn_inputs(&mut self, inputs: &Inputs) {
+        self.inputs = inputs.inputs.iter().map(|(at, input)| (*at, input.run_id.clone())).collect();
+        self.controls = inputs.controls.iter().map(|(at, _)| *at).collect();
+    }
+}
