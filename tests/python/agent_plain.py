@@ -12,8 +12,6 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 WIDE = "aß語𝄞 "
-# How fast this agent thinks: between two pieces of its answer.
-PACE = float(sys.argv[1] if len(sys.argv) > 1 else 2) / 1000
 
 
 def answer(text: str) -> list[str]:
@@ -22,6 +20,9 @@ def answer(text: str) -> list[str]:
 
 
 class Agent(BaseHTTPRequestHandler):
+    # How fast this agent thinks: seconds between two pieces of its answer.
+    pace = 0.002
+
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/health" else 404)
         self.end_headers()
@@ -39,7 +40,7 @@ class Agent(BaseHTTPRequestHandler):
         pieces = answer(body["input_message"]["content"])
         for piece in pieces:
             self.event("delta", {"text": piece, "run_id": body["run_id"]})
-            time.sleep(PACE)
+            time.sleep(self.pace)
         self.event("done", {"usage": {"tokens": len(pieces)}})
 
     def event(self, name: str, data: dict) -> None:
@@ -51,6 +52,7 @@ class Agent(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
+    Agent.pace = float(sys.argv[1] if len(sys.argv) > 1 else 2) / 1000
     server = ThreadingHTTPServer(("127.0.0.1", 0), Agent)
     server.daemon_threads = True
     print("listening", server.server_port, flush=True)

@@ -1,2 +1,3 @@
 //! Turnway.
 pub mod script;
+pub mod real;

@@ -1,0 +1,38 @@
+//! Real things for tests: the node's binary as its operator runs it, agents behind HTTP, raw clients.
+pub mod agent;
+pub mod node;
+pub mod wire;
+
+use std::time::Duration;
+
+/// How long a test waits for something that must happen. Generous: the machine may be busy, and what
+/// is slower than this is broken.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A size from the environment, such as `CHAOS_KILLS`; what `./test` sets, or a small default.
+pub fn size(name: &str, default: usize) -> usize {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")),
+        Err(_) => default,
+    }
+}
+
+/// A measured value, in the form that `./test long` copies into its page.
+#[expect(clippy::print_stdout, reason = "a test's figures are its output")]
+pub fn figure(name: &str, value: impl std::fmt::Display) {
+    println!("FIGURE {name}: {value}");
+}
+
+/// The value at a rank, 0.0 to 1.0, of measurements in any order.
+pub fn quantile(of: &mut [Duration], rank: f64) -> Duration {
+    of.sort_unstable();
+    let last = of.len().saturating_sub(1);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a rank within a slice"
+    )]
+    let at = (last as f64 * rank).round() as usize;
+    of.get(at).copied().unwrap_or_default()
+}

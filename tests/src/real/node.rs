@@ -1,0 +1,122 @@
+//! One node: the real binary, its ready line, its signals, and what it leaves behind.
+use super::PATIENCE;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// A node's binary: what `TURNWAY_BIN` names, else the one built beside this test.
+pub fn binary() -> PathBuf {
+    if let Some(named) = std::env::var_os("TURNWAY_BIN") {
+        return named.into();
+    }
+    let test = std::env::current_exe().expect("a test has a path");
+    // target/<profile>/deps/<test> → target/<profile>/turnway
+    let beside = test.parent().and_then(Path::parent).expect("a test lies in target").join("turnway");
+    assert!(beside.exists(), "no {}: build it with `cargo build --workspace --bins`", beside.display());
+    beside
+}
+
+/// A running node and its data directory. Killed when dropped.
+#[derive(Debug)]
+pub struct Node {
+    child: Child,
+    stdout: Lines<BufReader<ChildStdout>>,
+    args: Vec<String>,
+    dir: PathBuf,
+    /// Where it serves clients.
+    pub http: SocketAddr,
+    /// Where it serves its operator.
+    pub admin: SocketAddr,
+}
+
+impl Node {
+    /// Starts one on free ports, with its data under `dir` and these further arguments to `serve`.
+    pub async fn start(dir: &Path, args: &[&str]) -> Self {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        Self::start_at(dir, args, any, any).await
+    }
+
+    async fn start_at(dir: &Path, args: Vec<String>, http: SocketAddr, admin: SocketAddr) -> Self {
+        let log = std::fs::File::options().create(true).append(true).open(dir.join("stderr.log"));
+        let mut child = Command::new(binary())
+            .arg("serve")
+            .args(["--listen", &http.to_string(), "--admin", &admin.to_string()])
+            .args(["--store", &format!("embedded:{}", dir.join("data").display())])
+            .args(&args)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.expect("a log file"))
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the node's binary starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let ready = tokio::time::timeout(PATIENCE, stdout.next_line()).await;
+        let Ok(Ok(Some(ready))) = ready else { panic!("no ready line: {ready:?}\n{}", tail(dir)) };
+        let (http, admin) = (address(&ready, "http="), address(&ready, "admin="));
+        Self { child, stdout, args, dir: dir.to_owned(), http, admin }
+    }
+
+    /// `kill -9`, and a new process on the same data and the same ports.
+    pub async fn kill_and_restart(&mut self) {
+        self.kill().await;
+        let args = self.args.clone();
+        *self = Self::start_at(&self.dir.clone(), args, self.http, self.admin).await;
+    }
+
+    /// `kill -9`; returns once the process is gone.
+    pub async fn kill(&mut self) {
+        self.child.kill().await.expect("the node was running");
+    }
+
+    /// `SIGTERM`, and its exit code.
+    pub async fn terminate(&mut self) -> Option<i32> {
+        let pid = self.child.id().expect("the node is running").to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill runs");
+        assert!(sent.success(), "the node was running");
+        let left = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it leaves in time");
+        left.expect("its exit is known").code()
+    }
+
+    /// Fails unless the process still runs.
+    pub fn must_run(&mut self) {
+        let exit = self.child.try_wait().expect("its state is known");
+        assert!(exit.is_none(), "the node has exited: {exit:?}\n{}", tail(&self.dir));
+    }
+
+    /// Kilobytes of resident memory.
+    pub fn resident_kib(&self) -> u64 {
+        let pid = self.child.id().expect("the node is running");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a Linux process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// The next line of stdout after the ready line.
+    pub async fn line(&mut self) -> Option<String> {
+        self.stdout.next_line().await.ok().flatten()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the node's last words ---\n{}", tail(&self.dir));
+        }
+    }
+}
+
+fn address(ready: &str, field: &str) -> SocketAddr {
+    assert!(ready.starts_with("turnway ready "), "not a ready line: {ready}");
+    let text = ready.split(' ').find_map(|part| part.strip_prefix(field));
+    text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {field} in: {ready}"))
+}
+
+fn tail(dir: &Path) -> String {
+    let log = std::fs::read_to_string(dir.join("stderr.log")).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}

@@ -1,0 +1,136 @@
+//! A raw client: says exactly what a test wants said, and reads what comes.
+use super::PATIENCE;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::handshake::client::Request;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+
+/// Why nothing more comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// A close frame with this code.
+    Closed(u16),
+    /// The connection broke, or could not be made.
+    Broken(String),
+}
+
+/// One WebSocket connection to a node.
+#[derive(Debug)]
+pub struct Wire {
+    socket: WebSocketStream<TcpStream>,
+}
+
+impl Wire {
+    /// Connects and says nothing.
+    pub async fn open(to: SocketAddr) -> Result<Self, Gone> {
+        let broken = |why: &dyn std::fmt::Display| Gone::Broken(why.to_string());
+        let stream = TcpStream::connect(to).await.map_err(|why| broken(&why))?;
+        let mut request: Request =
+            format!("ws://{to}/v1/connect").into_client_request().map_err(|why| broken(&why))?;
+        let protocol = HeaderValue::from_static("turnway.v1");
+        request.headers_mut().insert("sec-websocket-protocol", protocol);
+        let opened = tokio_tungstenite::client_async(request, stream);
+        let (socket, _) = opened.await.map_err(|why| broken(&why))?;
+        Ok(Self { socket })
+    }
+
+    /// Connects, says `hello` as this user with these `subscribe` bodies to resume, and reads `welcome`.
+    pub async fn hello(to: SocketAddr, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
+        let mut wire = Self::open(to).await?;
+        wire.say(json!({"type": "hello", "user_id": user, "resume": resume})).await?;
+        let welcome = wire.next().await?;
+        assert_eq!(welcome["type"], "welcome", "{welcome}");
+        Ok(wire)
+    }
+
+    /// Sends one message.
+    pub async fn say(&mut self, message: Value) -> Result<(), Gone> {
+        self.frame(Message::text(message.to_string())).await
+    }
+
+    /// Sends any frame at all.
+    pub async fn frame(&mut self, frame: Message) -> Result<(), Gone> {
+        self.socket.send(frame).await.map_err(|why| Gone::Broken(why.to_string()))
+    }
+
+    /// The next message. A silence longer than [`PATIENCE`] fails the test.
+    pub async fn next(&mut self) -> Result<Value, Gone> {
+        loop {
+            let Ok(frame) = tokio::time::timeout(PATIENCE, self.socket.next()).await else {
+                panic!("the node said nothing for {PATIENCE:?}");
+            };
+            match frame {
+                Some(Ok(Message::Text(text))) => {
+                    return Ok(serde_json::from_str(&text).expect("the node speaks JSON"));
+                }
+                Some(Ok(Message::Close(close))) => {
+                    return Err(Gone::Closed(close.map_or(1005, |frame| frame.code.into())));
+                }
+                Some(Ok(Message::Binary(_))) => panic!("the node never sends binary"),
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Err(why)) => return Err(Gone::Broken(why.to_string())),
+                None => return Err(Gone::Broken("end of stream".to_owned())),
+            }
+        }
+    }
+
+    /// Reads on to the first message that fits.
+    pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Result<Value, Gone> {
+        loop {
+            let message = self.next().await?;
+            if fits(&message) {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Asks with a request id of its own and reads on to the answer that echoes it.
+    pub async fn ask(&mut self, request_id: &str, mut message: Value) -> Result<Value, Gone> {
+        message["request_id"] = request_id.into();
+        self.say(message).await?;
+        self.until(|answer| answer["request_id"] == request_id && answer.get("seq").is_none()).await
+    }
+
+    /// Runs one turn to its `done`; the answer's text, checked for gaps, and the `done`.
+    pub async fn turn(
+        &mut self,
+        session: &str,
+        agent: &str,
+        id: &str,
+        text: &str,
+    ) -> Result<(String, Value), Gone> {
+        let accepted = self.ask(id, invoke(session, agent, text)).await?;
+        assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
+        let (run, mut said, mut attempt) = (accepted["run_id"].clone(), String::new(), Value::Null);
+        loop {
+            let message = self.next().await?;
+            if message["run_id"] != run {
+                continue;
+            }
+            if message["type"] == "delta" && message["kind"] != "reasoning" {
+                if message["attempt"] != attempt {
+                    said.clear();
+                    attempt = message["attempt"].clone();
+                }
+                assert_eq!(message["offset"], said.len(), "a gap or a repeat in the text");
+                said.push_str(message["text"].as_str().expect("text"));
+            }
+            if message["type"] == "done" {
+                return Ok((said, message));
+            }
+        }
+    }
+}
+
+/// An `agent_invoke` without its request id.
+pub fn invoke(session: &str, agent: &str, text: &str) -> Value {
+    json!({
+        "type": "agent_invoke", "session_id": session, "agent_id": agent,
+        "message": {"role": "user", "content": text},
+    })
+}

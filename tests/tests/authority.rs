@@ -1,0 +1,125 @@
+//! What is somebody else's is answered exactly as what does not exist, for every operation there is.
+//!
+//! Covers: S-06, S-07, RX-23.
+use serde_json::{Value, json};
+use turnway_bindings::channel::authority::Action;
+use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::{Wire, invoke};
+
+/// The requests of one action on a session and a run. A new action breaks the build here.
+fn requests(action: Action, session: &str, run: &str) -> Vec<Value> {
+    match action {
+        Action::Open => vec![json!({"type": "session_open", "session_id": session})],
+        Action::Close => vec![json!({"type": "session_close", "session_id": session})],
+        Action::Read => vec![
+            json!({"type": "subscribe", "session_id": session}),
+            json!({"type": "subscribe", "session_id": session, "after_seq": 0}),
+            json!({"type": "subscribe", "session_id": session, "after_seq": 3, "after_epoch": 1}),
+            json!({"type": "subscribe", "session_id": session, "runs": {run: {"attempt": 1, "offset": 0}}}),
+        ],
+        Action::Invoke => vec![
+            invoke(session, "held", "mine now?"),
+            json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "strategy": "interrupt"}),
+            json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "strategy": "reject"}),
+        ],
+        Action::Cancel => vec![
+            json!({"type": "cancel_run", "run_id": run}),
+            json!({"type": "cancel_run", "session_id": session}),
+            json!({"type": "INTERRUPT", "run_id": run}),
+        ],
+    }
+}
+
+/// An answer without what must differ: when, and the names that the asker gave.
+fn bare(mut answer: Value, names: [&str; 2]) -> String {
+    answer["ts"] = Value::Null;
+    let mut text = answer.to_string();
+    for name in names {
+        text = text.replace(name, "NAME");
+    }
+    text
+}
+
+/// Covers: S-06, S-56, ST-13.
+#[tokio::test]
+async fn foreign_and_unknown_get_the_same_answer() {
+    let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.hung_up().await })).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("held")]).await;
+    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("ann connects");
+    let accepted = ann.ask("a1", invoke("anns", "held", "secret")).await.expect("an answer");
+    assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
+    let run = accepted["run_id"].as_str().expect("a run").to_owned();
+    ann.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
+
+    // The run of a session that nobody has, of the same form.
+    let unknown_run = run.replacen("anns", "nobodys", 1);
+    let mut rows = 0;
+    for action in Action::ALL {
+        // An unknown id is created by these; for a foreign one they must look like a read of an unknown one.
+        let reference = if action.creates() { Action::Read } else { action };
+        let unknown = requests(reference, "nobodys", &unknown_run);
+        for (n, foreign) in requests(action, "anns", &run).into_iter().enumerate() {
+            let mut mallory = Wire::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
+            let like = if action.creates() { &unknown[0] } else { &unknown[n] };
+            let got = mallory.ask("q", foreign.clone()).await.expect("an answer");
+            let want = mallory.ask("q", like.clone()).await.expect("an answer");
+            assert_eq!(want["code"], "not_found", "{like}: {want}");
+            assert_eq!(bare(got, ["anns", &run]), bare(want, ["nobodys", &unknown_run]), "{foreign}");
+            rows += 1;
+        }
+    }
+    assert_eq!(rows, 12, "every request of every action was tried");
+
+    // A stranger's run named inside one's own session is as unknown as any.
+    let mut mallory = Wire::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
+    let opened =
+        mallory.ask("o", json!({"type": "session_open", "session_id": "mallorys"})).await.expect("an answer");
+    assert_eq!(opened["type"], "session_opened", "{opened}");
+    let stray = run.replacen("anns", "mallorys", 1);
+    let got = mallory.ask("c", json!({"type": "cancel_run", "run_id": stray})).await.expect("an answer");
+    assert_eq!(got["code"], "not_found", "{got}");
+
+    // None of it has touched ann's run, and she still rules over it.
+    let done = ann.ask("a2", json!({"type": "cancel_run", "run_id": run})).await;
+    drop(done);
+    let done = Wire::hello(node.http, "ann", vec![json!({"session_id": "anns", "after_seq": 0})]).await;
+    let done = done.expect("ann is back").until(|m| m["type"] == "done").await.expect("an end");
+    assert_eq!(
+        (done["status"].as_str(), done["run_id"].as_str()),
+        (Some("cancelled"), Some(run.as_str())),
+        "{done}"
+    );
+    assert_eq!(agents.journal().len(), 1, "no stranger reached the agent");
+}
+
+/// Covers: S-07.
+#[tokio::test]
+async fn a_message_cannot_say_who_one_is() {
+    let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.done().await })).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("quick")]).await;
+    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("ann connects");
+    ann.turn("anns", "quick", "a1", "hi").await.expect("a turn");
+    let mut mallory = Wire::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
+    for claim in [
+        json!({"user_id": "ann"}),
+        json!({"principal": {"user": "ann", "operator": true}}),
+        json!({"tenant": "default", "role": "operator", "scopes": ["admin"]}),
+    ] {
+        let mut request = json!({"type": "subscribe", "session_id": "anns", "after_seq": 0});
+        for (name, value) in claim.as_object().expect("an object") {
+            request[name] = value.clone();
+        }
+        let got = mallory.ask("q", request).await.expect("an answer");
+        assert_eq!(got["code"], "not_found", "{claim}: {got}");
+    }
+    // A second hello does not make somebody else of a link.
+    mallory.say(json!({"type": "hello", "user_id": "ann"})).await.expect("sent");
+    let got = mallory.ask("q", json!({"type": "subscribe", "session_id": "anns", "after_seq": 0})).await;
+    match got {
+        Ok(answer) => assert_eq!(answer["code"], "not_found", "{answer}"),
+        Err(gone) => drop(gone),
+    }
+}
