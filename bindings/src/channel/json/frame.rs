@@ -1,0 +1,292 @@
+//! The shapes that are written: borrowed views that go straight into text.
+use crate::channel::note::{Reset, RunNote, SnapshotNote};
+use serde::{Serialize, Serializer};
+use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId, UserId};
+use turnway_core::protocol::agent::{StopReason, TextKind};
+use turnway_core::protocol::entry::{Admission, Scope};
+use turnway_core::protocol::input::{Content, Message};
+use turnway_core::protocol::json::Json;
+use turnway_core::protocol::refusal::Code;
+use turnway_core::time::Millis;
+
+/// What every message has, around what only some have.
+#[derive(Serialize)]
+pub(super) struct Frame<'a, B: Serialize> {
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) ts: Millis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request_id: Option<&'a RequestId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) session_id: Option<&'a SessionId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) run_id: Option<&'a RunId>,
+    #[serde(flatten)]
+    pub(super) body: B,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) seq: Option<Seq>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) epoch: Option<Epoch>,
+}
+
+impl<B: Serialize> Frame<'_, B> {
+    /// The message; `room` is a guess at its length that saves growing.
+    pub(super) fn text(&self, room: usize) -> String {
+        json(self, room)
+    }
+}
+
+/// Our shapes have string keys and finite numbers only, so they always serialise, and as UTF-8.
+fn json<T: Serialize>(value: &T, room: usize) -> String {
+    let mut bytes = Vec::with_capacity(room);
+    let written = serde_json::to_writer(&mut bytes, value);
+    debug_assert!(written.is_ok(), "our shapes always serialise");
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// A piece of text. Most of what is written is this, so it has a shape of its own.
+#[derive(Serialize)]
+pub(super) struct Delta<'a> {
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) ts: Millis,
+    pub(super) session_id: &'a SessionId,
+    pub(super) run_id: &'a RunId,
+    pub(super) attempt: u32,
+    pub(super) offset: u64,
+    pub(super) text: &'a str,
+    #[serde(rename = "kind", skip_serializing_if = "Option::is_none")]
+    pub(super) text_kind: Option<TextKind>,
+}
+
+impl Delta<'_> {
+    pub(super) fn text(&self) -> String {
+        // The frame, two ids, and a few escapes.
+        json(self, self.text.len() + self.text.len() / 16 + 256)
+    }
+}
+
+/// Nothing beyond the frame.
+#[derive(Serialize)]
+pub(super) struct Bare {}
+
+/// `event`: its name, and what of this the event has.
+#[derive(Default, Serialize)]
+pub(super) struct Event<'a> {
+    pub(super) name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) agent_id: Option<&'a AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) attempt: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) strategy: Option<Admission>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) position: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) from: Option<&'a AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) to: Option<&'a AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) trigger: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) deadline_ts: Option<Millis>,
+}
+
+/// `event` of a fact that is shown only to who asked for it: as it lies in the log.
+#[derive(Serialize)]
+pub(super) struct Raw<'a, D: Serialize> {
+    pub(super) name: &'a str,
+    pub(super) data: D,
+}
+
+/// The data of an `agent.stream.delta`.
+#[derive(Serialize)]
+pub(super) struct StreamDelta<'a> {
+    pub(super) attempt: u32,
+    pub(super) offset: u64,
+    pub(super) text: &'a str,
+}
+
+/// The data of an `agent.invoke.done`; also what `run_started` says.
+#[derive(Serialize)]
+pub(super) struct Attempt<'a> {
+    pub(super) agent_id: &'a AgentId,
+    pub(super) attempt: u32,
+}
+
+/// `message`.
+#[derive(Serialize)]
+pub(super) struct Said<'a> {
+    pub(super) role: &'static str,
+    pub(super) message: &'a Message,
+    pub(super) content: &'a Content,
+    pub(super) message_id: &'a MessageId,
+    pub(super) user_id: &'a UserId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) agent_id: Option<&'a AgentId>,
+}
+
+/// `state`.
+#[derive(Serialize)]
+pub(super) struct State<'a> {
+    pub(super) scope: Scope,
+    pub(super) state: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) detail: Option<&'a Json>,
+}
+
+/// `done`.
+#[derive(Serialize)]
+pub(super) struct Done<'a> {
+    pub(super) status: &'static str,
+    pub(super) stop_reason: StopReason,
+    pub(super) text_bytes: u64,
+    pub(super) attempt: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage: Option<&'a Json>,
+}
+
+/// `error`.
+#[derive(Serialize)]
+pub(super) struct Trouble<'a> {
+    pub(super) code: Code,
+    pub(super) message: &'a str,
+    pub(super) retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) detail: Option<Detail<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) terminal: Option<bool>,
+}
+
+/// `error.detail`.
+#[derive(Serialize)]
+pub(super) struct Detail<'a> {
+    pub(super) agent_code: &'a str,
+}
+
+/// `session_opened`.
+#[derive(Serialize)]
+pub(super) struct Opened<'a> {
+    pub(super) agents: &'a [AgentId],
+    pub(super) active_agent: Option<&'a AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) snapshot: Option<Snapshot<'a>>,
+}
+
+/// `subscribed`.
+#[derive(Serialize)]
+pub(super) struct Subscribed<'a> {
+    pub(super) snapshot: Snapshot<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reset: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<&'static str>,
+}
+
+impl<'a> Subscribed<'a> {
+    pub(super) fn new(snapshot: &'a SnapshotNote, reset: Option<Reset>) -> Self {
+        let reason = reset.map(|reset| match reset {
+            Reset::Trimmed => "trimmed",
+            Reset::Regressed => "regressed",
+        });
+        Self { snapshot: Snapshot::new(snapshot), reset: reason.map(|_| true), reason }
+    }
+}
+
+/// A session's present state.
+#[derive(Serialize)]
+pub(super) struct Snapshot<'a> {
+    session_id: &'a SessionId,
+    state: &'a str,
+    active_agent: Option<&'a AgentId>,
+    agents: &'a [AgentId],
+    #[serde(serialize_with = "runs")]
+    runs: &'a [RunNote],
+    pending: Pending,
+    seq: Seq,
+    epoch: Epoch,
+}
+
+/// What waits for a person. Clients may rely on the lists being there; approvals and tools fill them.
+#[derive(Default, Serialize)]
+struct Pending {
+    approvals: [(); 0],
+    tool_requests: [(); 0],
+}
+
+#[derive(Serialize)]
+struct Run<'a> {
+    run_id: &'a RunId,
+    agent_id: &'a AgentId,
+    state: &'a str,
+    attempt: u32,
+    text_bytes: u64,
+}
+
+fn runs<S: Serializer>(runs: &[RunNote], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(runs.iter().map(|run| Run {
+        run_id: &run.run_id,
+        agent_id: &run.agent_id,
+        state: run.state,
+        attempt: run.attempt,
+        text_bytes: run.text_bytes,
+    }))
+}
+
+impl<'a> Snapshot<'a> {
+    pub(super) fn new(note: &'a SnapshotNote) -> Self {
+        Self {
+            session_id: &note.session,
+            state: note.state,
+            active_agent: note.active_agent.as_ref(),
+            agents: &note.agents,
+            runs: &note.runs,
+            pending: Pending::default(),
+            seq: note.seq,
+            epoch: note.epoch,
+        }
+    }
+}
+
+/// `turn_accepted`.
+#[derive(Serialize)]
+pub(super) struct TurnAccepted<'a> {
+    pub(super) turn_id: &'a RunId,
+    pub(super) message_id: &'a MessageId,
+    pub(super) duplicate: bool,
+    pub(super) durability: &'a str,
+}
+
+/// `go_away`.
+#[derive(Serialize)]
+pub(super) struct GoAway {
+    pub(super) reason: &'static str,
+    pub(super) reconnect_within_ms: u64,
+    pub(super) jitter_ms: u64,
+}
+
+/// `welcome`.
+#[derive(Serialize)]
+pub(super) struct Welcome<'a> {
+    pub(super) connection_id: &'a str,
+    pub(super) node_id: String,
+    pub(super) protocol: &'static str,
+    pub(super) heartbeat_ms: u64,
+    pub(super) limits: Limits,
+    pub(super) resume_window_ms: u64,
+}
+
+/// `welcome.limits`.
+#[derive(Serialize)]
+pub(super) struct Limits {
+    pub(super) max_message_bytes: usize,
+    pub(super) max_json_depth: usize,
+    pub(super) max_json_values: usize,
+    pub(super) max_subscriptions: usize,
+    pub(super) max_requests: usize,
+    pub(super) max_waiting_inputs: usize,
+}

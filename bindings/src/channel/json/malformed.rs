@@ -1,0 +1,72 @@
+//! What can be wrong with a client's message: named, never quoted.
+use std::fmt;
+use turnway_core::id::RequestId;
+use turnway_core::limits;
+
+/// A text that is no message of this protocol. Answered by `error{invalid_message}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// Of the message, if so much of it could be read.
+    pub request_id: Option<RequestId>,
+    /// What is wrong.
+    pub flaw: Flaw,
+}
+
+/// What is wrong with a text. Holds nothing of the text itself (S-38).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Longer than [`limits::MESSAGE_BYTES_MAX`].
+    TooLong,
+    /// Not JSON, or a number, a string or an escape that JSON allows and nobody can hold.
+    NotJson,
+    /// JSON, but not an object.
+    NotAnObject,
+    /// Nested deeper than [`limits::JSON_DEPTH_MAX`].
+    TooDeep,
+    /// More than [`limits::JSON_NODES_MAX`] values.
+    TooManyValues,
+    /// One object has a key twice: readers would disagree about which counts.
+    RepeatedKey,
+    /// A key that our own JSON library would take for an instruction when the fact is read back.
+    ReservedKey,
+    /// No `type` this protocol has. The connection is none the worse for it.
+    UnknownType,
+    /// A field that must be there is not.
+    Missing(&'static str),
+    /// A field has the wrong type or form, or is out of range.
+    Wrong(&'static str),
+    /// A list has too many items.
+    TooMany(&'static str),
+    /// The message says nothing.
+    Empty,
+    /// A second `hello`.
+    HelloAgain,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "longer than {} bytes", limits::MESSAGE_BYTES_MAX),
+            Self::NotJson => f.write_str("not valid JSON"),
+            Self::NotAnObject => f.write_str("not a JSON object"),
+            Self::TooDeep => write!(f, "nested deeper than {}", limits::JSON_DEPTH_MAX),
+            Self::TooManyValues => write!(f, "more than {} values", limits::JSON_NODES_MAX),
+            Self::RepeatedKey => f.write_str("an object has a key twice"),
+            Self::ReservedKey => f.write_str("an object has a reserved key"),
+            Self::UnknownType => f.write_str("unknown type"),
+            Self::Missing(field) => write!(f, "field missing: {field}"),
+            Self::Wrong(field) => write!(f, "field of wrong type or form: {field}"),
+            Self::TooMany(field) => write!(f, "too many items: {field}"),
+            Self::Empty => f.write_str("nothing said: message.content is empty"),
+            Self::HelloAgain => f.write_str("hello was already said"),
+        }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.flaw.fmt(f)
+    }
+}
+
+impl std::error::Error for Malformed {}

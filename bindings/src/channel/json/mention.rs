@@ -1,0 +1,156 @@
+//! Whom an input addresses, and what it says.
+use crate::channel::json::fields::{self, Fields};
+use crate::channel::json::malformed::Flaw;
+use serde_json::Value;
+use turnway_core::id::AgentId;
+use turnway_core::protocol::input::Content;
+
+/// The addressed agent: the field `agent_id`, else a mention in the metadata, else the field
+/// `mentioned_agent_id`, else a leading `@agent_id` (LN-SR10). The text itself stays as it is.
+pub(super) fn addressed(
+    fields: &mut Fields,
+    metadata: Option<&Value>,
+    content: &Content,
+) -> Result<Option<AgentId>, Flaw> {
+    let named = fields::name(fields, "agent_id", AgentId::parse)?;
+    let in_metadata = in_metadata(metadata)?;
+    let in_payload = fields::name(fields, "mentioned_agent_id", AgentId::parse)?;
+    Ok(named.or(in_metadata).or(in_payload).or_else(|| leading(opening(content))))
+}
+
+/// Metadata is the client's own; only where it calls itself a mention has its id a meaning here.
+fn in_metadata(metadata: Option<&Value>) -> Result<Option<AgentId>, Flaw> {
+    const LABEL: &str = "metadata.mentioned_agent_id";
+    let Some(metadata) = metadata else { return Ok(None) };
+    if metadata.get("subtype").and_then(Value::as_str) != Some("MENTION") {
+        return Ok(None);
+    }
+    match metadata.get("mentioned_agent_id") {
+        None | Some(Value::Null) => Ok(None),
+        Some(id) => {
+            let id = id.as_str().ok_or(Flaw::Wrong(LABEL))?;
+            AgentId::parse(id).map(Some).map_err(|_| Flaw::Wrong(LABEL))
+        }
+    }
+}
+
+/// The text a content begins with: of its first part, where it has parts.
+fn opening(content: &Content) -> &str {
+    match content {
+        Content::Text(text) => text,
+        Content::Parts(parts) => {
+            parts.first().and_then(|part| part.get("text")).and_then(Value::as_str).unwrap_or_default()
+        }
+    }
+}
+
+/// `@id`, then white space or the end; anything else is just text.
+fn leading(text: &str) -> Option<AgentId> {
+    let rest = text.strip_prefix('@')?;
+    let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+    AgentId::parse(&rest[..end]).ok()
+}
+
+/// `message.content`: a text, or OpenAI content parts, each an object with a `type`.
+pub(super) fn content(value: Value) -> Result<Content, Flaw> {
+    const LABEL: &str = "message.content";
+    match value {
+        Value::String(text) if text.is_empty() => Err(Flaw::Empty),
+        Value::String(text) => Ok(Content::Text(text)),
+        Value::Array(parts) => {
+            let mut said = false;
+            for part in &parts {
+                said |= says_something(part).ok_or(Flaw::Wrong(LABEL))?;
+            }
+            if said { Ok(Content::Parts(parts)) } else { Err(Flaw::Empty) }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(Flaw::Wrong(LABEL)),
+    }
+}
+
+/// Whether a part is more than an empty text; `None`: it is no content part.
+fn says_something(part: &Value) -> Option<bool> {
+    match part.get("type")?.as_str()? {
+        "text" => Some(!part.get("text")?.as_str()?.is_empty()),
+        _ => Some(true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Covers: LN-SR10, SR-B1, SR-B2.
+    #[test]
+    fn a_mention_is_strict_and_stands_at_the_start() {
+        let long = format!("@{} hi", "a".repeat(65));
+        let cases = [
+            ("@bob hi", Some("bob")),
+            ("@bob", Some("bob")),
+            ("@bob\nhi", Some("bob")),
+            ("@a-b_C9 hi", Some("a-b_C9")),
+            ("hi @bob", None),
+            (" @bob hi", None),
+            ("@bob, hi", None),
+            ("@bob.com hi", None),
+            ("@ hi", None),
+            ("@", None),
+            ("@@bob hi", None),
+            ("@é hi", None),
+            (long.as_str(), None),
+        ];
+        for (text, agent) in cases {
+            let found = leading(text);
+            assert_eq!(found.as_ref().map(AgentId::as_str), agent, "{text}");
+        }
+    }
+
+    /// Covers: LN-SR10, SR-B1, SR-B2.
+    #[test]
+    fn the_first_of_four_ways_to_address_counts() {
+        let metadata = json!({"subtype": "MENTION", "mentioned_agent_id": "meta"});
+        let plain = json!({"mentioned_agent_id": "meta"});
+        let text = Content::Text("@text hi".to_owned());
+        let parts = Content::Parts(vec![json!({"type": "text", "text": "@part hi"})]);
+        let cases = [
+            (json!({"agent_id": "field", "mentioned_agent_id": "pay"}), Some(&metadata), &text, "field"),
+            (json!({"mentioned_agent_id": "pay"}), Some(&metadata), &text, "meta"),
+            (json!({"mentioned_agent_id": "pay"}), Some(&plain), &text, "pay"),
+            (json!({"agent_id": null}), Some(&plain), &text, "text"),
+            (json!({}), None, &parts, "part"),
+        ];
+        for (fields, metadata, content, expected) in cases {
+            let Value::Object(mut fields) = fields else { panic!("an object") };
+            let agent = addressed(&mut fields, metadata, content).expect("well-formed");
+            assert_eq!(agent.as_ref().map(AgentId::as_str), Some(expected));
+        }
+        let bad = json!({"subtype": "MENTION", "mentioned_agent_id": "a b"});
+        let refused = addressed(&mut Fields::new(), Some(&bad), &text);
+        assert_eq!(refused, Err(Flaw::Wrong("metadata.mentioned_agent_id")));
+    }
+
+    /// Covers: ST-37.
+    #[test]
+    fn content_is_a_text_or_parts_and_says_something() {
+        let good = [json!("hi"), json!(" "), json!([{"type": "image_url", "image_url": {"url": "u"}}])];
+        for value in good {
+            assert!(content(value.clone()).is_ok(), "{value}");
+        }
+        let empty = [json!(""), json!([]), json!([{"type": "text", "text": ""}])];
+        for value in empty {
+            assert_eq!(content(value.clone()), Err(Flaw::Empty), "{value}");
+        }
+        let bad = [
+            json!(5),
+            json!({}),
+            json!(["hi"]),
+            json!([{}]),
+            json!([{"type": "text"}]),
+            json!([{"type": 1}]),
+        ];
+        for value in bad {
+            assert_eq!(content(value.clone()), Err(Flaw::Wrong("message.content")), "{value}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a client sent: one JSON object into one [`ClientMessage`].
+//!
+//! A client that knows the first form of this protocol works unchanged. Fields nobody knows are
+//! ignored, `null` counts as absent, and ids are checked here, so that behind this door they are right.
+use crate::channel::command::{Command, Invoke, Subscribe, Target, TextCursor};
+use crate::channel::json::fields::{self, Fields, required};
+use crate::channel::json::malformed::{Flaw, Malformed};
+use crate::channel::json::{mention, strict};
+use crate::channel::pattern::Pattern;
+use crate::link::{Credential, Hello, Role};
+use serde_json::Value;
+use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId, UserId};
+use turnway_core::limits::{LINK_SUBSCRIPTIONS_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX};
+use turnway_core::protocol::input::{self, Message, Strategy};
+use turnway_core::protocol::json::Json;
+
+/// Runs one `subscribe` may name: more than can be open, as a client may not know which have ended.
+pub const SUBSCRIBE_RUNS_MAX: usize = 64;
+
+/// Every `type` a client may send, and whether this release does it.
+pub const TYPES: &[(&str, bool)] = &[
+    ("hello", true),
+    ("session_open", true),
+    ("session_close", true),
+    ("subscribe", true),
+    ("unsubscribe", true),
+    ("agent_invoke", true),
+    ("cancel_run", true),
+    ("INTERRUPT", true),
+    ("ping", true),
+    ("tool_result", false),
+    ("approval_decision", false),
+    ("switch_agent", false),
+    ("invite_agent", false),
+    ("remove_agent", false),
+    ("handover_decision", false),
+    ("register_tools", false),
+    ("refresh", false),
+];
+
+/// One message of a client, right in form.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClientMessage {
+    /// Who it is, and what it wants to go on reading.
+    Hello {
+        /// Who it is.
+        hello: Hello,
+        /// Subscriptions, answered right after `welcome`.
+        resume: Vec<Subscribe>,
+    },
+    /// A request.
+    Command(Command),
+    /// Wants a `pong`.
+    Ping {
+        /// Echoed.
+        request_id: Option<RequestId>,
+    },
+    /// A known type that this release does not do.
+    Later {
+        /// Which.
+        type_name: &'static str,
+        /// Echoed.
+        request_id: Option<RequestId>,
+    },
+}
+
+/// Reads one message. Never panics; its work is bounded by the limits of a message.
+pub fn parse(text: &str) -> Result<ClientMessage, Malformed> {
+    let malformed = |request_id, flaw| Malformed { request_id, flaw };
+    let mut fields = strict::object(text).map_err(|flaw| malformed(None, flaw))?;
+    let request_id =
+        fields::name(&mut fields, "request_id", RequestId::parse).map_err(|flaw| malformed(None, flaw))?;
+    message(request_id.clone(), &mut fields).map_err(|flaw| malformed(request_id, flaw))
+}
+
+fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientMessage, Flaw> {
+    let kind = required(fields::text(fields, "type")?, "type")?;
+    let command = match kind.as_str() {
+        "hello" => return hello(fields),
+        "ping" => return Ok(ClientMessage::Ping { request_id }),
+        "session_open" => open(request_id, fields)?,
+        "session_close" => Command::Close { request_id, session: session(fields)? },
+        "subscribe" => Command::Subscribe(subscribe(request_id, fields)?),
+        "unsubscribe" => Command::Unsubscribe { request_id, session: session(fields)? },
+        "agent_invoke" => Command::Invoke(Box::new(invoke(request_id, fields)?)),
+        "cancel_run" | "INTERRUPT" => Command::Cancel { request_id, target: target(fields)? },
+        other => {
+            let known = TYPES.iter().find(|(name, _)| *name == other);
+            let (type_name, _) = known.ok_or(Flaw::UnknownType)?;
+            return Ok(ClientMessage::Later { type_name, request_id });
+        }
+    };
+    Ok(ClientMessage::Command(command))
+}
+
+fn session(fields: &mut Fields) -> Result<SessionId, Flaw> {
+    required(fields::name(fields, "session_id", SessionId::parse)?, "session_id")
+}
+
+fn hello(fields: &mut Fields) -> Result<ClientMessage, Flaw> {
+    let user = fields::name(fields, "user_id", UserId::parse)?;
+    let (key, token) = (fields::text(fields, "api_key")?, fields::text(fields, "token")?);
+    let role = match fields::text(fields, "role")?.as_deref() {
+        None | Some("user") => Role::User,
+        Some("adapter") => Role::Adapter,
+        Some("agent") => Role::Agent,
+        Some("tool_runner") => Role::ToolRunner,
+        Some(_) => return Err(Flaw::Wrong("role")),
+    };
+    let agent_id = fields::name(fields, "agent_id", AgentId::parse)?;
+    let streams = fields::flag(fields, "streams")?.unwrap_or(true);
+    let mut resume = Vec::new();
+    for item in fields::list(fields, "resume", LINK_SUBSCRIPTIONS_MAX)? {
+        let Value::Object(mut body) = item else { return Err(Flaw::Wrong("resume")) };
+        let request_id = fields::name(&mut body, "request_id", RequestId::parse)?;
+        resume.push(subscribe(request_id, &mut body)?);
+    }
+    let credential = key.or(token).map(Credential);
+    Ok(ClientMessage::Hello { hello: Hello { user, credential, role, agent_id, streams }, resume })
+}
+
+fn open(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Command, Flaw> {
+    let session = fields::name(fields, "session_id", SessionId::parse)?;
+    let active = fields::name(fields, "active_agent", AgentId::parse)?;
+    let agents = fields::list(fields, "agents", SESSION_AGENTS_MAX)?;
+    let parse = |agent: &Value| agent.as_str().and_then(|id| AgentId::parse(id).ok());
+    let agents = agents.iter().map(parse).collect::<Option<_>>().ok_or(Flaw::Wrong("agents"))?;
+    Ok(Command::Open { request_id, session, agents, active })
+}
+
+fn subscribe(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Subscribe, Flaw> {
+    let session = session(fields)?;
+    let after_seq = fields::integer(fields, "after_seq")?.map(Seq);
+    let after_epoch = fields::integer(fields, "after_epoch")?.map(Epoch);
+    let cursors = fields::object(fields, "runs")?.unwrap_or_default();
+    if cursors.len() > SUBSCRIBE_RUNS_MAX {
+        return Err(Flaw::TooMany("runs"));
+    }
+    let runs = cursors.into_iter().map(text_cursor).collect::<Result<_, _>>()?;
+    let types = fields::list(fields, "types", SUBSCRIBE_TYPES_MAX)?;
+    let parse = |pattern: &Value| pattern.as_str().and_then(|text| Pattern::parse(text).ok());
+    let types = types.iter().map(parse).collect::<Option<_>>().ok_or(Flaw::Wrong("types"))?;
+    Ok(Subscribe { request_id, session, after_seq, after_epoch, runs, types })
+}
+
+fn text_cursor((run_id, cursor): (String, Value)) -> Result<TextCursor, Flaw> {
+    let run_id = RunId::parse(&run_id).map_err(|_| Flaw::Wrong("runs"))?;
+    let Value::Object(mut cursor) = cursor else { return Err(Flaw::Wrong("runs")) };
+    let attempt = required(fields::integer(&mut cursor, "runs.attempt")?, "runs.attempt")?;
+    let attempt = u32::try_from(attempt).map_err(|_| Flaw::Wrong("runs.attempt"))?;
+    let offset = required(fields::integer(&mut cursor, "runs.offset")?, "runs.offset")?;
+    Ok(TextCursor { run_id, attempt, offset })
+}
+
+fn invoke(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Invoke, Flaw> {
+    let session = fields::name(fields, "session_id", SessionId::parse)?;
+    let mut body = required(fields::object(fields, "message")?, "message")?;
+    // People speak here. What agents and systems say does not enter by this door.
+    if fields::text(&mut body, "message.role")?.is_some_and(|role| role != "user") {
+        return Err(Flaw::Wrong("message.role"));
+    }
+    let message_id = fields::name(&mut body, "message.message_id", MessageId::parse)?;
+    let content = required(fields::any(&mut body, "message.content"), "message.content")?;
+    let content = mention::content(content)?;
+    let metadata = fields::object(fields, "metadata")?.map(Value::Object);
+    let agent_id = mention::addressed(fields, metadata.as_ref(), &content)?;
+    let strategy = fields::text(fields, "strategy")?.as_deref().map(strategy).transpose()?;
+    // A trace context that cannot be read starts a new trace; it is no reason to refuse (W3C, §3.2).
+    let traceparent = fields::text(fields, "traceparent")?.filter(|text| is_traceparent(text));
+    let message = Message { role: input::Role::User, content };
+    let metadata = metadata.map(Json);
+    Ok(Invoke { request_id, session, agent_id, message, message_id, strategy, metadata, traceparent })
+}
+
+fn strategy(name: &str) -> Result<Strategy, Flaw> {
+    match name {
+        "steer" => Ok(Strategy::Steer),
+        "enqueue" => Ok(Strategy::Enqueue),
+        "interrupt" => Ok(Strategy::Interrupt),
+        "rollback" => Ok(Strategy::Rollback),
+        "reject" => Ok(Strategy::Reject),
+        _ => Err(Flaw::Wrong("strategy")),
+    }
+}
+
+/// `00-<32 hex>-<16 hex>-<2 hex>`, lower case, neither id all zero. It becomes a header towards agents.
+fn is_traceparent(text: &str) -> bool {
+    let hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let parts: Vec<&str> = text.split('-').collect();
+    let [version, trace, span, flags] = parts[..] else { return false };
+    let sized = trace.len() == 32 && span.len() == 16 && flags.len() == 2;
+    let named = [trace, span].iter().all(|id| id.bytes().any(|b| b != b'0'));
+    version == "00" && sized && named && [trace, span, flags].into_iter().all(hex)
+}
+
+/// A run is the narrower thing to cancel, so it counts where both are named.
+fn target(fields: &mut Fields) -> Result<Target, Flaw> {
+    let run = fields::name(fields, "run_id", RunId::parse)?;
+    let session = fields::name(fields, "session_id", SessionId::parse)?;
+    run.map(Target::Run).or(session.map(Target::Session)).ok_or(Flaw::Missing("run_id"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+use super::*;
+use turnway_core::protocol::input::Content;
+use turnway_core::rng::Rng;
+
+const RUN: &str = "s1.abcdefghijklmnopqrstuvwxyz";
+
+fn read(text: &str) -> ClientMessage {
+    parse(text).unwrap_or_else(|malformed| panic!("{text}: {malformed}"))
+}
+
+fn command(text: &str) -> Command {
+    let ClientMessage::Command(command) = read(text) else { panic!("no command: {text}") };
+    command
+}
+
+fn invoked(text: &str) -> Invoke {
+    let Command::Invoke(invoke) = command(text) else { panic!("no invoke: {text}") };
+    *invoke
+}
+
+fn flaw(text: &str) -> Flaw {
+    parse(text).expect_err(text).flaw
+}
+
+fn session_id() -> SessionId {
+    SessionId::parse("s1").expect("a name")
+}
+
+fn request_id() -> Option<RequestId> {
+    RequestId::parse("r1").ok()
+}
+
+/// Covers: MP-C1, MP-C2, MP-C3, MP-C6, MP-A3, MP-A6.
+#[test]
+fn the_messages_of_the_first_form_are_read_unchanged() {
+    let hello = r#"{"type":"hello","ts":0,"user_id":"u1","api_key":"...","client_meta":{"app":"web"}}"#;
+    let ClientMessage::Hello { hello, resume } = read(hello) else { panic!("no hello") };
+    assert_eq!(hello.user, UserId::parse("u1").ok());
+    assert_eq!(hello.credential, Some(Credential("...".to_owned())));
+    assert_eq!((hello.role, hello.streams, resume.len()), (Role::User, true, 0));
+
+    let invoke = invoked(
+        r#"{"type":"agent_invoke","ts":0,"request_id":"r1","session_id":"s1","agent_id":"agentA","message":{"role":"user","content":"hi"}}"#,
+    );
+    let message = Message { role: input::Role::User, content: Content::Text("hi".to_owned()) };
+    assert_eq!((invoke.request_id, invoke.session), (request_id(), Some(session_id())));
+    assert_eq!((invoke.agent_id, invoke.message), (AgentId::parse("agentA").ok(), message));
+    assert_eq!((invoke.message_id, invoke.strategy, invoke.metadata), (None, None, None));
+
+    let cancel = command(&format!(r#"{{"type":"cancel_run","ts":0,"run_id":"{RUN}"}}"#));
+    let target = Target::Run(RunId::parse(RUN).expect("a run"));
+    assert_eq!(cancel, Command::Cancel { request_id: None, target });
+}
+
+/// Covers: MP-C4, MP-C5, MP-A6: known, and answered honestly.
+#[test]
+fn what_later_releases_do_is_known_by_name() {
+    let texts = [
+        r#"{"type":"tool_result","ts":0,"run_id":"run1","tool_call_id":"tc1","ok":true,"result":{"x":1}}"#,
+        r#"{"type":"approval_decision","ts":0,"run_id":"run1","approval_id":"ap1","decision":"approve"}"#,
+    ];
+    for text in texts {
+        assert!(matches!(read(text), ClientMessage::Later { request_id: None, .. }), "{text}");
+    }
+    for (name, done) in TYPES {
+        let outcome = parse(&format!(r#"{{"type":"{name}","request_id":"r1"}}"#));
+        let later = ClientMessage::Later { type_name: name, request_id: request_id() };
+        assert_eq!(outcome == Ok(later), !done, "{name}");
+        assert!(outcome.err().is_none_or(|m| m.flaw != Flaw::UnknownType), "{name}");
+    }
+}
+
+#[test]
+fn sessions_are_opened_closed_and_left() {
+    let agent = |id| AgentId::parse(id).expect("a name");
+    assert_eq!(
+        command(r#"{"type":"session_open","session_id":"s1","agents":["a","b"],"active_agent":"b","x":1}"#),
+        Command::Open {
+            request_id: None,
+            session: Some(session_id()),
+            agents: vec![agent("a"), agent("b")],
+            active: Some(agent("b")),
+        }
+    );
+    assert_eq!(
+        command(r#"{"type":"session_open","session_id":null,"conversation":{"k":1},"request_id":"r1"}"#),
+        Command::Open { request_id: request_id(), session: None, agents: vec![], active: None }
+    );
+    assert_eq!(
+        command(r#"{"type":"session_close","session_id":"s1","request_id":"r1"}"#),
+        Command::Close { request_id: request_id(), session: session_id() }
+    );
+    assert_eq!(
+        command(r#"{"type":"unsubscribe","session_id":"s1"}"#),
+        Command::Unsubscribe { request_id: None, session: session_id() }
+    );
+}
+
+/// Covers: LN-MP16, LN-EV3.
+#[test]
+fn a_subscription_names_its_cursor() {
+    let body = format!(
+        r#""session_id":"s1","after_seq":9,"after_epoch":9007199254740991,"runs":{{"{RUN}":{{"attempt":2,"offset":7}}}},"types":["agent.>","run.done"]"#
+    );
+    let cursor = TextCursor { run_id: RunId::parse(RUN).expect("a run"), attempt: 2, offset: 7 };
+    let expected = Subscribe {
+        request_id: None,
+        session: session_id(),
+        after_seq: Some(Seq(9)),
+        after_epoch: Some(Epoch((1 << 53) - 1)),
+        runs: vec![cursor],
+        types: ["agent.>", "run.done"].map(|p| Pattern::parse(p).expect("a pattern")).to_vec(),
+    };
+    let text = format!(r#"{{"type":"subscribe",{body}}}"#);
+    assert_eq!(command(&text), Command::Subscribe(expected.clone()));
+    let text = format!(r#"{{"type":"hello","resume":[{{{body}}},{{"session_id":"s1"}}]}}"#);
+    let ClientMessage::Hello { resume, .. } = read(&text) else { panic!("no hello") };
+    assert_eq!(resume[0], expected);
+    assert_eq!((resume[1].after_seq, resume.len()), (None, 2));
+}
+
+/// Covers: SR-C1.
+#[test]
+fn cancel_has_two_names_and_two_targets() {
+    for name in ["cancel_run", "INTERRUPT"] {
+        let by_session = command(&format!(r#"{{"type":"{name}","session_id":"s1"}}"#));
+        let target = Target::Session(session_id());
+        assert_eq!(by_session, Command::Cancel { request_id: None, target });
+        let both = command(&format!(r#"{{"type":"{name}","session_id":"s1","run_id":"{RUN}"}}"#));
+        assert!(matches!(both, Command::Cancel { target: Target::Run(_), .. }));
+        assert_eq!(flaw(&format!(r#"{{"type":"{name}"}}"#)), Flaw::Missing("run_id"));
+    }
+}
+
+/// Covers: ST-6, ST-35, ST-37, ST-42, RX-10, LN-SR10.
+#[test]
+fn an_input_keeps_all_that_came_with_it() {
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let invoke = invoked(&format!(
+        r#"{{"type":"agent_invoke","message":{{"message_id":"m1","content":[{{"type":"text","text":"@bob hi"}}]}},
+            "strategy":"interrupt","metadata":{{"subtype":"MENTION","k":[1]}},"traceparent":"{trace}"}}"#
+    ));
+    assert_eq!(invoke.message_id, MessageId::parse("m1").ok());
+    assert_eq!(invoke.agent_id, AgentId::parse("bob").ok());
+    assert_eq!(invoke.message.content.plain(), "@bob hi");
+    assert_eq!(invoke.strategy, Some(Strategy::Interrupt));
+    assert_eq!(invoke.metadata.map(|m| m.0["k"][0].clone()), Some(Value::from(1)));
+    assert_eq!(invoke.traceparent.as_deref(), Some(trace));
+    for (name, strategy) in [
+        ("steer", Strategy::Steer),
+        ("enqueue", Strategy::Enqueue),
+        ("rollback", Strategy::Rollback),
+        ("reject", Strategy::Reject),
+    ] {
+        let text = format!(r#"{{"type":"agent_invoke","message":{{"content":"x"}},"strategy":"{name}"}}"#);
+        assert_eq!(invoked(&text).strategy, Some(strategy));
+    }
+    for bad in ["", "00-x", "00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a\\r\\nb"] {
+        let text = format!(r#"{{"type":"agent_invoke","message":{{"content":"x"}},"traceparent":"{bad}"}}"#);
+        assert_eq!(invoked(&text).traceparent, None, "{bad}");
+    }
+}
+
+/// Covers: S-13, S-44.
+#[test]
+fn a_wrong_field_is_named_and_never_quoted() {
+    let say = |rest: &str| format!(r#"{{"type":"agent_invoke","request_id":"r1",{rest}}}"#);
+    let on = |rest: &str| format!(r#"{{"type":"subscribe","request_id":"r1","session_id":"s1",{rest}}}"#);
+    let hi = |rest: &str| format!(r#"{{"type":"hello","request_id":"r1",{rest}}}"#);
+    let cases = [
+        (say(r#""session_id":"canary:x","message":{"content":"x"}"#), Flaw::Wrong("session_id")),
+        (say(r#""session_id":7,"message":{"content":"x"}"#), Flaw::Wrong("session_id")),
+        (say(r#""agent_id":"canary x","message":{"content":"x"}"#), Flaw::Wrong("agent_id")),
+        (say(r#""message":"canary""#), Flaw::Wrong("message")),
+        (say(r#""message":null"#), Flaw::Missing("message")),
+        (say(r#""message":{"role":"user"}"#), Flaw::Missing("message.content")),
+        (say(r#""message":{"content":5}"#), Flaw::Wrong("message.content")),
+        (say(r#""message":{"content":""}"#), Flaw::Empty),
+        (say(r#""message":{"role":"system","content":"x"}"#), Flaw::Wrong("message.role")),
+        (say(r#""message":{"content":"x","message_id":"\u0007"}"#), Flaw::Wrong("message.message_id")),
+        (say(r#""message":{"content":"x"},"strategy":"canary""#), Flaw::Wrong("strategy")),
+        (say(r#""message":{"content":"x"},"metadata":"canary""#), Flaw::Wrong("metadata")),
+        (say(r#""message":{"content":"x"},"traceparent":1"#), Flaw::Wrong("traceparent")),
+        (on(r#""after_seq":-1"#), Flaw::Wrong("after_seq")),
+        (on(r#""after_seq":1.5"#), Flaw::Wrong("after_seq")),
+        (on(r#""after_seq":9007199254740992"#), Flaw::Wrong("after_seq")),
+        (on(r#""after_epoch":"1""#), Flaw::Wrong("after_epoch")),
+        (on(r#""runs":[]"#), Flaw::Wrong("runs")),
+        (on(r#""runs":{"canary":{"attempt":1,"offset":0}}"#), Flaw::Wrong("runs")),
+        (on(&format!(r#""runs":{{"{RUN}":{{"attempt":1}}}}"#)), Flaw::Missing("runs.offset")),
+        (
+            on(&format!(r#""runs":{{"{RUN}":{{"attempt":4294967296,"offset":0}}}}"#)),
+            Flaw::Wrong("runs.attempt"),
+        ),
+        (on(r#""types":["a..b"]"#), Flaw::Wrong("types")),
+        (on(&format!(r#""types":[{}"x"]"#, r#""x","#.repeat(32))), Flaw::TooMany("types")),
+        (hi(r#""role":"canary""#), Flaw::Wrong("role")),
+        (hi(r#""user_id":"""#), Flaw::Wrong("user_id")),
+        (hi(r#""api_key":7"#), Flaw::Wrong("api_key")),
+        (hi(r#""streams":"no""#), Flaw::Wrong("streams")),
+        (hi(r#""resume":{}"#), Flaw::Wrong("resume")),
+        (hi(r#""resume":["s1"]"#), Flaw::Wrong("resume")),
+        (hi(&format!(r#""resume":[{}0]"#, "0,".repeat(64))), Flaw::TooMany("resume")),
+        (r#"{"request_id":"r1","type":"canary"}"#.to_owned(), Flaw::UnknownType),
+        (r#"{"request_id":"r1","type":5}"#.to_owned(), Flaw::Wrong("type")),
+        (r#"{"request_id":"r1"}"#.to_owned(), Flaw::Missing("type")),
+        (r#"{"request_id":"r1","type":"session_close"}"#.to_owned(), Flaw::Missing("session_id")),
+        (r#"{"request_id":"r1","type":"session_open","agents":["a b"]}"#.to_owned(), Flaw::Wrong("agents")),
+        (r#"{"request_id":"r1","type":"session_open","agents":"a"}"#.to_owned(), Flaw::Wrong("agents")),
+    ];
+    for (text, expected) in cases {
+        let malformed = parse(&text).expect_err(&text);
+        assert_eq!(malformed, Malformed { request_id: request_id(), flaw: expected }, "{text}");
+        assert!(!malformed.to_string().contains("canary"), "{text}");
+    }
+    assert_eq!(flaw(r#"{"type":"ping","request_id":5}"#), Flaw::Wrong("request_id"));
+    let long = "x".repeat(257);
+    assert_eq!(flaw(&format!(r#"{{"type":"ping","request_id":"{long}"}}"#)), Flaw::Wrong("request_id"));
+}
+
+/// Covers: S-13, S-38. Well-formed messages cut, spliced and flipped: an answer, never a panic.
+#[test]
+fn nothing_that_arrives_makes_it_panic() {
+    let seeds = [
+        r#"{"type":"hello","user_id":"u1","api_key":"k","resume":[{"session_id":"s1","after_seq":1}]}"#,
+        r#"{"type":"agent_invoke","request_id":"r1","message":{"content":[{"type":"text","text":"@é hi"}]}}"#,
+        r#"{"type":"subscribe","session_id":"s1","runs":{"s1.abcdefghijklmnopqrstuvwxyz":{"attempt":1,"offset":0}}}"#,
+        r#"{"type":"cancel_run","run_id":"\ud83d\ude00\u0000","metadata":{"a":[[[{}]]],"b":-1e-9}}"#,
+    ];
+    let mut rng = Rng::from_number(7);
+    let mut good = 0;
+    for _ in 0..20_000 {
+        let seed = seeds[rng.below(4) as usize];
+        let mut bytes = seed.as_bytes().to_vec();
+        for _ in 0..rng.below(4) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            match rng.below(4) {
+                0 => bytes.truncate(at),
+                1 => bytes[at] = b"\"{}[]:,\\0-"[rng.below(10) as usize],
+                2 => bytes[at] = rng.below(256) as u8,
+                _ => bytes.extend_from_slice(&seed.as_bytes()[at.min(seed.len())..]),
+            }
+            bytes.resize(bytes.len().max(1), b'{');
+        }
+        good += usize::from(parse(&String::from_utf8_lossy(&bytes)).is_ok());
+    }
+    assert!(good > 1_000, "the seeds themselves are read");
+}

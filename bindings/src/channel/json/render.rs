@@ -1,0 +1,306 @@
+//! What a link is shown, as texts.
+//!
+//! A fact may be one message, two or three, or none: see [`SHOWN`]. Only the last one carries `seq`
+//! and `epoch`, so a client that breaks off between them asks for the fact again.
+use crate::channel::json::frame::{
+    Attempt, Bare, Delta, Detail, Done, Event, Frame, GoAway, Limits, Opened, Raw, Said, Snapshot, State,
+    StreamDelta, Subscribed, Trouble, TurnAccepted, Welcome,
+};
+use crate::channel::note::{Accepted, Note, SnapshotNote};
+use serde::Serialize;
+use std::time::Duration;
+use turnway_core::id::{Epoch, NodeId, RequestId, RunId, Seq, SessionId};
+use turnway_core::limits;
+use turnway_core::protocol::agent::{StopReason, TextKind};
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::time::Millis;
+
+/// Every fact and the messages it is shown as, in order. In parentheses: only where it was so; `event`
+/// is followed by its name. Facts shown as nothing come as `event` of their own type to a link whose
+/// `types` ask for them.
+pub const SHOWN: &[(&str, &str)] = &[
+    ("session.opened", "session_opened"),
+    ("session.closing", "event SESSION_CLOSING"),
+    ("session.closed", "session_closed"),
+    ("session.notice", "event <its name>"),
+    ("agent.switched", "event ACTIVE_AGENT_CHANGED"),
+    ("user.message", "message"),
+    ("turn.admitted", "event TURN_ADMITTED"),
+    ("run.started", "run_started"),
+    ("run.restarted", "event RUN_RESTARTED"),
+    ("agent.invoke.started", "event AGENT_STARTED"),
+    ("agent.stream.delta", ""),
+    ("agent.invoke.done", ""),
+    ("run.state", "state"),
+    ("run.suspended", "event RUN_SUSPENDED"),
+    ("run.cancelling", "event CANCEL_SENT"),
+    ("run.done", "done"),
+    ("run.failed", "error, done"),
+    ("run.cancelled", "(error,) event CANCELED, done"),
+];
+
+/// Renders one note; `to` is given each message in its order.
+pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(String)) {
+    match note {
+        Note::Fact { session, seq, epoch, entry, asked } => {
+            let (run_id, place) = (entry.run_id.as_ref(), (*seq, *epoch));
+            fact(&mut Teller { ts, session, run_id, place, to }, entry, *asked);
+        }
+        Note::Delta { session, run_id, attempt, offset, kind, text } => {
+            let text_kind = match kind {
+                TextKind::Text => None,
+                TextKind::Reasoning => Some(*kind),
+            };
+            let (attempt, offset, text) = (*attempt, *offset, text.reveal());
+            let session_id = session;
+            to(Delta { kind: "delta", ts, session_id, run_id, attempt, offset, text, text_kind }.text());
+        }
+        Note::Accepted(accepted) => to(turn_accepted(ts, durability, accepted)),
+        Note::Subscribed { request_id, snapshot, reset } => {
+            let body = Subscribed::new(snapshot, *reset);
+            to(about_session(ts, "subscribed", request_id.as_ref(), snapshot, body));
+        }
+        Note::Opened { request_id, snapshot } => {
+            let active_agent = snapshot.active_agent.as_ref();
+            let body =
+                Opened { agents: &snapshot.agents, active_agent, snapshot: Some(Snapshot::new(snapshot)) };
+            to(about_session(ts, "session_opened", request_id.as_ref(), snapshot, body));
+        }
+        Note::Closed { request_id, session } => {
+            let frame =
+                Frame { session_id: Some(session), ..answer(ts, "session_closed", request_id, Bare {}) };
+            to(frame.text(160));
+        }
+        Note::Refused { request_id, session, run_id, refusal } => {
+            let (session_id, run_id) = (session.as_ref(), run_id.as_ref());
+            let frame = Frame { session_id, run_id, ..answer(ts, "error", request_id, trouble(refusal)) };
+            to(frame.text(256));
+        }
+        Note::GoAway { reason, within, jitter } => {
+            let (reconnect_within_ms, jitter_ms) = (millis(*within), millis(*jitter));
+            to(answer(ts, "go_away", &None, GoAway { reason, reconnect_within_ms, jitter_ms }).text(128));
+        }
+    }
+}
+
+/// `error` for what concerns the connection or one message of it.
+pub fn refused(ts: Millis, request_id: &Option<RequestId>, refusal: &Refusal) -> String {
+    answer(ts, "error", request_id, trouble(refusal)).text(256)
+}
+
+/// `pong`.
+pub fn pong(ts: Millis, request_id: &Option<RequestId>) -> String {
+    answer(ts, "pong", request_id, Bare {}).text(64)
+}
+
+/// `welcome`: who serves whom, and the limits that hold.
+pub fn welcome(
+    ts: Millis,
+    node: NodeId,
+    connection_id: &str,
+    heartbeat: Duration,
+    resume_window_ms: u64,
+) -> String {
+    let limits = Limits {
+        max_message_bytes: limits::MESSAGE_BYTES_MAX,
+        max_json_depth: limits::JSON_DEPTH_MAX,
+        max_json_values: limits::JSON_NODES_MAX,
+        max_subscriptions: limits::LINK_SUBSCRIPTIONS_MAX,
+        max_requests: limits::LINK_ASKS_MAX,
+        max_waiting_inputs: limits::INBOX_INPUTS_MAX - 1,
+    };
+    let (node_id, heartbeat_ms) = (node.to_string(), millis(heartbeat));
+    let protocol = "turnway.v1";
+    let body = Welcome { connection_id, node_id, protocol, heartbeat_ms, limits, resume_window_ms };
+    answer(ts, "welcome", &None, body).text(512)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A message to one link that is no part of a history.
+fn answer<'a, B: Serialize>(
+    ts: Millis,
+    kind: &'static str,
+    request_id: &'a Option<RequestId>,
+    body: B,
+) -> Frame<'a, B> {
+    let request_id = request_id.as_ref();
+    Frame { kind, ts, request_id, session_id: None, run_id: None, body, seq: None, epoch: None }
+}
+
+fn turn_accepted(ts: Millis, durability: &str, accepted: &Accepted) -> String {
+    let Accepted { request_id, session, run_id, message_id, duplicate } = accepted;
+    let body = TurnAccepted { turn_id: run_id, message_id, duplicate: *duplicate, durability };
+    let frame = answer(ts, "turn_accepted", request_id, body);
+    Frame { session_id: Some(session), run_id: Some(run_id), ..frame }.text(512)
+}
+
+/// Carries the cursor the snapshot stands at.
+fn about_session<B: Serialize>(
+    ts: Millis,
+    kind: &'static str,
+    request_id: Option<&RequestId>,
+    at: &SnapshotNote,
+    body: B,
+) -> String {
+    let (session_id, seq, epoch) = (Some(&at.session), Some(at.seq), Some(at.epoch));
+    Frame { kind, ts, request_id, session_id, run_id: None, body, seq, epoch }.text(512 + 256 * at.runs.len())
+}
+
+fn trouble(refusal: &Refusal) -> Trouble<'_> {
+    let Refusal { code, message, retry_after_ms } = refusal;
+    let (code, retry_after_ms) = (*code, *retry_after_ms);
+    Trouble { code, message, retryable: code.retryable(), retry_after_ms, detail: None, terminal: None }
+}
+
+/// Writes the messages of one fact.
+struct Teller<'a, 't> {
+    ts: Millis,
+    session: &'a SessionId,
+    run_id: Option<&'a RunId>,
+    place: (Seq, Epoch),
+    to: &'t mut dyn FnMut(String),
+}
+
+impl<'a> Teller<'a, '_> {
+    fn frame<B: Serialize>(
+        &self,
+        kind: &'static str,
+        request_id: Option<&'a RequestId>,
+        body: B,
+    ) -> Frame<'a, B> {
+        let (ts, session_id, run_id) = (self.ts, Some(self.session), self.run_id);
+        Frame { kind, ts, request_id, session_id, run_id, body, seq: None, epoch: None }
+    }
+    /// A message with another one of this fact behind it.
+    fn first<B: Serialize>(&mut self, kind: &'static str, body: B) {
+        let text = self.frame(kind, None, body).text(320);
+        (self.to)(text);
+    }
+    /// The fact's only or last message.
+    fn last<B: Serialize>(
+        &mut self,
+        kind: &'static str,
+        request_id: &'a Option<RequestId>,
+        room: usize,
+        body: B,
+    ) {
+        let (seq, epoch) = (Some(self.place.0), Some(self.place.1));
+        let text = Frame { seq, epoch, ..self.frame(kind, request_id.as_ref(), body) }.text(room);
+        (self.to)(text);
+    }
+    fn event(&mut self, event: Event<'a>) {
+        self.last("event", &None, 320, event);
+    }
+    fn error(&mut self, code: Code, message: &str, agent_code: Option<&str>, terminal: bool) {
+        let (retryable, terminal) = (code.retryable(), Some(terminal));
+        let detail = agent_code.map(|agent_code| Detail { agent_code });
+        self.first("error", Trouble { code, message, retryable, retry_after_ms: None, detail, terminal });
+    }
+    fn done(&mut self, done: Done<'a>) {
+        self.last("done", &None, 320, done);
+    }
+}
+
+/// What [`SHOWN`] says.
+fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
+    match &entry.fact {
+        Fact::SessionOpened { agents, active_agent, request_id, user: _ } => {
+            let body = Opened { agents, active_agent: Some(active_agent), snapshot: None };
+            tell.last("session_opened", request_id, 320, body);
+        }
+        Fact::SessionClosing { request_id } => {
+            tell.last("event", request_id, 256, Event { name: "SESSION_CLOSING", ..Event::default() });
+        }
+        Fact::SessionClosed { request_id } => tell.last("session_closed", request_id, 256, Bare {}),
+        Fact::SessionNotice { name, request_id } => {
+            tell.last("event", request_id, 256, Event { name, ..Event::default() });
+        }
+        Fact::AgentSwitched { from, to, reason, trigger } => {
+            let (from, to, reason, trigger) = (Some(from), Some(to), Some(&**reason), Some(&**trigger));
+            let name = "ACTIVE_AGENT_CHANGED";
+            tell.event(Event { name, from, to, reason, trigger, ..Event::default() });
+        }
+        Fact::UserMessage { message_id, request_id, user, message, agent_id, strategy: _, metadata: _ } => {
+            let (content, agent_id) = (&message.content, agent_id.as_ref());
+            let body = Said { role: "user", message, content, message_id, user_id: user, agent_id };
+            tell.last("message", request_id, 2 * entry.weight(), body);
+        }
+        Fact::TurnAdmitted { agent_id, strategy, position } => {
+            let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
+            tell.event(Event { name: "TURN_ADMITTED", agent_id, strategy, position, ..Event::default() });
+        }
+        Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _ } => {
+            tell.last("run_started", request_id, 320, Attempt { agent_id, attempt: *attempt });
+        }
+        Fact::RunRestarted { agent_id, attempt, reason } => {
+            let (agent_id, attempt, reason) = (Some(agent_id), Some(*attempt), Some(&**reason));
+            tell.event(Event { name: "RUN_RESTARTED", agent_id, attempt, reason, ..Event::default() });
+        }
+        Fact::AgentInvokeStarted { agent_id, attempt } => {
+            let (agent_id, attempt) = (Some(agent_id), Some(*attempt));
+            tell.event(Event { name: "AGENT_STARTED", agent_id, attempt, ..Event::default() });
+        }
+        Fact::AgentStreamDelta { attempt, offset, text } => {
+            let data = StreamDelta { attempt: *attempt, offset: *offset, text: text.reveal() };
+            raw(tell, entry, asked, data);
+        }
+        Fact::AgentInvokeDone { agent_id, attempt } => {
+            raw(tell, entry, asked, Attempt { agent_id, attempt: *attempt });
+        }
+        Fact::RunState { scope, state, detail } => {
+            tell.last("state", &None, 320, State { scope: *scope, state, detail: detail.as_ref() });
+        }
+        Fact::RunSuspended { attempt, reason } => {
+            let (attempt, reason) = (Some(*attempt), Some(&**reason));
+            tell.event(Event { name: "RUN_SUSPENDED", attempt, reason, ..Event::default() });
+        }
+        Fact::RunCancelling { reason, deadline_ms, request_id } => {
+            let (reason, deadline_ts) = (Some(&**reason), Some(*deadline_ms));
+            let body = Event { name: "CANCEL_SENT", reason, deadline_ts, ..Event::default() };
+            tell.last("event", request_id, 320, body);
+        }
+        Fact::RunDone { .. } | Fact::RunFailed { .. } | Fact::RunCancelled { .. } => end(tell, &entry.fact),
+    }
+}
+
+/// How a turn ends: exactly one `done`.
+fn end<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
+    let done = |status, stop_reason, text_bytes: &u64, attempt: &u32| Done {
+        status,
+        stop_reason,
+        text_bytes: *text_bytes,
+        attempt: *attempt,
+        usage: None,
+    };
+    if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, text_sha256: _ } = fact {
+        tell.done(Done { usage: usage.as_ref(), ..done("completed", *stop_reason, text_bytes, attempt) });
+    }
+    if let Fact::RunFailed { attempt, code, message, agent_code, text_bytes } = fact {
+        let late = matches!(code, Code::RouteTimeout | Code::AgentTimeout);
+        let stop = if late { StopReason::Timeout } else { StopReason::Error };
+        tell.error(*code, message, agent_code.as_deref(), true);
+        tell.done(done("failed", stop, text_bytes, attempt));
+    }
+    if let Fact::RunCancelled { attempt, reason, forced, text_bytes } = fact {
+        if *forced {
+            let message = "the agent did not acknowledge the cancel in time";
+            tell.error(Code::CancelTimeout, message, None, false);
+        }
+        tell.first("event", Event { name: "CANCELED", reason: Some(reason), ..Event::default() });
+        tell.done(done("cancelled", StopReason::Cancelled, text_bytes, attempt));
+    }
+}
+
+/// A fact that is shown only to who asked for it.
+fn raw<'a, D: Serialize>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool, data: D) {
+    if asked {
+        tell.last("event", &None, entry.weight(), Raw { name: entry.fact.name(), data });
+    }
+}
+
+#[cfg(test)]
+mod tests;

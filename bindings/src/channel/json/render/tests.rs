@@ -1,0 +1,151 @@
+use super::*;
+use crate::channel::note::{Reset, RunNote};
+use serde_json::{Value, json};
+use turnway_core::id::{AgentId, MessageId};
+use turnway_core::private::Private;
+
+mod facts;
+
+const RUN: &str = "s1.abcdefghijklmnopqrstuvwxyz";
+
+fn agent(id: &str) -> AgentId {
+    AgentId::parse(id).expect("a name")
+}
+
+fn session() -> SessionId {
+    SessionId::parse("s1").expect("a name")
+}
+
+fn run() -> RunId {
+    RunId::parse(RUN).expect("a run")
+}
+
+fn request() -> Option<RequestId> {
+    RequestId::parse("r1").ok()
+}
+
+fn texts(note: &Note) -> Vec<Value> {
+    let mut texts = Vec::new();
+    render(Millis(5), "fsync", note, &mut |text| texts.push(text));
+    texts.iter().map(|text| serde_json::from_str(text).expect("JSON")).collect()
+}
+
+fn only(note: &Note) -> Value {
+    let texts = texts(note);
+    assert_eq!(texts.len(), 1, "{texts:?}");
+    texts[0].clone()
+}
+
+/// The frame every message of a run's fact has, around `body`.
+fn framed(kind: &str, body: Value) -> Value {
+    let mut message = json!({"type": kind, "ts": 5, "session_id": "s1", "run_id": RUN});
+    for (key, value) in body.as_object().expect("an object") {
+        message[key] = value.clone();
+    }
+    message
+}
+
+/// The same, for the last or only message.
+fn placed(kind: &str, body: Value) -> Value {
+    let mut message = framed(kind, body);
+    (message["seq"], message["epoch"]) = (json!(9), json!(4));
+    message
+}
+
+/// The same, for a fact of no run.
+fn of_session(kind: &str, body: Value) -> Value {
+    let mut message = placed(kind, body);
+    message.as_object_mut().expect("an object").remove("run_id");
+    message
+}
+
+/// Covers: MP-C8, ST-23, S-38.
+#[test]
+fn text_comes_as_deltas() {
+    let delta = |kind| Note::Delta {
+        session: session(),
+        run_id: run(),
+        attempt: 2,
+        offset: 7,
+        kind,
+        text: Private("hé\"\n".into()),
+    };
+    let expected = framed("delta", json!({"attempt": 2, "offset": 7, "text": "hé\"\n"}));
+    assert_eq!(only(&delta(TextKind::Text)), expected);
+    assert_eq!(only(&delta(TextKind::Reasoning))["kind"], "reasoning");
+}
+
+fn snapshot(active: Option<AgentId>) -> Box<SnapshotNote> {
+    let (state, agents) = ("open", vec![agent("a")]);
+    let one = RunNote { run_id: run(), agent_id: agent("a"), state: "RUNNING", attempt: 1, text_bytes: 3 };
+    let (seq, epoch) = (Seq(9), Epoch(4));
+    Box::new(SnapshotNote {
+        session: session(),
+        state,
+        active_agent: active,
+        agents,
+        runs: vec![one],
+        seq,
+        epoch,
+    })
+}
+
+/// Covers: SR-A8, SR-H1, SR-H2, MP-A6, LN-MP16.
+#[test]
+fn answers_echo_their_request() {
+    let view = json!({"session_id": "s1", "state": "open", "active_agent": "a", "agents": ["a"],
+        "runs": [{"run_id": RUN, "agent_id": "a", "state": "RUNNING", "attempt": 1, "text_bytes": 3}],
+        "pending": {"approvals": [], "tool_requests": []}, "seq": 9, "epoch": 4});
+    let note = Note::Subscribed { request_id: request(), snapshot: snapshot(Some(agent("a"))), reset: None };
+    assert_eq!(only(&note), of_session("subscribed", json!({"request_id": "r1", "snapshot": view})));
+    for (reset, reason) in [(Reset::Trimmed, "trimmed"), (Reset::Regressed, "regressed")] {
+        let note = Note::Subscribed { request_id: None, snapshot: snapshot(None), reset: Some(reset) };
+        let message = only(&note);
+        assert_eq!((&message["reset"], &message["reason"]), (&json!(true), &json!(reason)));
+        assert_eq!(message["snapshot"]["active_agent"], Value::Null);
+    }
+    let note = Note::Opened { request_id: request(), snapshot: snapshot(Some(agent("a"))) };
+    let body = json!({"request_id": "r1", "agents": ["a"], "active_agent": "a", "snapshot": view});
+    assert_eq!(only(&note), of_session("session_opened", body));
+    let note = Note::Closed { request_id: request(), session: session() };
+    assert_eq!(
+        only(&note),
+        json!({"type": "session_closed", "ts": 5, "request_id": "r1", "session_id": "s1"})
+    );
+    let message_id = MessageId::parse("m1").expect("a name");
+    let accepted =
+        Accepted { request_id: request(), session: session(), run_id: run(), message_id, duplicate: true };
+    let body = json!({"request_id": "r1", "turn_id": RUN, "message_id": "m1", "duplicate": true,
+        "durability": "fsync"});
+    assert_eq!(only(&Note::Accepted(Box::new(accepted))), framed("turn_accepted", body));
+}
+
+/// Covers: MP-C12, LN-MP7, S-46.
+#[test]
+fn refusals_and_the_links_own_messages() {
+    let refusal = Refusal::new(Code::TooManyPending, "wait").retry_after(Duration::from_secs(2));
+    let note = Note::Refused {
+        request_id: request(),
+        session: Some(session()),
+        run_id: Some(run()),
+        refusal: refusal.clone(),
+    };
+    let body = json!({"request_id": "r1", "code": "too_many_pending", "message": "wait", "retryable": true,
+        "retry_after_ms": 2000});
+    assert_eq!(only(&note), framed("error", body));
+    let bare = Note::Refused { request_id: None, session: None, run_id: None, refusal: Refusal::not_found() };
+    assert!(only(&bare).get("session_id").is_none() && only(&bare).get("retry_after_ms").is_none());
+    let away =
+        Note::GoAway { reason: "drain", within: Duration::from_secs(10), jitter: Duration::from_secs(3) };
+    let expected = json!({"type": "go_away", "ts": 5, "reason": "drain", "reconnect_within_ms": 10000, "jitter_ms": 3000});
+    assert_eq!(only(&away), expected);
+    assert_eq!(pong(Millis(5), &request()), r#"{"type":"pong","ts":5,"request_id":"r1"}"#);
+    let hello = welcome(Millis(5), NodeId(10), "c1", Duration::from_secs(25), 0);
+    let hello: Value = serde_json::from_str(&hello).expect("JSON");
+    assert_eq!(hello["node_id"], "0000000000000000000000000000000a");
+    assert_eq!((&hello["protocol"], &hello["connection_id"]), (&json!("turnway.v1"), &json!("c1")));
+    assert_eq!(hello["limits"]["max_message_bytes"], 65536);
+    assert_eq!((&hello["heartbeat_ms"], &hello["resume_window_ms"]), (&json!(25000), &json!(0)));
+    let text: Value = serde_json::from_str(&refused(Millis(5), &None, &refusal)).expect("JSON");
+    assert_eq!((&text["type"], &text["code"]), (&json!("error"), &json!("too_many_pending")));
+}

@@ -1,0 +1,265 @@
+//! Facts, one by one.
+use super::*;
+use std::sync::Arc;
+use turnway_core::id::{EventId, UserId};
+use turnway_core::protocol::entry::{Admission, Scope};
+use turnway_core::protocol::input::{Content, Message, Role, Strategy};
+use turnway_core::protocol::json::Json;
+
+fn shown(fact: Fact, asked: bool) -> Vec<Value> {
+    let of_a_run = !fact.name().starts_with("session.") && fact.name() != "agent.switched";
+    let entry = Entry {
+        id: EventId::default(),
+        time: Millis(1),
+        source: "turnway".into(),
+        correlation_id: "c".into(),
+        causation_id: None,
+        traceparent: None,
+        run_id: of_a_run.then(run),
+        fact,
+    };
+    texts(&Note::Fact { session: session(), seq: Seq(9), epoch: Epoch(4), entry: Arc::new(entry), asked })
+}
+
+fn said(content: Content) -> Fact {
+    Fact::UserMessage {
+        message_id: MessageId::parse("m1").expect("a name"),
+        request_id: request(),
+        user: UserId::parse("ann").expect("a name"),
+        message: Message { role: Role::User, content },
+        agent_id: Some(agent("a")),
+        strategy: Strategy::Enqueue,
+        metadata: Some(Json(json!({"k": 1}))),
+    }
+}
+
+fn failed(code: Code, agent_code: Option<&str>) -> Fact {
+    let (message, agent_code) = ("why".to_owned(), agent_code.map(str::to_owned));
+    Fact::RunFailed { attempt: 2, code, message, agent_code, text_bytes: 3 }
+}
+
+fn cancelled(forced: bool) -> Fact {
+    Fact::RunCancelled { attempt: 2, reason: "user".to_owned(), forced, text_bytes: 3 }
+}
+
+/// Facts of a session, with the messages they are shown as.
+fn of_the_session() -> Vec<(Fact, Vec<Value>)> {
+    let why = || "why".to_owned();
+    vec![
+        (
+            Fact::SessionOpened {
+                user: UserId::parse("ann").expect("a name"),
+                agents: vec![agent("a"), agent("b")],
+                active_agent: agent("b"),
+                request_id: request(),
+            },
+            vec![of_session(
+                "session_opened",
+                json!({"agents": ["a", "b"], "active_agent": "b", "request_id": "r1"}),
+            )],
+        ),
+        (
+            Fact::SessionClosing { request_id: request() },
+            vec![of_session("event", json!({"name": "SESSION_CLOSING", "request_id": "r1"}))],
+        ),
+        (Fact::SessionClosed { request_id: None }, vec![of_session("session_closed", json!({}))]),
+        (
+            Fact::SessionNotice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: request() },
+            vec![of_session("event", json!({"name": "NO_ACTIVE_SPEAKING", "request_id": "r1"}))],
+        ),
+        (
+            Fact::AgentSwitched {
+                from: agent("a"),
+                to: agent("b"),
+                reason: why(),
+                trigger: "mention".to_owned(),
+            },
+            vec![of_session(
+                "event",
+                json!({"name": "ACTIVE_AGENT_CHANGED", "from": "a", "to": "b", "reason": "why", "trigger": "mention"}),
+            )],
+        ),
+    ]
+}
+
+/// Facts on the way through a turn.
+fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
+    let why = || "why".to_owned();
+    vec![
+        (
+            said(Content::Text("hi".to_owned())),
+            vec![placed(
+                "message",
+                json!({"role": "user", "message": {"role": "user", "content": "hi"}, "content": "hi",
+                    "message_id": "m1", "user_id": "ann", "request_id": "r1", "agent_id": "a"}),
+            )],
+        ),
+        (
+            Fact::TurnAdmitted { agent_id: agent("a"), strategy: Admission::Queued, position: Some(2) },
+            vec![placed(
+                "event",
+                json!({"name": "TURN_ADMITTED", "agent_id": "a", "strategy": "queued", "position": 2}),
+            )],
+        ),
+        (
+            Fact::RunStarted {
+                agent_id: agent("a"),
+                attempt: 1,
+                request_id: request(),
+                deadline_ms: Millis(9),
+            },
+            vec![placed("run_started", json!({"agent_id": "a", "attempt": 1, "request_id": "r1"}))],
+        ),
+        (
+            Fact::RunRestarted { agent_id: agent("a"), attempt: 2, reason: why() },
+            vec![placed(
+                "event",
+                json!({"name": "RUN_RESTARTED", "agent_id": "a", "attempt": 2, "reason": "why"}),
+            )],
+        ),
+        (
+            Fact::AgentInvokeStarted { agent_id: agent("a"), attempt: 1 },
+            vec![placed("event", json!({"name": "AGENT_STARTED", "agent_id": "a", "attempt": 1}))],
+        ),
+        (Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()) }, vec![]),
+        (Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 }, vec![]),
+        (
+            Fact::RunState {
+                scope: Scope::Agent,
+                state: "THINKING".to_owned(),
+                detail: Some(Json(json!([1]))),
+            },
+            vec![placed("state", json!({"scope": "agent", "state": "THINKING", "detail": [1]}))],
+        ),
+        (
+            Fact::RunSuspended { attempt: 1, reason: why() },
+            vec![placed("event", json!({"name": "RUN_SUSPENDED", "attempt": 1, "reason": "why"}))],
+        ),
+        (
+            Fact::RunCancelling { reason: "user".to_owned(), deadline_ms: Millis(7), request_id: request() },
+            vec![placed(
+                "event",
+                json!({"name": "CANCEL_SENT", "reason": "user", "deadline_ts": 7, "request_id": "r1"}),
+            )],
+        ),
+    ]
+}
+
+/// Facts that end a turn.
+fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
+    let done = |status, stop| {
+        placed("done", json!({"status": status, "stop_reason": stop, "text_bytes": 3, "attempt": 2}))
+    };
+    vec![
+        (
+            Fact::RunDone {
+                attempt: 2,
+                stop_reason: StopReason::MaxTokens,
+                text_bytes: 3,
+                text_sha256: "x".to_owned(),
+                usage: Some(Json(json!({"tokens": 123}))),
+            },
+            vec![placed(
+                "done",
+                json!({"status": "completed", "stop_reason": "max_tokens", "text_bytes": 3, "attempt": 2,
+                    "usage": {"tokens": 123}}),
+            )],
+        ),
+        (
+            failed(Code::AgentError, Some("E7")),
+            vec![
+                framed(
+                    "error",
+                    json!({"code": "agent_error", "message": "why", "retryable": true, "terminal": true,
+                        "detail": {"agent_code": "E7"}}),
+                ),
+                done("failed", "error"),
+            ],
+        ),
+        (
+            cancelled(true),
+            vec![
+                framed(
+                    "error",
+                    json!({"code": "CANCEL_TIMEOUT", "retryable": false, "terminal": false,
+                        "message": "the agent did not acknowledge the cancel in time"}),
+                ),
+                framed("event", json!({"name": "CANCELED", "reason": "user"})),
+                done("cancelled", "cancelled"),
+            ],
+        ),
+    ]
+}
+
+/// One fact of each kind, in the order of the table.
+fn samples() -> Vec<(Fact, Vec<Value>)> {
+    [of_the_session(), of_the_turn(), of_the_end()].concat()
+}
+
+/// Covers: MP-C1, MP-C7, MP-C9, MP-C12, MP-C13, MP-A6, ST-10, LN-MP16, LN-MP25; seq on the last message only.
+#[test]
+fn each_fact_is_shown_as_documented() {
+    for (fact, expected) in samples() {
+        assert_eq!(shown(fact.clone(), false), expected, "{}", fact.name());
+    }
+}
+
+/// The table others print is the one that holds.
+#[test]
+fn the_table_names_every_fact_and_its_messages() {
+    let samples = samples();
+    let names: Vec<&str> = samples.iter().map(|(fact, _)| fact.name()).collect();
+    assert_eq!(names, SHOWN.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    for ((fact, messages), (_, row)) in samples.iter().zip(SHOWN) {
+        let name = |message: &Value| match message["name"].as_str() {
+            Some("NO_ACTIVE_SPEAKING") => " <its name>".to_owned(),
+            Some(name) => format!(" {name}"),
+            None => String::new(),
+        };
+        let kind =
+            |message: &Value| format!("{}{}", message["type"].as_str().expect("a type"), name(message));
+        let told = messages.iter().map(kind).collect::<Vec<_>>().join(", ");
+        assert_eq!(told, row.replace("(error,)", "error,"), "{}", fact.name());
+    }
+}
+
+/// Covers: EV-R1, LN-EV3: what is shown as nothing comes as an event to whoever asks.
+#[test]
+fn silent_facts_are_shown_to_who_asks() {
+    let delta = Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()) };
+    let data = json!({"attempt": 1, "offset": 3, "text": "höh"});
+    assert_eq!(shown(delta, true), [placed("event", json!({"name": "agent.stream.delta", "data": data}))]);
+    let over = Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 };
+    let data = json!({"agent_id": "a", "attempt": 1});
+    assert_eq!(shown(over, true), [placed("event", json!({"name": "agent.invoke.done", "data": data}))]);
+    // Being asked for changes nothing for what has a message of its own.
+    for (fact, expected) in samples().into_iter().filter(|(_, messages)| !messages.is_empty()) {
+        assert_eq!(shown(fact, true), expected);
+    }
+}
+
+/// Covers: SR-A10, LN-SR2, ST-19.
+#[test]
+fn ends_say_why() {
+    for (code, stop) in [
+        (Code::RouteTimeout, "timeout"),
+        (Code::AgentTimeout, "timeout"),
+        (Code::PoisonTurn, "error"),
+        (Code::SessionClosed, "error"),
+    ] {
+        let messages = shown(failed(code, None), false);
+        assert_eq!(messages[0]["code"], code.as_str());
+        assert!(messages[0].get("detail").is_none() && messages[0].get("seq").is_none());
+        assert_eq!((&messages[1]["stop_reason"], &messages[1]["seq"]), (&json!(stop), &json!(9)));
+    }
+    let messages = shown(cancelled(false), false);
+    assert_eq!((messages.len(), &messages[0]["name"]), (2, &json!("CANCELED")));
+}
+
+/// Covers: ST-37: content parts come back as they came.
+#[test]
+fn content_parts_are_shown_unchanged() {
+    let parts = vec![json!({"type": "text", "text": "hi", "x": 1.5})];
+    let message = shown(said(Content::Parts(parts.clone())), false).remove(0);
+    assert_eq!((&message["content"], &message["message"]["content"]), (&json!(parts), &json!(parts)));
+}
