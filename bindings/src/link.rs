@@ -1,14 +1,20 @@
 //! One connection of one client, as a machine: `hello` first, bad input answered, heartbeats, rendering.
 //!
 //! It is fed what its transport received and what the switchboard shows, and is drained of what to
-//! write, what to ask the switchboard, and when to close.
+//! write, what to ask the switchboard, and when to close. Its driver reads no more from the peer while
+//! it writes, so that a peer that talks without listening holds up only itself.
 use crate::channel::command::Command;
 use crate::channel::note::Note;
 use std::borrow::Cow;
+use std::fmt;
 use turnway_core::id::{AgentId, NodeId, Principal, UserId};
 
-/// What may happen to a link.
-#[derive(Clone, Debug)]
+mod machine;
+
+pub use machine::Link;
+
+/// What may happen to a link. Prints sizes instead of texts (S-38).
+#[derive(Clone)]
 pub enum Input {
     /// A whole text message arrived.
     Text(String),
@@ -27,12 +33,12 @@ pub enum Input {
     Denied,
     /// The switchboard shows something.
     Note(Note),
-    /// The transport has written what was drained so far.
+    /// The transport has written all the texts that were drained so far.
     Flushed,
 }
 
-/// What a link asks its driver to do.
-#[derive(Clone, Debug, PartialEq)]
+/// What a link asks its driver to do. Prints sizes instead of texts (S-38).
+#[derive(Clone, PartialEq)]
 pub enum Output {
     /// Ask the door who this is; answered by `Admitted` or `Denied`.
     Hello(Hello),
@@ -53,6 +59,34 @@ pub enum Output {
     },
 }
 
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "Text(<{} bytes>)", text.len()),
+            Self::Binary => f.write_str("Binary"),
+            Self::TooLarge => f.write_str("TooLarge"),
+            Self::Alive => f.write_str("Alive"),
+            Self::Admitted { principal } => write!(f, "Admitted({principal:?})"),
+            Self::Denied => f.write_str("Denied"),
+            Self::Note(note) => write!(f, "Note({note:?})"),
+            Self::Flushed => f.write_str("Flushed"),
+        }
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hello(hello) => write!(f, "Hello({hello:?})"),
+            Self::Command(command) => write!(f, "Command({command:?})"),
+            Self::Write(text) => write!(f, "Write(<{} bytes>)", text.len()),
+            Self::Ping => f.write_str("Ping"),
+            Self::Written(weight) => write!(f, "Written({weight})"),
+            Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),
+        }
+    }
+}
+
 /// Who a client says it is; the door decides whether that is so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -64,14 +98,16 @@ pub struct Hello {
     pub role: Role,
     /// `agent_id` of `role: "agent"`.
     pub agent_id: Option<AgentId>,
+    /// `streams`: takes streams of the server's own for text (QUIC); true unless it says no.
+    pub streams: bool,
 }
 
 /// A secret a client presents.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential(pub String);
 
-impl std::fmt::Debug for Credential {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<credential>")
     }
 }

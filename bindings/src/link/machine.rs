@@ -1,0 +1,346 @@
+//! The machine of a link. Kept small: most links are idle, and there are many.
+use crate::channel::command::Subscribe;
+use crate::channel::json::malformed::{Flaw, Malformed};
+use crate::channel::json::parse::{ClientMessage, parse};
+use crate::channel::json::render;
+use crate::channel::note::Note;
+use crate::link::{Hello, Input, LinkConfig, Output, Role};
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::time::Duration;
+use turnway_core::id::RequestId;
+use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
+use turnway_core::machine::Machine;
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::time::{Deadline, Mono, Now};
+
+/// Messages a client may send while the door decides about its `hello`; their bytes together are
+/// bounded by one message's limit, as the client is nobody yet.
+const WAITING_MESSAGES_MAX: usize = 16;
+
+/// One connection of one client.
+///
+/// Every text it writes is to be flushed within [`limits::STALL_TIMEOUT`], or it closes; every note
+/// it is given is reported as written once it has been, in sums. After `Close` it is inert.
+#[derive(Debug)]
+pub struct Link {
+    phase: Phase,
+    outputs: VecDeque<Output>,
+    /// When the peer last gave a sign of life.
+    heard: Mono,
+    ping_at: Mono,
+    heartbeat_ms: u32,
+    /// Since when a text waits to be flushed.
+    unflushed_since: Option<Mono>,
+    /// When a link that was told to go is closed.
+    leave_at: Option<Mono>,
+    durability: &'static str,
+    /// Weight of the notes whose texts wait to be flushed.
+    unflushed: usize,
+    /// Weight of the notes that are written and not reported.
+    unreported: usize,
+    /// When bad messages arrived, within [`limits::BAD_MESSAGES_WINDOW`].
+    bad: Vec<Mono>,
+}
+
+/// What a link is waiting for.
+#[derive(Debug)]
+enum Phase {
+    /// `hello`.
+    Fresh { deadline: Mono, config: Box<LinkConfig> },
+    /// The door.
+    Asking(Box<Asking>),
+    /// Nothing: it serves.
+    Open,
+    /// Nothing: it is over.
+    Closed,
+}
+
+/// What is kept while the door decides.
+#[derive(Debug)]
+struct Asking {
+    config: LinkConfig,
+    resume: Vec<Subscribe>,
+    waiting: Vec<String>,
+}
+
+impl Link {
+    /// A connection that was just accepted.
+    pub fn new(now: Now, config: LinkConfig) -> Self {
+        // The driver draws it within 10 %; a heartbeat of no length would be a loop.
+        let permille = config.heartbeat_permille.clamp(500, 2000);
+        let heartbeat = limits::HEARTBEAT * permille / 1000;
+        Self {
+            durability: config.durability,
+            phase: Phase::Fresh { deadline: now.mono + limits::HELLO_TIMEOUT, config: Box::new(config) },
+            outputs: VecDeque::new(),
+            heard: now.mono,
+            ping_at: now.mono + heartbeat,
+            heartbeat_ms: u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX),
+            unflushed_since: None,
+            leave_at: None,
+            unflushed: 0,
+            unreported: 0,
+            bad: Vec::new(),
+        }
+    }
+
+    fn heartbeat(&self) -> Duration {
+        Duration::from_millis(self.heartbeat_ms.into())
+    }
+}
+
+impl Machine for Link {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle_input(&mut self, now: Now, input: Input) {
+        match input {
+            Input::Text(text) => self.handle_text(now, text),
+            Input::Binary => self.close(1003, "binary messages are not spoken here"),
+            Input::TooLarge => self.too_large(now, MESSAGE_BYTES_MAX),
+            Input::Alive => self.heard = now.mono,
+            Input::Admitted { principal: _ } => self.handle_admitted(now),
+            Input::Denied => self.handle_denied(now),
+            Input::Note(note) => self.handle_note(now, &note),
+            Input::Flushed => self.handle_flushed(),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        let Some(due) = self.poll_timeout().filter(|deadline| deadline.at <= now.mono) else { return };
+        // Over before anything else: a link that ends needs no heartbeat.
+        if self.leave_at.is_some_and(|at| at <= now.mono) {
+            return self.close(4503, "this node leaves");
+        }
+        if self.stalled_at().is_some_and(|at| at <= now.mono) {
+            return self.close(4508, "messages were not read");
+        }
+        match &self.phase {
+            Phase::Fresh { .. } => self.close(4408, "no hello"),
+            Phase::Asking(_) | Phase::Open if self.idle_at() <= now.mono => self.close(1001, "idle"),
+            Phase::Asking(_) | Phase::Open | Phase::Closed => self.beat(now, due),
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        let idle = Deadline { at: self.idle_at(), why: "idle" };
+        match &self.phase {
+            Phase::Fresh { deadline, .. } => Some(Deadline { at: *deadline, why: "hello" }),
+            Phase::Asking(_) => Some(idle),
+            Phase::Open => {
+                let ping = Deadline { at: self.ping_at, why: "ping" };
+                let stall = self.stalled_at().map(|at| Deadline { at, why: "stall" });
+                let leave = self.leave_at.map(|at| Deadline { at, why: "leave" });
+                [Some(idle), Some(ping), stall, leave].into_iter().flatten().min()
+            }
+            Phase::Closed => None,
+        }
+    }
+}
+
+// === what happens ===
+
+impl Link {
+    fn handle_text(&mut self, now: Now, text: String) {
+        self.heard = now.mono;
+        match &mut self.phase {
+            Phase::Fresh { .. } => self.handle_first(now, &text),
+            Phase::Asking(asking) => {
+                let bytes = text.len() + asking.waiting.iter().map(String::len).sum::<usize>();
+                if asking.waiting.len() < WAITING_MESSAGES_MAX && bytes <= MESSAGE_BYTES_MAX {
+                    asking.waiting.push(text);
+                } else {
+                    let refusal = Refusal::new(Code::RateLimited, "too much was sent before welcome");
+                    self.refuse(now, &None, refusal);
+                    self.close(4429, "too much was sent before welcome");
+                }
+            }
+            Phase::Open => self.handle_message(now, &text),
+            Phase::Closed => {}
+        }
+    }
+
+    /// Nothing but `hello` comes first (S-04).
+    fn handle_first(&mut self, now: Now, text: &str) {
+        if text.len() > limits::HELLO_BYTES_MAX {
+            return self.too_large(now, limits::HELLO_BYTES_MAX);
+        }
+        match parse(text) {
+            Ok(ClientMessage::Hello { hello, resume }) => self.handle_hello(now, hello, resume),
+            Ok(ClientMessage::Command(_) | ClientMessage::Ping { .. } | ClientMessage::Later { .. }) => {
+                self.unauthorized(now, None, "hello comes first".into());
+            }
+            Err(Malformed { request_id, flaw }) => {
+                self.unauthorized(now, request_id, format!("hello comes first: {flaw}").into());
+            }
+        }
+    }
+
+    fn handle_hello(&mut self, now: Now, hello: Hello, resume: Vec<Subscribe>) {
+        match hello.role {
+            Role::User => {}
+            Role::Adapter | Role::Agent | Role::ToolRunner => {
+                let why = "only role user is supported by this release";
+                self.refuse(now, &None, Refusal::new(Code::Forbidden, why));
+                return self.close(4403, why);
+            }
+        }
+        match std::mem::replace(&mut self.phase, Phase::Closed) {
+            Phase::Fresh { config, .. } => {
+                self.phase = Phase::Asking(Box::new(Asking { config: *config, resume, waiting: Vec::new() }));
+                self.outputs.push_back(Output::Hello(hello));
+            }
+            other @ (Phase::Asking(_) | Phase::Open | Phase::Closed) => self.phase = other,
+        }
+    }
+
+    fn handle_admitted(&mut self, now: Now) {
+        let Asking { config, resume, waiting } = match std::mem::replace(&mut self.phase, Phase::Open) {
+            Phase::Asking(asking) => *asking,
+            other @ (Phase::Fresh { .. } | Phase::Open | Phase::Closed) => return self.phase = other,
+        };
+        self.ping_at = now.mono + self.heartbeat();
+        let (id, heartbeat) = (&config.connection_id, self.heartbeat());
+        let welcome = render::welcome(now.store, config.node, id, heartbeat, config.resume_window_ms);
+        self.write(now, welcome);
+        for subscribe in resume {
+            self.outputs.push_back(Output::Command(crate::channel::command::Command::Subscribe(subscribe)));
+        }
+        for text in waiting {
+            // One of them may end the link; the rest are then ignored like all that comes after.
+            self.handle_text(now, text);
+        }
+    }
+
+    fn handle_denied(&mut self, now: Now) {
+        match self.phase {
+            Phase::Asking(_) => self.unauthorized(now, None, "not admitted".into()),
+            Phase::Fresh { .. } | Phase::Open | Phase::Closed => {}
+        }
+    }
+
+    fn handle_message(&mut self, now: Now, text: &str) {
+        match parse(text) {
+            Ok(ClientMessage::Command(command)) => self.outputs.push_back(Output::Command(command)),
+            Ok(ClientMessage::Ping { request_id }) => {
+                let pong = render::pong(now.store, &request_id);
+                self.write(now, pong);
+            }
+            Ok(ClientMessage::Later { type_name, request_id }) => {
+                let why = format!("{type_name} is not supported by this release");
+                self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
+            }
+            Ok(ClientMessage::Hello { .. }) => self.handle_bad(now, &None, Flaw::HelloAgain),
+            Err(Malformed { request_id, flaw }) => self.handle_bad(now, &request_id, flaw),
+        }
+    }
+
+    /// Answers what is no message, until there is too much of it. A type we do not know is no sign of
+    /// a broken client, only of a newer one.
+    fn handle_bad(&mut self, now: Now, request_id: &Option<RequestId>, flaw: Flaw) {
+        self.refuse(now, request_id, Refusal::new(Code::InvalidMessage, flaw.to_string()));
+        if flaw == Flaw::UnknownType {
+            return;
+        }
+        self.bad.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
+        self.bad.push(now.mono);
+        if self.bad.len() >= limits::BAD_MESSAGES_MAX {
+            self.close(4400, "too many bad messages");
+        }
+    }
+
+    fn handle_note(&mut self, now: Now, note: &Note) {
+        match &self.phase {
+            Phase::Open => {}
+            Phase::Fresh { .. } | Phase::Asking(_) | Phase::Closed => return,
+        }
+        if let Note::GoAway { within, .. } = note {
+            self.leave_at.get_or_insert(now.mono + *within);
+        }
+        let outputs = &mut self.outputs;
+        let before = outputs.len();
+        render::render(now.store, self.durability, note, &mut |text| outputs.push_back(Output::Write(text)));
+        if self.outputs.len() > before {
+            self.unflushed_since.get_or_insert(now.mono);
+        }
+        self.unflushed += note.weight();
+        // A note may be shown as nothing, and no flush will follow it.
+        if self.unflushed_since.is_none() {
+            self.handle_flushed();
+        }
+    }
+
+    fn handle_flushed(&mut self) {
+        self.unflushed_since = None;
+        self.unreported += std::mem::take(&mut self.unflushed);
+        if self.unreported >= limits::LINK_REPORT_BYTES && matches!(self.phase, Phase::Open) {
+            self.outputs.push_back(Output::Written(std::mem::take(&mut self.unreported)));
+        }
+    }
+
+    /// The heartbeat, if that is what is due.
+    fn beat(&mut self, now: Now, due: Deadline) {
+        if self.ping_at <= now.mono && due.at <= now.mono {
+            self.ping_at = now.mono + self.heartbeat();
+            self.outputs.push_back(Output::Ping);
+            self.bad.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
+            // What a burst made them grow to is given back at the next beat.
+            self.bad.shrink_to_fit();
+            self.outputs.shrink_to_fit();
+        }
+    }
+}
+
+// === what it leans on ===
+
+impl Link {
+    fn idle_at(&self) -> Mono {
+        self.heard + limits::IDLE_TIMEOUT
+    }
+    fn stalled_at(&self) -> Option<Mono> {
+        self.unflushed_since.map(|since| since + limits::STALL_TIMEOUT)
+    }
+    fn write(&mut self, now: Now, text: String) {
+        self.unflushed_since.get_or_insert(now.mono);
+        self.outputs.push_back(Output::Write(text));
+    }
+    fn refuse(&mut self, now: Now, request_id: &Option<RequestId>, refusal: Refusal) {
+        let text = render::refused(now.store, request_id, &refusal);
+        self.write(now, text);
+    }
+    fn unauthorized(&mut self, now: Now, request_id: Option<RequestId>, why: Cow<'static, str>) {
+        self.refuse(now, &request_id, Refusal::new(Code::Unauthorized, why));
+        self.close(4401, "unauthorized");
+    }
+    fn too_large(&mut self, now: Now, max: usize) {
+        if matches!(self.phase, Phase::Closed) {
+            return;
+        }
+        let why = format!("a message may have {max} bytes here");
+        self.refuse(now, &None, Refusal::new(Code::TooLarge, why));
+        self.close(4413, "message too large");
+    }
+    /// Ends the link, once. Nothing it does afterwards shows.
+    fn close(&mut self, code: u16, reason: &'static str) {
+        if !matches!(self.phase, Phase::Closed) {
+            self.phase = Phase::Closed;
+            self.outputs.push_back(Output::Close { code, reason: Cow::Borrowed(reason) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Idle links are what a node has most of.
+    #[test]
+    fn an_idle_link_is_small() {
+        assert!(size_of::<Link>() <= 200, "{}", size_of::<Link>());
+    }
+}
