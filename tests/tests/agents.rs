@@ -1,0 +1,13 @@
+//! Agents over real sockets: what they are asked, what of their answers gets through, and how they stop.
+#[path = "agents/builtins.rs"]
+mod builtins;
+#[path = "agents/limits.rs"]
+mod limits;
+#[path = "agents/orders.rs"]
+mod orders;
+#[path = "agents/talk.rs"]
+mod talk;
+#[path = "agents/trouble.rs"]
+mod trouble;
+#[path = "agents/world.rs"]
+mod world;

@@ -1,0 +1,136 @@
+//! The agents a node brings along.
+use crate::world::{World, done, order};
+use serde_json::json;
+use tokio::sync::mpsc;
+use turnway::agent::Agents;
+use turnway::agent::directory::{AgentSpec, BadAgent, parse_agent};
+use turnway_core::id::AgentId;
+use turnway_core::limits::UNSAVED_TEXT_BYTES_MAX;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, OnOwnerLoss};
+use turnway_core::protocol::json::Json;
+
+fn world() -> World {
+    let (_, calls) = mpsc::unbounded_channel();
+    World::with("b=builtin:echo", calls, 64)
+}
+
+#[tokio::test]
+async fn echo_says_it_back_word_by_word() {
+    let mut world = world();
+    for (said, words) in [("", 0), ("hi", 1), ("the  quick\n世界 fox ", 5), (&"word ".repeat(500), 500)] {
+        let ask = order("echo", &words.to_string(), said);
+        world.invoke(ask.clone());
+        world.expect(&ask, AgentEvent::Acked).await;
+        let mut pieces = Vec::new();
+        let end = loop {
+            match world.event(&ask).await {
+                AgentEvent::Delta { text, .. } => pieces.push(text.0),
+                other => break other,
+            }
+        };
+        assert_eq!((pieces.concat().as_str(), pieces.len(), end), (said, words, done()));
+    }
+    world.is_quiet().await;
+}
+
+/// Covers: SR-K2, S-48.
+#[tokio::test]
+async fn echo_obeys_credit_and_cancel() {
+    let mut world = world();
+    let ask = order("echo", "m1", &"x".repeat(3 * 1024 * 1024));
+    world.invoke(ask.clone());
+    world.expect(&ask, AgentEvent::Acked).await;
+    let mut heard = 0;
+    while heard < UNSAVED_TEXT_BYTES_MAX {
+        let AgentEvent::Delta { text, .. } = world.event(&ask).await else { panic!("text was to come") };
+        heard += text.reveal().len();
+    }
+    assert_eq!(heard, UNSAVED_TEXT_BYTES_MAX);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(world.reports.try_recv().is_err());
+    world.credit(&ask, 16 * 1024);
+    let AgentEvent::Delta { text, .. } = world.event(&ask).await else { panic!("text was to come") };
+    assert_eq!(text.reveal().len(), 16 * 1024);
+    world.cancel(&ask);
+    world.expect(&ask, AgentEvent::CancelAcked).await;
+
+    let slow = order("echo", "m2", "/slow one two three");
+    world.invoke(slow.clone());
+    world.expect(&slow, AgentEvent::Acked).await;
+    let AgentEvent::Delta { text, .. } = world.event(&slow).await else { panic!("text was to come") };
+    assert_eq!(text.reveal(), "one ");
+    world.cancel(&slow);
+    world.expect(&slow, AgentEvent::CancelAcked).await;
+    world.is_quiet().await;
+}
+
+/// Covers: SR-K1, MP-G5.
+#[tokio::test]
+async fn counter_counts_and_tells_how_far_it_is() {
+    let mut world = world();
+    let ask = order("counter", "m1", "count to 20 every 1ms");
+    world.invoke(ask.clone());
+    world.expect(&ask, AgentEvent::Acked).await;
+    let (mut text, mut states) = (String::new(), Vec::new());
+    let end = loop {
+        match world.event(&ask).await {
+            AgentEvent::Delta { text: piece, .. } => text.push_str(piece.reveal()),
+            AgentEvent::State { state, detail } => states.push((state, detail)),
+            other => break other,
+        }
+    };
+    let wanted: String = (1..=20).map(|number| format!("{number}\n")).collect();
+    assert_eq!((text, end, states.len()), (wanted, done(), 10));
+    let last = Some(Json(json!({ "at": 20, "of": 20 })));
+    assert_eq!(states.last(), Some(&("counting".to_owned(), last)));
+}
+
+/// Covers: SR-K2.
+#[tokio::test]
+async fn counter_can_be_cancelled_and_dropped() {
+    let mut world = world();
+    let ask = order("counter", "m1", "10000 every 60s");
+    world.invoke(ask.clone());
+    world.expect(&ask, AgentEvent::Acked).await;
+    world.cancel(&ask);
+    let (_, end) = world.text(&ask).await;
+    assert_eq!(end, AgentEvent::CancelAcked);
+    let ask = order("counter", "m2", "10000 every 60s");
+    world.invoke(ask.clone());
+    world.expect(&ask, AgentEvent::Acked).await;
+    world.let_go(&ask);
+    world.is_quiet().await;
+}
+
+#[tokio::test]
+async fn an_agent_nobody_configured_is_unavailable() {
+    let mut world = world();
+    let ask = order("nobody", "m1", "hi");
+    world.invoke(ask.clone());
+    let failure = AgentFailure::Unavailable("not configured".to_owned());
+    world.expect(&ask, AgentEvent::Failed(failure)).await;
+    assert!(
+        !world.agents.is_healthy(&ask.agent_id) && world.agents.is_healthy(&order("echo", "m", "").agent_id)
+    );
+}
+
+#[tokio::test]
+async fn the_directory_says_what_was_configured() {
+    let name = |text: &str| AgentId::parse(text).expect("a name");
+    let (sender, _reports) = mpsc::channel(1);
+    let build = |specs: Vec<AgentSpec>, default: Option<&str>| {
+        Agents::new(specs, default.map(name), sender.clone(), tokio::runtime::Handle::current())
+    };
+    let demo = || AgentSpec::demo().expect("good agents");
+    let directory = build(demo(), None).expect("agents").directory();
+    assert_eq!(directory.default, Some(name("echo")));
+    assert!(directory.agents.values().all(|policy| policy.on_owner_loss == OnOwnerLoss::Retry));
+    let directory = build(demo(), Some("counter")).expect("agents").directory();
+    assert_eq!(directory.default, Some(name("counter")));
+    assert_eq!(build(Vec::new(), None).expect("agents").directory().default, None);
+    assert_eq!(build(demo(), Some("x")).err(), Some(BadAgent::Default(name("x"))));
+    let twice = vec![parse_agent("a=http://h").expect("good"), parse_agent("a=builtin:echo").expect("good")];
+    assert_eq!(build(twice, None).err(), Some(BadAgent::Same(name("a"))));
+}

@@ -1,0 +1,189 @@
+//! An agent that says too much, or faster than it can be kept.
+use crate::world::{Stream, World, accept, delta, order, soon};
+use bytes::Bytes;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
+use turnway_core::limits::{AGENT_BODY_BYTES_MAX, AGENT_EVENT_BYTES_MAX, UNSAVED_TEXT_BYTES_MAX};
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, TextKind};
+
+const MIB: usize = 1024 * 1024;
+const GIB: usize = 1024 * MIB;
+/// What the sockets and buffers of both sides may hold besides what the gateway reads.
+const SLACK: usize = 6 * MIB;
+
+/// Sends a piece over and over until it is no longer taken, at most a GiB; how much was taken.
+async fn pour(stream: &Stream, piece: Bytes) -> usize {
+    let mut taken = 0;
+    while taken < GIB && stream.try_send(piece.clone()).await {
+        taken += piece.len();
+    }
+    taken
+}
+
+/// Covers: S-48, S-27.
+#[tokio::test]
+async fn an_endless_event_is_cut_off() {
+    let mut world = World::new("").await;
+    for start in ["event: delta\ndata: {\"text\":\"", "id: ", "nonsense", ": comment", "data: x\n"] {
+        let ask = order("a", start, "hi");
+        let (stream, _) = world.begin(&ask).await;
+        stream.delta("good").await;
+        stream.send(start).await;
+        let taken = pour(&stream, Bytes::from(vec![b'x'; 16 * 1024])).await;
+        assert!(taken <= AGENT_EVENT_BYTES_MAX + SLACK, "{start:?}: {taken} bytes were read");
+        let end = world.text(&ask).await;
+        assert_eq!(end, ("good".to_owned(), AgentEvent::Failed(AgentFailure::TooLarge)), "{start:?}");
+        world.is_quiet().await;
+    }
+}
+
+/// Covers: S-48, S-27.
+#[tokio::test]
+async fn an_endless_body_is_cut_off() {
+    let mut world = World::new("").await;
+    let reasoning =
+        format!("event: delta\ndata: {{\"kind\":\"reasoning\",\"text\":\"{}\"}}\n\n", "x".repeat(16_000));
+    for (name, piece) in [
+        ("pings", ": ping\n\n".repeat(2048)),
+        ("events", "event: x\n\n".repeat(2048)),
+        ("thinking", reasoning),
+    ] {
+        let ask = order("a", name, "hi");
+        let (stream, _) = world.begin(&ask).await;
+        let poured = tokio::spawn(async move { pour(&stream, Bytes::from(piece)).await });
+        loop {
+            match world.event(&ask).await {
+                AgentEvent::Delta { kind: TextKind::Reasoning, .. } => {}
+                other => {
+                    assert_eq!(other, AgentEvent::Failed(AgentFailure::TooLarge), "{name}");
+                    break;
+                }
+            }
+        }
+        let taken = soon("it is cut off", poured).await.expect("a count");
+        assert!(taken > AGENT_BODY_BYTES_MAX / 2, "{name}: only {taken} bytes were read");
+        assert!(taken <= AGENT_BODY_BYTES_MAX + SLACK, "{name}: {taken} bytes were read");
+    }
+}
+
+/// Covers: S-27, S-48.
+#[tokio::test]
+async fn a_gibibyte_that_is_no_event_stream_is_not_read() {
+    let mut world = World::new("").await;
+    for (status, kind) in [(200, "application/octet-stream"), (500, "text/event-stream")] {
+        let ask = order("a", kind, "hi");
+        world.invoke(ask.clone());
+        let response = hyper::Response::builder().status(status).header("content-type", kind);
+        let stream = world.call().await.stream_with(response);
+        let taken = pour(&stream, Bytes::from(vec![b'x'; 64 * 1024])).await;
+        assert!(taken <= SLACK, "{taken} bytes were read");
+        let end = world.event(&ask).await;
+        assert!(matches!(end, AgentEvent::Failed(AgentFailure::Broken(_))), "{end:?}");
+    }
+}
+
+/// Covers: S-27, S-48.
+#[tokio::test]
+async fn a_length_or_a_head_that_is_absurd_is_not_waited_for() {
+    let (mut world, listener) = World::raw().await;
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+    for (message, bytes) in [
+        ("length", format!("{head}content-length: 1099511627776\r\n\r\n")),
+        ("one header", format!("{head}x: {}", "x".repeat(MIB))),
+        ("many headers", format!("{head}{}", "x: y\r\n".repeat(1000))),
+    ] {
+        let ask = order("a", message, "hi");
+        world.invoke(ask.clone());
+        let mut socket = accept(&listener).await;
+        // The gateway may close before it has taken all of it.
+        let _ = socket.write_all(bytes.as_bytes()).await;
+        assert_eq!(world.event(&ask).await, AgentEvent::Failed(AgentFailure::TooLarge), "{message}");
+    }
+}
+
+/// Sends text without end and says how many bytes were taken so far.
+fn talk(stream: Stream, text: &str) -> watch::Receiver<usize> {
+    let (said, taken) = watch::channel(0);
+    let piece = Bytes::from(delta(text));
+    tokio::spawn(async move {
+        while stream.sender().send(piece.clone()).await.is_ok() {
+            said.send_modify(|bytes| *bytes += piece.len());
+        }
+    });
+    taken
+}
+
+/// Until a sender is stuck: how many bytes were taken.
+async fn stuck(taken: &mut watch::Receiver<usize>) -> usize {
+    while tokio::time::timeout(Duration::from_millis(250), taken.changed()).await.is_ok() {}
+    *taken.borrow()
+}
+
+/// Text that may be reported without further credit.
+async fn hear(world: &mut World, ask: &turnway_core::protocol::agent::Invoke, upto: usize) -> usize {
+    let mut heard = 0;
+    while heard < upto {
+        match world.event(ask).await {
+            AgentEvent::Delta { text, .. } => heard += text.reveal().len(),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+    heard
+}
+
+/// Covers: S-48, G8: past a MiB of text that is not checkpointed the agent is not read.
+#[tokio::test]
+async fn an_agent_is_read_only_as_far_as_its_text_is_kept() {
+    let mut world = World::new("").await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    let text = "x".repeat(1000);
+    let mut taken = talk(stream, &text);
+    // Whole pieces only: the last one that fits.
+    let fits = UNSAVED_TEXT_BYTES_MAX / 1000 * 1000;
+    assert_eq!(hear(&mut world, &ask, fits).await, fits);
+    let bytes = soon("the agent is stuck", stuck(&mut taken)).await;
+    assert!(bytes < UNSAVED_TEXT_BYTES_MAX * 2 + SLACK, "{bytes} bytes were read");
+    assert!(world.reports.try_recv().is_err(), "more was reported than may be");
+
+    // Late and repeated credit takes nothing back.
+    for upto in [500_000, 100, 500_000, 0] {
+        world.credit(&ask, upto);
+    }
+    let more = (UNSAVED_TEXT_BYTES_MAX + 500_000) / 1000 * 1000 - fits;
+    assert_eq!(hear(&mut world, &ask, more).await, more);
+    soon("the agent is stuck", stuck(&mut taken)).await;
+    assert!(world.reports.try_recv().is_err(), "more was reported than may be");
+
+    world.let_go(&ask);
+    let closed = async { while taken.changed().await.is_ok() {} };
+    soon("the stream is closed", closed).await;
+    world.is_quiet().await;
+}
+
+/// An attempt that waits for credit can be stopped both ways.
+#[tokio::test]
+async fn an_attempt_that_waits_for_credit_can_be_cancelled() {
+    for keys in ["", ",cancel=true"] {
+        let mut world = World::new(keys).await;
+        let ask = order("a", "m1", "hi");
+        let (stream, _) = world.begin(&ask).await;
+        let sender = stream.sender();
+        let mut taken = talk(stream, &"x".repeat(10_000));
+        hear(&mut world, &ask, UNSAVED_TEXT_BYTES_MAX / 10_000 * 10_000).await;
+        soon("the agent is stuck", stuck(&mut taken)).await;
+        world.cancel(&ask);
+        if !keys.is_empty() {
+            let call = world.call().await;
+            assert_eq!(call.head.uri.path(), "/base/cancel");
+            soon("room", sender.send(Bytes::from("event: done\ndata: {}\n\n")))
+                .await
+                .expect("an open stream");
+            call.reply(200, "application/json", "{}");
+        }
+        drop(sender);
+        world.expect(&ask, AgentEvent::CancelAcked).await;
+        world.is_quiet().await;
+    }
+}

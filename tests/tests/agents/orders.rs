@@ -1,0 +1,238 @@
+//! Orders that reach an attempt on the way: drop it, cancel it, say it twice.
+use crate::world::{Call, World, done, order, soon};
+use serde_json::json;
+use tokio::sync::mpsc;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, Invoke, TextKind};
+
+fn text(text: &str) -> AgentEvent {
+    AgentEvent::Delta { kind: TextKind::Text, text: Private(text.to_owned()) }
+}
+
+/// Covers: LN-SR1 (the shell's half): an agent that never answers is let go.
+#[tokio::test]
+async fn a_dropped_attempt_closes_its_request_without_a_word() {
+    let mut world = World::new(",cancel=true").await;
+    let ask = order("a", "m1", "hi");
+    world.invoke(ask.clone());
+    let call = world.call().await;
+    let token = call.token();
+    assert!(world.agents.tokens().verify(&token).is_some());
+    world.let_go(&ask);
+    // Dead at once, not only when the task has noticed.
+    assert_eq!(world.agents.tokens().verify(&token), None);
+    assert_eq!(world.agents.running(), 0);
+    call.closed().await;
+
+    let ask = order("a", "m2", "hi");
+    let (stream, token) = world.begin(&ask).await;
+    stream.delta("some").await;
+    world.expect(&ask, text("some")).await;
+    world.let_go(&ask);
+    world.let_go(&ask);
+    assert_eq!(world.agents.tokens().verify(&token), None);
+    stream.closed().await;
+    assert!(world.reports.try_recv().is_err() && world.calls.try_recv().is_err());
+}
+
+/// Covers: SR-K2: without `cancel`, closing the request is CANCEL and CANCEL_ACK in one.
+#[tokio::test]
+async fn closing_the_request_cancels() {
+    let mut world = World::new("").await;
+    let ask = order("a", "m1", "hi");
+    let (stream, token) = world.begin(&ask).await;
+    world.cancel(&ask);
+    world.cancel(&ask);
+    world.expect(&ask, AgentEvent::CancelAcked).await;
+    stream.closed().await;
+    world.is_quiet().await;
+    assert_eq!(world.agents.tokens().verify(&token), None);
+
+    // Before the agent has answered at all.
+    let ask = order("a", "m2", "hi");
+    world.invoke(ask.clone());
+    let call = world.call().await;
+    world.cancel(&ask);
+    world.expect(&ask, AgentEvent::CancelAcked).await;
+    call.closed().await;
+    assert!(world.calls.try_recv().is_err());
+}
+
+fn is_cancel(call: &Call, ask: &Invoke, token: &str) {
+    assert_eq!((call.head.method.as_str(), call.head.uri.path()), ("POST", "/base/cancel"));
+    assert_eq!(call.header("x-run-id"), ask.run_id.as_str());
+    assert_eq!(call.header("x-session-id"), "s1");
+    assert_eq!(call.header("x-owner-epoch"), "7");
+    assert_eq!(call.token(), token);
+    let body: serde_json::Value = serde_json::from_slice(&call.body).expect("JSON");
+    assert_eq!(body, json!({ "run_id": ask.run_id.as_str(), "session_id": "s1", "attempt": 2 }));
+}
+
+/// Covers: SR-K2: with `cancel`, the end of the stream is CANCEL_ACK, however the stream ends.
+#[tokio::test]
+async fn the_end_of_the_stream_acknowledges_a_cancel() {
+    let mut world = World::new(",cancel=true").await;
+    for end in [
+        "",
+        "event: done\ndata: {\"stop_reason\":\"cancelled\"}\n\n",
+        "event: error\ndata: {\"code\":\"cancelled\",\"message\":\"\"}\n\n",
+        "event: delta\ndata: broken\n\n",
+    ] {
+        let ask = order("a", &format!("m{}", end.len()), "hi");
+        let (stream, token) = world.begin(&ask).await;
+        world.cancel(&ask);
+        world.cancel(&ask);
+        let call = world.call().await;
+        is_cancel(&call, &ask, &token);
+        // The run lives until it has stopped: its agent may still speak for it.
+        assert!(world.agents.tokens().verify(&token).is_some());
+        call.reply(202, "application/json", "{}");
+        stream.delta("last words").await;
+        world.expect(&ask, text("last words")).await;
+        stream.send(end).await;
+        drop(stream);
+        world.expect(&ask, AgentEvent::CancelAcked).await;
+        world.is_quiet().await;
+        assert_eq!(world.agents.tokens().verify(&token), None);
+    }
+    assert!(world.reports.try_recv().is_err() && world.calls.try_recv().is_err());
+}
+
+/// Covers: SR-K2, SR-K1: cancelled before it has answered.
+#[tokio::test]
+async fn an_agent_that_has_not_answered_yet_can_be_cancelled() {
+    let mut world = World::new(",cancel=true").await;
+    let ask = order("a", "m1", "hi");
+    world.invoke(ask.clone());
+    let invoked = world.call().await;
+    world.cancel(&ask);
+    let cancelled = world.call().await;
+    is_cancel(&cancelled, &ask, &invoked.token());
+    cancelled.reply(200, "text/plain", "");
+    drop(invoked.stream());
+    world.expect(&ask, AgentEvent::Acked).await;
+    world.expect(&ask, AgentEvent::CancelAcked).await;
+    world.is_quiet().await;
+}
+
+/// Covers: LN-SR2 (the shell's half): the runtime's deadline passes, and the request is closed.
+#[tokio::test]
+async fn an_agent_that_ignores_a_cancel_is_closed_when_it_is_dropped() {
+    let mut world = World::new(",cancel=true").await;
+    for status in [200, 404, 500] {
+        let ask = order("a", &status.to_string(), "hi");
+        let (stream, _) = world.begin(&ask).await;
+        world.cancel(&ask);
+        world.call().await.reply(status, "text/plain", "no");
+        stream.delta("I go on").await;
+        world.expect(&ask, text("I go on")).await;
+        assert_eq!(world.agents.running(), 1);
+        world.let_go(&ask);
+        stream.closed().await;
+        world.is_quiet().await;
+        assert!(world.reports.try_recv().is_err());
+    }
+}
+
+/// Covers: SR-K2: what does not run has stopped.
+#[tokio::test]
+async fn a_cancel_that_comes_too_late_is_acknowledged() {
+    let mut world = World::new("").await;
+    let ask = order("a", "m1", "hi");
+    world.cancel(&ask);
+    world.expect(&ask, AgentEvent::CancelAcked).await;
+    let (stream, _) = world.begin(&ask).await;
+    stream.done().await;
+    world.expect(&ask, done()).await;
+    world.is_quiet().await;
+    world.cancel(&ask);
+    world.expect(&ask, AgentEvent::CancelAcked).await;
+}
+
+/// Covers: SR-K2: a cancel and an end that cross are both reported, each once.
+#[tokio::test]
+async fn a_cancel_that_crosses_the_end_is_acknowledged() {
+    let (_, calls) = mpsc::unbounded_channel();
+    let mut world = World::with("b=builtin:echo", calls, 1);
+    let ask = order("echo", "m1", "word");
+    world.invoke(ask.clone());
+    world.expect(&ask, AgentEvent::Acked).await;
+    world.expect(&ask, text("word")).await;
+    // The end is reported or waits for room; either way the cancel is answered exactly once.
+    world.cancel(&ask);
+    let mut acks = 0;
+    while acks == 0 {
+        match world.event(&ask).await {
+            AgentEvent::CancelAcked => acks += 1,
+            other => assert_eq!(other, done()),
+        }
+    }
+    world.is_quiet().await;
+    assert!(world.reports.try_recv().is_err());
+}
+
+/// Each order may come twice; attempts of one run are apart.
+#[tokio::test]
+async fn an_order_said_twice_is_done_once() {
+    let mut world = World::new("").await;
+    let first = order("a", "m1", "hi");
+    world.invoke(first.clone());
+    world.invoke(first.clone());
+    let second = Invoke { attempt: 3, ..first.clone() };
+    world.invoke(second.clone());
+    let mut calls = [world.call().await, world.call().await];
+    calls.sort_by_key(|call| call.header("x-run-attempt").to_owned());
+    let [one, two] = calls;
+    assert_eq!((one.header("x-run-attempt"), two.header("x-run-attempt")), ("2", "3"));
+    assert_ne!(one.token(), two.token());
+    world.let_go(&first);
+    one.closed().await;
+    drop(two.stream());
+    world.expect(&second, AgentEvent::Acked).await;
+    let end = world.event(&second).await;
+    assert!(matches!(end, AgentEvent::Failed(_)), "{end:?}");
+    world.is_quiet().await;
+    assert!(world.calls.try_recv().is_err());
+}
+
+/// Orders never wait, though nobody takes reports; no report is lost.
+#[tokio::test]
+async fn orders_do_not_wait_for_reports() {
+    let (_, calls) = mpsc::unbounded_channel();
+    let mut world = World::with("b=builtin:echo", calls, 1);
+    let asks: Vec<Invoke> = (0..100).map(|n| order("echo", &n.to_string(), "one two")).collect();
+    for ask in &asks {
+        world.invoke(ask.clone());
+    }
+    let nobody = order("nobody", "m", "");
+    for _ in 0..10 {
+        world.invoke(nobody.clone());
+        world.cancel(&nobody);
+    }
+    let (mut ends, mut failures, mut acks) = (0, 0, 0);
+    soon("all reports", async {
+        while (ends, failures, acks) != (100, 10, 10) {
+            match world.report().await.event {
+                AgentEvent::Done { .. } => ends += 1,
+                AgentEvent::Failed(_) => failures += 1,
+                AgentEvent::CancelAcked => acks += 1,
+                AgentEvent::Acked | AgentEvent::Delta { .. } | AgentEvent::State { .. } => {}
+            }
+        }
+    })
+    .await;
+    world.is_quiet().await;
+}
+
+/// A node that goes down lets all agents go.
+#[tokio::test]
+async fn closing_drops_every_attempt() {
+    let mut world = World::new(",cancel=true").await;
+    let (one, two) = (order("a", "m1", "hi"), order("a", "m2", "hi"));
+    let (first, _) = world.begin(&one).await;
+    let (second, _) = world.begin(&two).await;
+    world.agents.close();
+    first.closed().await;
+    second.closed().await;
+    world.is_quiet().await;
+}

@@ -1,0 +1,201 @@
+//! An agent that does as it should.
+use crate::world::{World, done, order};
+use bytes::Bytes;
+use serde_json::json;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, StopReason, TextKind};
+use turnway_core::protocol::input::Content;
+use turnway_core::protocol::json::Json;
+
+/// Covers: MP-G1, MP-G2, SR-A9, SR-K1.
+#[tokio::test]
+async fn an_agent_is_asked_as_the_protocol_says() {
+    let mut world = World::new("").await;
+    let ask = order("a", "m1", "hi \u{1F980}");
+    world.invoke(ask.clone());
+    let call = world.call().await;
+    assert_eq!((call.head.method.as_str(), call.head.uri.path()), ("POST", "/base/invoke"));
+    for (name, value) in [
+        ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ("x-session-id", "s1"),
+        ("x-run-id", ask.run_id.as_str()),
+        ("x-run-attempt", "2"),
+        ("x-owner-epoch", "7"),
+        ("idempotency-key", ask.run_id.as_str()),
+        ("content-type", "application/json"),
+        ("accept", "text/event-stream"),
+    ] {
+        assert_eq!(call.header(name), value, "{name}");
+    }
+    let body: serde_json::Value = serde_json::from_slice(&call.body).expect("JSON");
+    let expected = json!({
+        "agent_id": "a",
+        "session_id": "s1",
+        "run_id": ask.run_id.as_str(),
+        "input_message": { "role": "user", "content": "hi \u{1F980}" },
+        "context": { "user_id": "ann" },
+    });
+    assert_eq!(body, expected);
+    let token = call.token();
+    assert_eq!(world.agents.tokens().verify(&token), Some((ask.key.clone(), ask.run_id.clone())));
+    // The head of the answer alone says that the agent has the input.
+    let stream = call.stream();
+    world.expect(&ask, AgentEvent::Acked).await;
+    stream.done().await;
+    world.expect(&ask, done()).await;
+    world.is_quiet().await;
+    assert_eq!(world.agents.tokens().verify(&token), None);
+}
+
+/// Covers: MP-G1, MP-G2, ST-37.
+#[tokio::test]
+async fn a_trace_is_made_where_none_is_given_and_parts_go_as_they_came() {
+    let mut world = World::new("").await;
+    let parts =
+        json!([{ "type": "text", "text": "hi" }, { "type": "image_url", "image_url": { "url": "x" } }]);
+    for (message, given) in [("m1", None), ("m2", Some("no trace\r\nx-evil: 1"))] {
+        let mut ask = order("a", message, "");
+        ask.traceparent = given.map(str::to_owned);
+        ask.message.content = Content::Parts(parts.as_array().expect("a list").clone());
+        world.invoke(ask.clone());
+        let call = world.call().await;
+        let trace = call.header("traceparent").to_owned();
+        assert!(trace.len() == 55 && trace.starts_with("00-"), "{trace}");
+        assert!(!call.head.headers.contains_key("x-evil"));
+        let body: serde_json::Value = serde_json::from_slice(&call.body).expect("JSON");
+        assert_eq!(body["input_message"]["content"], parts);
+        call.reply(200, "text/event-stream", "event: done\ndata: {}\n\n");
+        world.expect(&ask, AgentEvent::Acked).await;
+        world.expect(&ask, done()).await;
+    }
+}
+
+/// Covers: MP-G4, MP-G6, MP-G9.
+#[tokio::test]
+async fn text_arrives_whole_however_it_is_cut() {
+    let mut world = World::new("").await;
+    let wanted = "Grüße, 世界 \u{1F980}\u{1F1E9}\u{1F1EA}!\n\t\"end\"";
+    for end in ["\n", "\r\n", "\r"] {
+        let mut wire = format!(": hello{end}{end}retry: 3{end}");
+        for letter in wanted.chars() {
+            let data = json!({ "text": letter.to_string() });
+            wire.push_str(&format!("event: delta{end}id: 1{end}data:{data}{end}{end}"));
+        }
+        wire.push_str(&format!("event:done{end}data: {{\"usage\":{end}data: {{\"tokens\":3}}}}{end}{end}"));
+        for size in [1, 2, 3, 7, 64, wire.len()] {
+            let ask = order("a", &format!("{end:?} {size}"), "hi");
+            let (stream, _) = world.begin(&ask).await;
+            let pieces: Vec<Bytes> = wire.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
+            let writer = tokio::spawn(async move {
+                for piece in pieces {
+                    stream.send(piece).await;
+                }
+            });
+            let (text, last) = world.text(&ask).await;
+            assert_eq!(text, wanted, "{end:?}, pieces of {size}");
+            let usage = Some(Json(json!({ "tokens": 3 })));
+            assert_eq!(last, AgentEvent::Done { stop: StopReason::EndTurn, usage });
+            writer.await.expect("all is taken");
+        }
+    }
+}
+
+/// Covers: MP-G4, MP-G5, MP-G6, ST-19, ST-23.
+#[tokio::test]
+async fn each_kind_of_event_is_reported_in_order() {
+    let mut world = World::new("").await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    stream.send("event: state\ndata: {\"state\":\"thinking\",\"detail\":{\"step\":1}}\n\n").await;
+    stream.send("event: delta\ndata: {\"text\":\"hm\",\"kind\":\"reasoning\"}\n\n").await;
+    stream.send(format!("event: delta\ndata: {{\"text\":\"yes\",\"run_id\":\"{}\"}}\n\n", ask.run_id)).await;
+    stream.send("event: action\ndata: {}\n\nevent: surprise\ndata: ?\n\ndata: [DONE]\n\n").await;
+    stream.send("event: done\ndata: {\"stop_reason\":\"max_tokens\",\"usage\":{\"out\":2}}\n\n").await;
+    let detail = Some(Json(json!({ "step": 1 })));
+    world.expect(&ask, AgentEvent::State { state: "thinking".to_owned(), detail }).await;
+    let hm = Private("hm".to_owned());
+    world.expect(&ask, AgentEvent::Delta { kind: TextKind::Reasoning, text: hm }).await;
+    world.expect(&ask, AgentEvent::Delta { kind: TextKind::Text, text: Private("yes".to_owned()) }).await;
+    let usage = Some(Json(json!({ "out": 2 })));
+    world.expect(&ask, AgentEvent::Done { stop: StopReason::MaxTokens, usage }).await;
+    assert_eq!(world.agents.unknown_events(), 3);
+}
+
+/// Covers: MP-G7, S-38.
+#[tokio::test]
+async fn an_agents_own_error_keeps_its_code_and_prints_no_content() {
+    let mut world = World::new("").await;
+    let ask = order("a", "m1", "hi");
+    let (stream, token) = world.begin(&ask).await;
+    stream.delta("canary").await;
+    stream.send("event: error\ndata: {\"code\":\"quota\",\"message\":\"canary\"}\n\n").await;
+    let (text, end) = (world.report().await, world.report().await);
+    assert!(!format!("{text:?} {end:?} {:?}", world.agents).contains("canary"));
+    let code = "quota".to_owned();
+    let failure = AgentFailure::Reported { code, message: Private("canary".to_owned()) };
+    assert_eq!(end.event, AgentEvent::Failed(failure));
+    world.is_quiet().await;
+    assert_eq!(world.agents.tokens().verify(&token), None);
+}
+
+/// Covers: MP-G6 (one end), SR-G7.
+#[tokio::test]
+async fn what_comes_after_the_end_is_dropped() {
+    let mut world = World::new("").await;
+    for first in ["event: done\ndata: {}\n\n", "event: error\ndata: {\"code\":\"x\",\"message\":\"\"}\n\n"] {
+        let ask = order("a", first, "hi");
+        let (stream, _) = world.begin(&ask).await;
+        let more =
+            "event: delta\ndata: {\"text\":\"late\"}\n\nevent: done\ndata: {}\n\nevent: error\ndata: {}\n\n";
+        stream.send(format!("{first}{more}")).await;
+        drop(stream);
+        let end = world.event(&ask).await;
+        assert!(matches!(end, AgentEvent::Done { .. } | AgentEvent::Failed(AgentFailure::Reported { .. })));
+        world.is_quiet().await;
+        assert!(world.reports.try_recv().is_err());
+    }
+}
+
+/// The end of one answer gives its connection to the next.
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let mut world = World::new("").await;
+    let mut peers = std::collections::BTreeSet::new();
+    for message in 0..20 {
+        let ask = order("a", &message.to_string(), "hi");
+        world.invoke(ask.clone());
+        let call = world.call().await;
+        peers.insert(call.peer);
+        call.reply(200, "text/event-stream", "event: done\ndata: {}\n\n");
+        world.expect(&ask, AgentEvent::Acked).await;
+        world.expect(&ask, done()).await;
+        world.is_quiet().await;
+    }
+    assert!(peers.len() < 20, "each attempt opened a connection of its own: {peers:?}");
+}
+
+/// Text of one report never outgrows a checkpoint, and is cut between letters.
+#[tokio::test]
+async fn large_deltas_are_split() {
+    let mut world = World::new("").await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    let wanted = format!("x{}", "世".repeat(20_000));
+    stream.delta(&wanted).await;
+    stream.done().await;
+    let mut all = String::new();
+    let end = loop {
+        match world.event(&ask).await {
+            AgentEvent::Delta { text, .. } => {
+                assert!(text.reveal().len() <= turnway::agent::DELTA_TEXT_BYTES_MAX);
+                all.push_str(text.reveal());
+            }
+            other @ (AgentEvent::Acked
+            | AgentEvent::State { .. }
+            | AgentEvent::Done { .. }
+            | AgentEvent::CancelAcked
+            | AgentEvent::Failed(_)) => break other,
+        }
+    };
+    assert!(all == wanted && end == done());
+}

@@ -1,0 +1,179 @@
+//! An agent that does not do as it should.
+use crate::world::{PATIENCE, World, accept, order, serve, soon};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure};
+
+fn unavailable(why: &str) -> AgentEvent {
+    AgentEvent::Failed(AgentFailure::Unavailable(why.to_owned()))
+}
+
+fn broken(why: &str) -> AgentEvent {
+    AgentEvent::Failed(AgentFailure::Broken(why.to_owned()))
+}
+
+/// Covers: S-27 (redirects are not followed, nothing of a body is read that is no event stream).
+#[tokio::test]
+async fn a_status_says_whether_to_come_back() {
+    let mut world = World::new("").await;
+    for status in [502, 503, 504, 429, 500, 400, 401, 404, 409, 422, 501] {
+        let ask = order("a", &status.to_string(), "hi");
+        world.invoke(ask.clone());
+        world.call().await.reply(status, "text/event-stream", "event: done\ndata: {}\n\n");
+        let expected = format!("status {status}");
+        let expected =
+            if matches!(status, 502..=504 | 429) { unavailable(&expected) } else { broken(&expected) };
+        world.expect(&ask, expected).await;
+    }
+    for status in [301, 302, 307, 308] {
+        let ask = order("a", &status.to_string(), "hi");
+        world.invoke(ask.clone());
+        let call = world.call().await;
+        let response = hyper::Response::builder().status(status).header("location", "/elsewhere");
+        drop(call.stream_with(response));
+        world.expect(&ask, broken(&format!("status {status}"))).await;
+    }
+    for (status, kind) in [(200, "application/json"), (200, "text/event-streams"), (204, "")] {
+        let ask = order("a", kind, "hi");
+        world.invoke(ask.clone());
+        world.call().await.reply(status, kind, "");
+        world.expect(&ask, broken(&format!("status {status}, but no event stream"))).await;
+    }
+    world.is_quiet().await;
+    assert!(world.calls.try_recv().is_err() && world.reports.try_recv().is_err());
+}
+
+/// Covers: MP-G8, and that an agent that cannot be reached is looked for until it is back.
+#[tokio::test]
+async fn an_agent_that_is_not_there_is_unavailable_until_it_is_back() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    drop(listener);
+    let (_, calls) = mpsc::unbounded_channel();
+    let mut world = World::with(&format!("a=http://{address}/base"), calls, 8);
+    let ask = order("a", "m1", "hi");
+    assert!(world.agents.is_healthy(&ask.agent_id));
+    world.invoke(ask.clone());
+    world.expect(&ask, unavailable("no connection")).await;
+    assert!(!world.agents.is_healthy(&ask.agent_id));
+    world.is_quiet().await;
+
+    world.calls = serve(TcpListener::bind(address).await.expect("the same port"));
+    let call = world.call().await;
+    assert_eq!((call.head.method.as_str(), call.head.uri.path()), ("GET", "/base/health"));
+    assert!(!call.head.headers.contains_key("authorization"));
+    call.reply(503, "text/plain", "ill");
+    let call = world.call().await;
+    assert!(!world.agents.is_healthy(&ask.agent_id));
+    call.reply(200, "text/plain", "");
+    soon("it is found", async {
+        while !world.agents.is_healthy(&ask.agent_id) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// A listener that never lets anybody in: connecting has its own deadline, 3 s.
+#[tokio::test]
+async fn connecting_is_not_waited_for_for_long() {
+    // With nobody who accepts and no room in the queue, the system leaves further connections unanswered.
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let listener = socket.listen(0).expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    let mut held = Vec::new();
+    while let Ok(Ok(stream)) =
+        tokio::time::timeout(std::time::Duration::from_millis(300), tokio::net::TcpStream::connect(address))
+            .await
+    {
+        held.push(stream);
+    }
+    let (_, calls) = mpsc::unbounded_channel();
+    let mut world = World::with(&format!("a=http://{address}"), calls, 8);
+    let ask = order("a", "m1", "hi");
+    let started = tokio::time::Instant::now();
+    world.invoke(ask.clone());
+    let end = world.event(&ask).await;
+    assert!(matches!(end, AgentEvent::Failed(AgentFailure::Unavailable(_))), "{end:?}");
+    assert!(started.elapsed() < PATIENCE / 2, "{:?}", started.elapsed());
+}
+
+/// Covers: MP-G9, S-27, S-48.
+#[tokio::test]
+async fn events_nobody_can_read_break_the_answer_and_close_it() {
+    let mut world = World::new("").await;
+    for (bytes, why) in [
+        (&b"event: delta\ndata: {\"text\":\n\n"[..], "malformed delta event"),
+        (b"event: delta\ndata: hello\n\n", "malformed delta event"),
+        (b"event: delta\ndata:\n\n", "malformed delta event"),
+        (b"event: delta\n\n", "malformed delta event"),
+        (b"event: state\ndata: []\n\n", "malformed state event"),
+        (b"event: done\ndata: {\"usage\"}\n\n", "malformed done event"),
+        (b"event: error\ndata: 7\n\n", "malformed error event"),
+        (b"event: delta\ndata: {\"text\":\"\xff\xfe\"}\n\n", "not UTF-8"),
+        (b"event: delta\ndata: {\"text\":\"\xe4\xb8\"}\n\n", "not UTF-8"),
+        (b"event: delta\ndata: {\"text\":\"x\",\"run_id\":\"s2.y\"}\n\n", "a delta of another run"),
+    ] {
+        let ask = order("a", &String::from_utf8_lossy(bytes), "hi");
+        let (stream, token) = world.begin(&ask).await;
+        stream.delta("good").await;
+        stream.send(bytes).await;
+        let (text, end) = world.text(&ask).await;
+        assert_eq!((text.as_str(), end), ("good", broken(why)));
+        stream.closed().await;
+        world.is_quiet().await;
+        assert_eq!(world.agents.tokens().verify(&token), None);
+    }
+}
+
+/// Covers: MP-G6: an answer without its end is no answer.
+#[tokio::test]
+async fn a_stream_must_end_with_done_or_error() {
+    let mut world = World::new("").await;
+    let nothing = "the stream ended without done or error";
+    for tail in ["", "event: delta\ndata: {\"text\":\"lost\"}", "event: done\ndata: {}\n", "garbage\n\n\u{0}"]
+    {
+        let ask = order("a", tail, "hi");
+        let (stream, _) = world.begin(&ask).await;
+        stream.delta("good").await;
+        stream.send(tail).await;
+        drop(stream);
+        assert_eq!(world.text(&ask).await, ("good".to_owned(), broken(nothing)), "{tail:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_not_an_agent() {
+    let (mut world, listener) = World::raw().await;
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+    for (message, bytes, expected) in [
+        ("ssh", "SSH-2.0-OpenSSH_9.6\r\n\r\n".to_owned(), broken("not HTTP")),
+        ("nothing", String::new(), unavailable("the connection was lost")),
+        ("half a head", "HTTP/1.1 200 OK\r\ncont".to_owned(), unavailable("the connection was lost")),
+        (
+            "gzip",
+            format!("{head}content-encoding: gzip\r\n\r\n"),
+            broken("compressed, which nobody asked for"),
+        ),
+        ("length", format!("{head}content-length: 99999999999999999999\r\n\r\n"), broken("not HTTP")),
+    ] {
+        let ask = order("a", message, "hi");
+        world.invoke(ask.clone());
+        let mut socket = accept(&listener).await;
+        socket.write_all(bytes.as_bytes()).await.expect("a connection");
+        drop(socket);
+        assert_eq!(world.event(&ask).await, expected, "{message}");
+    }
+    // Cut in the middle of a chunk of the body.
+    let ask = order("a", "cut", "hi");
+    world.invoke(ask.clone());
+    let mut socket = accept(&listener).await;
+    let bytes = format!("{head}transfer-encoding: chunked\r\n\r\nff\r\nevent: delta\n");
+    socket.write_all(bytes.as_bytes()).await.expect("a connection");
+    world.expect(&ask, AgentEvent::Acked).await;
+    drop(socket);
+    world.expect(&ask, broken("the connection was lost")).await;
+    world.is_quiet().await;
+}
