@@ -1,98 +1,320 @@
 //! One node's brain, with no hands.
-use crate::channel::command::Command;
+//!
+//! Rooms: [`ask`] what links want done · [`feed`] sessions this node listens to and how far each link
+//! has them · [`host`] sessions this node owns · [`lease`] its own lease and its belief about others ·
+//! [`drain`] leaving. The switchboard carries values between them.
+mod ask;
+mod drain;
+mod feed;
+mod host;
+mod io;
+mod lease;
+mod link;
+mod read;
+mod seat;
+mod stats;
+mod sub;
+mod text;
+
+pub use io::{Input, Output};
+pub use stats::Stats;
+
 use crate::channel::note::Note;
 use crate::peer::Words;
-use turnway_core::id::{LinkId, NodeId, Principal, RunId, SessionKey};
-use turnway_core::protocol::agent::{AgentEvent, Order};
+use ask::{Ask, AskKey};
+use feed::Feed;
+use lease::{Lease, Suspect};
+use link::Links;
+use seat::Seat;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{LinkId, NodeId, RequestId, Seen, SessionKey, Stamp};
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::Directory;
+use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::time::{Deadline, Mono, Now};
+use turnway_core::timers::Timers;
 
-/// What may happen to a node.
+/// What a node is told once.
 #[derive(Clone, Debug)]
-pub enum Input {
-    /// A link was admitted.
-    Connect {
-        /// Named per accepted connection, never by its client.
-        link: LinkId,
-        /// Who is at its other end.
-        principal: Principal,
-    },
-    /// A link is gone.
-    Disconnect {
-        /// Which.
-        link: LinkId,
-    },
-    /// A link asks for something.
-    Say {
-        /// Which.
-        link: LinkId,
-        /// What.
-        command: Command,
-    },
-    /// A link has written notes of this weight to its peer since it last said so. It says so at the
-    /// latest after [`turnway_core::limits::LINK_REPORT_BYTES`].
-    Written {
-        /// Which.
-        link: LinkId,
-        /// Sum of [`Note::weight`].
-        weight: usize,
-    },
-    /// Another node speaks.
-    Peer {
-        /// Which.
-        from: NodeId,
-        /// What.
-        words: Words,
-    },
-    /// The bus had nobody to give our words to.
-    Unheard {
-        /// Which node.
-        to: NodeId,
-    },
-    /// The subscription to this node's inbox was made anew: words may have been missed.
-    Gap,
-    /// The store answered; the request is its own continuation.
-    Stored {
-        /// The request.
-        op: Op,
-        /// The answer.
-        result: Result<Reply, StoreError>,
-    },
-    /// An agent reports.
-    Agent {
-        /// Which session.
-        key: SessionKey,
-        /// Which run.
-        run_id: RunId,
-        /// Which attempt.
-        attempt: u32,
-        /// What.
-        event: AgentEvent,
-    },
-    /// Leave: take on nothing, let running turns end for [`turnway_core::limits::DRAIN`], hand over, exit.
-    Drain,
+pub struct Config {
+    /// Its id: one boot of one process.
+    pub node: NodeId,
+    /// The agents it knows.
+    pub directory: Arc<Directory>,
+    /// From the system, or from a simulation.
+    pub seed: [u8; 32],
+    /// No other node can share its store (the embedded one), so a lost owner need not be waited for.
+    pub alone: bool,
 }
 
-/// What a node asks its shell to do.
-#[derive(Clone, Debug)]
-pub enum Output {
-    /// Ask the store.
-    Store(Op),
-    /// Send to a node's inbox.
-    Publish {
-        /// Which node.
-        to: NodeId,
-        /// What.
-        words: Words,
-    },
-    /// Tell an agent.
-    Order(Order),
-    /// Show a local link: facts in order, without gaps or repeats.
-    Send {
-        /// Which.
-        link: LinkId,
-        /// What.
-        note: Note,
-    },
-    /// Nothing is left to do here.
-    Exit,
+/// Router, edge, host of session machines, and delivery of one node.
+#[derive(Debug)]
+pub struct Switchboard {
+    me: NodeId,
+    alone: bool,
+    directory: Arc<Directory>,
+    rng: Rng,
+    lease: Lease,
+    suspects: BTreeMap<NodeId, Suspect>,
+    /// Ownerships that were seen without a lease, and since when.
+    lost: BTreeMap<(SessionKey, Seen), Mono>,
+    /// Nodes that have spoken to this one.
+    peers: BTreeSet<NodeId>,
+    seats: BTreeMap<SessionKey, Seat>,
+    asks: BTreeMap<AskKey, Ask>,
+    feeds: BTreeMap<SessionKey, Feed>,
+    /// Links that wait for a session's present state.
+    views: BTreeMap<SessionKey, Vec<(LinkId, Option<RequestId>)>>,
+    links: Links,
+    stamp: Stamp,
+    timers: Timers<Timer>,
+    repeats: BTreeMap<u64, Op>,
+    repeat: u64,
+    drain: Option<drain::Drain>,
+    stats: Stats,
+    outbox: VecDeque<Output>,
+}
+
+/// Everything that can become due.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Renew,
+    Sweep,
+    Beacon,
+    Knock,
+    Drain,
+    Suspect(NodeId),
+    Ring(AskKey),
+    Read(SessionKey),
+    Want(SessionKey),
+    Seat(SessionKey),
+    Linger(SessionKey),
+    Repeat(u64),
+}
+
+impl Switchboard {
+    /// A node that owns nothing yet. It asks for its lease at its first timeout.
+    pub fn new(config: Config) -> Self {
+        let mut rng = Rng::from_seed(config.seed);
+        let lease = Lease::new(config.node, &mut rng);
+        let mut timers = Timers::default();
+        timers.set(Timer::Renew, Mono::default());
+        timers.set(Timer::Sweep, Mono::default());
+        Self {
+            me: config.node,
+            alone: config.alone,
+            directory: config.directory,
+            rng,
+            lease,
+            suspects: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            peers: BTreeSet::new(),
+            seats: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            feeds: BTreeMap::new(),
+            views: BTreeMap::new(),
+            links: Links::default(),
+            stamp: Stamp(0),
+            timers,
+            repeats: BTreeMap::new(),
+            repeat: 0,
+            drain: None,
+            stats: Stats::default(),
+            outbox: VecDeque::new(),
+        }
+    }
+
+    fn jitter(&mut self, base: Duration) -> Duration {
+        let millis = u64::try_from(base.as_millis()).unwrap_or(u64::MAX);
+        base + Duration::from_millis(self.rng.below(millis))
+    }
+
+    fn store(&mut self, op: Op) {
+        self.outbox.push_back(Output::Store(op));
+    }
+
+    fn note(&mut self, link: LinkId, note: Note) {
+        self.links.send(&mut self.outbox, link, note);
+    }
+
+    /// Says something to a node, which may be this one.
+    fn tell(&mut self, now: Now, to: NodeId, words: Words) {
+        if to == self.me {
+            self.peer(now, to, words);
+        } else {
+            self.outbox.push_back(Output::Publish { to, words });
+        }
+    }
+
+    fn peer(&mut self, now: Now, from: NodeId, words: Words) {
+        if from != self.me {
+            self.peers.insert(from);
+        }
+        match words {
+            Words::Bell { key, owner, item } => self.bell(now, from, &key, owner, item),
+            Words::Taken { run_id, .. } => self.taken(&run_id),
+            Words::Answered { control, .. } => self.answered(&AskKey::Control(control)),
+            Words::NotMine { key, owner } => self.not_mine(now, &key, owner),
+            Words::Hello { key, stamp } => self.hello(&key, from, stamp),
+            Words::Facts { key, owner, after, facts } => {
+                self.facts(now, &key, after, &facts);
+                self.watch(now, &key, owner);
+            }
+            Words::Chunk { key, epoch, chunk } => self.chunk(now, &key, epoch, &chunk),
+            Words::Want { key, run_id, attempt, offset } => {
+                self.wanted(now, from, &key, &run_id, attempt, offset)
+            }
+            Words::Beacon { logs } => self.beacon(now, from, logs),
+            Words::Have { logs } => self.have(now, from, &logs),
+            Words::Adopt { key, free } => self.claim(now, &key, free),
+            Words::Knock => {}
+        }
+    }
+
+    fn stored(&mut self, now: Now, op: Op, result: Result<Reply, StoreError>) {
+        match (op, result) {
+            (Op::Renew { holder, fresh, sent, .. }, result) => self.renewed(now, holder, fresh, sent, result),
+            (Op::Lease { node }, Ok(Reply::Leased { left })) => self.leased(now, node, left),
+            (Op::Lease { node }, _) => self.unsuspect(node),
+            (Op::Sweep { .. }, Ok(Reply::Work { sessions })) => self.swept(now, &sessions),
+            (Op::Sweep { .. } | Op::Retire { .. }, _) => {}
+            (Op::Accept { input, hash, .. }, result) => {
+                self.accepted(now, &AskKey::Input(input.run_id.clone(), hash), result);
+            }
+            (Op::Control { control, .. }, result) => {
+                self.accepted(now, &AskKey::Control(control.id.clone()), result);
+            }
+            (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.again(now, op),
+            (op, Ok(reply)) => self.replied(now, op, reply),
+        }
+    }
+
+    /// Answers of ops that are simply asked again until they have one.
+    fn replied(&mut self, now: Now, op: Op, reply: Reply) {
+        match (op, reply) {
+            (Op::Claim { key, holder, nonce, .. }, reply) => self.claimed(now, &key, holder, nonce, reply),
+            (Op::Append(append), reply) => self.appended(now, &append.key, append.token, reply),
+            (Op::Release { key, token, drain, .. }, reply) => self.released(now, &key, token, drain, &reply),
+            (Op::Open { key, reader: Some(token) }, Reply::View(view)) => {
+                self.loaded(now, &key, token, &view)
+            }
+            (Op::Open { key, reader: None }, Reply::View(view)) => self.viewed(now, &key, &view),
+            (Op::Read { key, after, .. }, Reply::Heard(heard)) => self.heard(now, &key, after, &heard),
+            (Op::Inbox { key, token, .. }, Reply::Waiting(inputs)) => self.inputs(now, &key, token, inputs),
+            (Op::Listen { key, stamp, .. }, Reply::Listening { owner, .. }) => {
+                self.listening(now, &key, stamp, owner);
+            }
+            (Op::Listen { key, .. }, Reply::Refused(_)) => self.unheard_of(&key),
+            (
+                Op::Listen { .. }
+                | Op::Unlisten { .. }
+                | Op::Open { .. }
+                | Op::Read { .. }
+                | Op::Inbox { .. }
+                | Op::Keep(_)
+                | Op::Trim { .. }
+                | Op::Expire { .. }
+                | Op::Transfer { .. }
+                | Op::Get { .. }
+                | Op::Put { .. }
+                | Op::Renew { .. }
+                | Op::Retire { .. }
+                | Op::Lease { .. }
+                | Op::Accept { .. }
+                | Op::Control { .. }
+                | Op::Sweep { .. },
+                _,
+            ) => {}
+        }
+    }
+
+    /// Asks again later: every op is repeatable, so an unknown outcome is harmless.
+    fn again(&mut self, now: Now, op: Op) {
+        self.stats.store_retries += 1;
+        self.repeat += 1;
+        let wait = self.jitter(turnway_core::limits::STORE_RETRY);
+        self.repeats.insert(self.repeat, op);
+        self.timers.set(Timer::Repeat(self.repeat), now.mono + wait);
+    }
+
+    fn due(&mut self, now: Now, timer: Timer) {
+        match timer {
+            Timer::Renew => self.renew(now),
+            Timer::Sweep => self.sweep(now),
+            Timer::Beacon => self.beacons(now),
+            Timer::Knock => self.knock(now),
+            Timer::Drain => self.drain_over(now),
+            Timer::Suspect(node) => self.suspect(now, node),
+            Timer::Ring(ask) => self.ring(now, &ask),
+            Timer::Read(key) => self.catch_up(&key),
+            Timer::Want(key) => self.want(now, &key),
+            Timer::Seat(key) => self.seat_due(now, &key),
+            Timer::Linger(key) => self.pump(now, &key),
+            Timer::Repeat(number) => {
+                if let Some(op) = self.repeats.remove(&number) {
+                    self.store(op);
+                }
+            }
+        }
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> Stats {
+        let open =
+            self.seats.values().filter_map(Seat::owned).map(|owned| owned.runtime.state().runs.len() as u64);
+        Stats {
+            links: self.links.len() as u64,
+            feeds: self.feeds.len() as u64,
+            seats: self.seats.len() as u64,
+            asks: self.asks.len() as u64,
+            timers: self.timers.len() as u64,
+            open_turns: open.sum(),
+            ..self.stats
+        }
+    }
+}
+
+impl Machine for Switchboard {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle_input(&mut self, now: Now, input: Input) {
+        if self.is_gone() {
+            return;
+        }
+        match input {
+            Input::Connect { link, principal } => self.connect(link, principal),
+            Input::Disconnect { link } => self.disconnect(link),
+            Input::Say { link, command } => self.say(now, link, command),
+            Input::Written { link, weight } => self.written(now, link, weight),
+            Input::Peer { from, words } => self.peer(now, from, words),
+            Input::Unheard { to } => self.unheard(now, to),
+            Input::Gap => self.relisten(),
+            Input::Stored { op, result } => self.stored(now, op, result),
+            Input::Agent { key, run_id, attempt, event } => self.agent(now, &key, run_id, attempt, event),
+            Input::Drain => self.begin_drain(now),
+        }
+        self.leave(now);
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        while let Some(timer) = self.timers.pop_due(now.mono) {
+            if self.is_gone() {
+                return;
+            }
+            self.due(now, timer);
+        }
+        self.leave(now);
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outbox.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        if self.is_gone() { None } else { self.timers.next("switchboard") }
+    }
 }

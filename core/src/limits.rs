@@ -79,6 +79,8 @@ pub const UNSAVED_TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// A snapshot is written at the latest after so many facts, so that opening a session never grows
 /// with its history.
 pub const SNAPSHOT_FACTS: u64 = 512;
+/// … or so many bytes of facts, so that it never grows with long answers either.
+pub const SNAPSHOT_BYTES: usize = 1024 * 1024;
 /// Facts of one append: bounds a transaction and a frame.
 pub const APPEND_FACTS_MAX: usize = 64;
 /// Ended runs a session remembers by id, so that a late cancel or output is told apart from an unknown one.
@@ -153,3 +155,5 @@ pub const STORE_BATCH_MAX: usize = 512;
 pub const STORE_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// Connections of one process (a process may open 20,000 files on many machines).
 pub const CONNECTIONS_MAX: usize = 18_000;
+/// `state` events of one attempt that are recorded; more are dropped and counted.
+pub const AGENT_STATES_MAX: u32 = 1_000;

@@ -1,2 +1,16 @@
 //! One session: its state as a projection of its log, and the machine that owns it.
-pub mod state;
+mod attempt;
+mod control;
+mod ending;
+mod intake;
+mod outbox;
+mod runtime;
+mod state;
+mod text;
+
+pub use outbox::{Output, Record};
+pub use runtime::{Counts, Input, SessionRuntime};
+pub use state::{Phase, Run, RunPhase, State};
+
+#[cfg(test)]
+mod tests;

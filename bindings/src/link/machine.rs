@@ -1,5 +1,5 @@
 //! The machine of a link. Kept small: most links are idle, and there are many.
-use crate::channel::command::Subscribe;
+use crate::channel::command::{Command, Subscribe};
 use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::parse::{ClientMessage, parse};
 use crate::channel::json::render;
@@ -108,7 +108,9 @@ impl Machine for Link {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        let Some(due) = self.poll_timeout().filter(|deadline| deadline.at <= now.mono) else { return };
+        if self.poll_timeout().is_none_or(|deadline| deadline.at > now.mono) {
+            return;
+        }
         // Over before anything else: a link that ends needs no heartbeat.
         if self.leave_at.is_some_and(|at| at <= now.mono) {
             return self.close(4503, "this node leaves");
@@ -119,7 +121,7 @@ impl Machine for Link {
         match &self.phase {
             Phase::Fresh { .. } => self.close(4408, "no hello"),
             Phase::Asking(_) | Phase::Open if self.idle_at() <= now.mono => self.close(1001, "idle"),
-            Phase::Asking(_) | Phase::Open | Phase::Closed => self.beat(now, due),
+            Phase::Asking(_) | Phase::Open | Phase::Closed => self.beat(now),
         }
     }
 
@@ -209,7 +211,7 @@ impl Link {
         let welcome = render::welcome(now.store, config.node, id, heartbeat, config.resume_window_ms);
         self.write(now, welcome);
         for subscribe in resume {
-            self.outputs.push_back(Output::Command(crate::channel::command::Command::Subscribe(subscribe)));
+            self.outputs.push_back(Output::Command(Command::Subscribe(subscribe)));
         }
         for text in waiting {
             // One of them may end the link; the rest are then ignored like all that comes after.
@@ -225,6 +227,10 @@ impl Link {
     }
 
     fn handle_message(&mut self, now: Now, text: &str) {
+        // The transport stops reading there; should one not, the link does.
+        if text.len() > MESSAGE_BYTES_MAX {
+            return self.too_large(now, MESSAGE_BYTES_MAX);
+        }
         match parse(text) {
             Ok(ClientMessage::Command(command)) => self.outputs.push_back(Output::Command(command)),
             Ok(ClientMessage::Ping { request_id }) => {
@@ -283,16 +289,14 @@ impl Link {
         }
     }
 
-    /// The heartbeat, if that is what is due.
-    fn beat(&mut self, now: Now, due: Deadline) {
-        if self.ping_at <= now.mono && due.at <= now.mono {
-            self.ping_at = now.mono + self.heartbeat();
-            self.outputs.push_back(Output::Ping);
-            self.bad.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
-            // What a burst made them grow to is given back at the next beat.
-            self.bad.shrink_to_fit();
-            self.outputs.shrink_to_fit();
-        }
+    /// The heartbeat: nothing else is left to be due.
+    fn beat(&mut self, now: Now) {
+        self.ping_at = now.mono + self.heartbeat();
+        self.outputs.push_back(Output::Ping);
+        // What a burst made them grow to is given back at the next beat.
+        self.bad.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
+        self.bad.shrink_to_fit();
+        self.outputs.shrink_to_fit();
     }
 }
 

@@ -1,1 +1,255 @@
 //! A session's state: what its facts say, and nothing else.
+use crate::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, UserId};
+use crate::mutant::{Mutant, planted};
+use crate::protocol::codec::{self, CodecError, Kind};
+use crate::protocol::entry::{Admission, Entry, Fact, Scope};
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Where a session is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Nothing was recorded yet.
+    #[default]
+    New,
+    /// It takes inputs.
+    Open,
+    /// What speaks is being cancelled; inputs end `failed{session_closed}`.
+    Closing,
+    /// As before, and nothing speaks.
+    Closed,
+}
+
+/// Where a turn is in its life, as far as the log knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RunPhase {
+    /// It waits for its turn.
+    Waiting,
+    /// The order went out; INPUT_ACK is awaited.
+    Routing,
+    /// The agent has it.
+    Running,
+    /// CANCEL went out; CANCEL_ACK is awaited.
+    Cancelling {
+        /// What caused it.
+        reason: String,
+        /// When it ends by force.
+        deadline: Millis,
+    },
+}
+
+/// A turn that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Who answers; none until it was admitted.
+    pub agent: Option<AgentId>,
+    /// Who asked.
+    pub user: UserId,
+    /// What opened it.
+    pub message_id: MessageId,
+    /// Of the request that did.
+    pub request_id: Option<RequestId>,
+    /// The place of its first fact.
+    pub first: Seq,
+    /// The place of its latest attempt's first fact; 0 before it starts.
+    pub began: Seq,
+    /// Where it is.
+    pub phase: RunPhase,
+    /// Attempts begun.
+    pub attempt: u32,
+    /// Attempts that do not count: a node that left ended them.
+    pub excused: u32,
+    /// Bytes of the latest attempt's text that are recorded.
+    pub saved: u64,
+    /// Whether text of any attempt was recorded.
+    pub spoke: bool,
+    /// When the whole run is over at the latest.
+    pub deadline: Millis,
+    /// The fact that the next one of this turn follows from.
+    pub cause: EventId,
+}
+
+/// A session as its log has it. [`State::apply`] is the only thing that changes it, live and on
+/// replay alike (RX-3).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The last fact that is in it.
+    pub tail: Cursor,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Whose it is.
+    pub user: Option<UserId>,
+    /// Members, in order (SR-T2).
+    pub agents: Vec<AgentId>,
+    /// Who answers where nobody is addressed (SR-T1).
+    pub active: Option<AgentId>,
+    /// The turn that has begun and not ended.
+    pub running: Option<RunId>,
+    /// Turns that wait, in the order in which they will begin.
+    pub waiting: Vec<RunId>,
+    /// Every turn that has not ended (SR-T5).
+    pub runs: BTreeMap<RunId, Run>,
+}
+
+impl State {
+    /// The state after these facts.
+    pub fn replay<'a>(facts: impl IntoIterator<Item = (Epoch, &'a Entry)>) -> Self {
+        let mut state = Self::default();
+        for (epoch, entry) in facts {
+            state.apply(epoch, entry);
+        }
+        state
+    }
+
+    /// Reads a kept state.
+    pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
+        codec::decode(Kind::Snapshot, blob)
+    }
+
+    /// A state to keep.
+    pub fn to_snapshot(&self) -> Result<Vec<u8>, CodecError> {
+        if planted(Mutant::SnapshotForgetsQueue) {
+            let mut forgetful = self.clone();
+            forgetful.waiting.clear();
+            return codec::encode(Kind::Snapshot, &forgetful);
+        }
+        codec::encode(Kind::Snapshot, self)
+    }
+
+    /// Whether any turn is open.
+    pub fn has_open_turn(&self) -> bool {
+        !self.runs.is_empty()
+    }
+
+    /// Who speaks (SR-T3): the agent of a running turn that has said something.
+    pub fn speaking(&self) -> Option<&AgentId> {
+        let run = self.runs.get(self.running.as_ref()?)?;
+        matches!(run.phase, RunPhase::Running).then_some(run.agent.as_ref()).flatten()
+    }
+
+    /// Takes the next fact.
+    pub fn apply(&mut self, epoch: Epoch, entry: &Entry) {
+        self.tail = Cursor { seq: Seq(self.tail.seq.0 + 1), epoch };
+        match &entry.fact {
+            Fact::SessionOpened { user, agents, active_agent, .. } => {
+                self.phase = Phase::Open;
+                self.user = Some(user.clone());
+                self.agents.clone_from(agents);
+                self.active = Some(active_agent.clone());
+            }
+            Fact::SessionClosing { .. } => self.phase = Phase::Closing,
+            Fact::SessionClosed { .. } => self.phase = Phase::Closed,
+            Fact::SessionNotice { .. } => {}
+            Fact::AgentSwitched { to, .. } => self.active = Some(to.clone()),
+            Fact::UserMessage { .. }
+            | Fact::TurnAdmitted { .. }
+            | Fact::RunStarted { .. }
+            | Fact::RunRestarted { .. }
+            | Fact::AgentInvokeStarted { .. }
+            | Fact::AgentStreamDelta { .. }
+            | Fact::AgentInvokeDone { .. }
+            | Fact::RunState { .. }
+            | Fact::RunSuspended { .. }
+            | Fact::RunCancelling { .. }
+            | Fact::RunDone { .. }
+            | Fact::RunFailed { .. }
+            | Fact::RunCancelled { .. } => {
+                if let Some(run_id) = &entry.run_id {
+                    self.apply_to_run(run_id, entry);
+                }
+            }
+        }
+    }
+
+    fn apply_to_run(&mut self, run_id: &RunId, entry: &Entry) {
+        let seq = self.tail.seq;
+        if let Fact::UserMessage { message_id, request_id, user, .. } = &entry.fact {
+            let run = Run {
+                agent: None,
+                user: user.clone(),
+                message_id: message_id.clone(),
+                request_id: request_id.clone(),
+                first: seq,
+                began: Seq(0),
+                phase: RunPhase::Waiting,
+                attempt: 0,
+                excused: 0,
+                saved: 0,
+                spoke: false,
+                deadline: Millis(u64::MAX),
+                cause: entry.id,
+            };
+            self.runs.insert(run_id.clone(), run);
+            return;
+        }
+        if entry.fact.is_terminal() {
+            self.runs.remove(run_id);
+            self.waiting.retain(|waiting| waiting != run_id);
+            self.running = self.running.take().filter(|running| running != run_id);
+            return;
+        }
+        let Some(run) = self.runs.get_mut(run_id) else { return };
+        match &entry.fact {
+            Fact::TurnAdmitted { agent_id, strategy, .. } => {
+                run.agent = Some(agent_id.clone());
+                let first = *strategy == Admission::Interrupts && !planted(Mutant::InterruptQueues);
+                let place = if first { 0 } else { self.waiting.len() };
+                self.waiting.insert(place, run_id.clone());
+            }
+            Fact::RunStarted { attempt, deadline_ms, .. } => {
+                (run.deadline, run.cause) = (*deadline_ms, entry.id);
+                run.begin(*attempt, seq);
+                self.waiting.retain(|waiting| waiting != run_id);
+                self.running = Some(run_id.clone());
+            }
+            Fact::RunRestarted { attempt, .. } => {
+                run.cause = entry.id;
+                run.begin(*attempt, seq);
+            }
+            Fact::AgentInvokeStarted { .. } => run.runs_on(),
+            Fact::AgentStreamDelta { offset, text, .. } => {
+                run.saved = offset + text.reveal().len() as u64;
+                run.spoke = true;
+            }
+            Fact::RunState { scope: Scope::Run, .. } => run.runs_on(),
+            Fact::RunState { scope: Scope::Agent, .. } | Fact::AgentInvokeDone { .. } => {}
+            Fact::RunSuspended { .. } => run.excused += 1,
+            Fact::RunCancelling { reason, deadline_ms, .. } => {
+                run.phase = RunPhase::Cancelling { reason: reason.clone(), deadline: *deadline_ms };
+            }
+            Fact::SessionOpened { .. }
+            | Fact::SessionClosing { .. }
+            | Fact::SessionClosed { .. }
+            | Fact::SessionNotice { .. }
+            | Fact::AgentSwitched { .. }
+            | Fact::UserMessage { .. }
+            | Fact::RunDone { .. }
+            | Fact::RunFailed { .. }
+            | Fact::RunCancelled { .. } => {}
+        }
+    }
+}
+
+impl Run {
+    fn begin(&mut self, attempt: u32, seq: Seq) {
+        self.phase = RunPhase::Routing;
+        (self.attempt, self.began, self.saved) = (attempt, seq, 0);
+    }
+
+    fn runs_on(&mut self) {
+        if self.phase == RunPhase::Routing {
+            self.phase = RunPhase::Running;
+        }
+    }
+
+    /// Its state as the wire names it.
+    pub fn state(&self) -> &'static str {
+        match self.phase {
+            RunPhase::Waiting => "QUEUED",
+            RunPhase::Routing => "ROUTING",
+            RunPhase::Running => "RUNNING",
+            RunPhase::Cancelling { .. } => "CANCELLING",
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! What links want done, on its way: accepted by the store, rung at the owner, until it is in hand.
+use super::Switchboard;
+use super::Timer;
+use crate::channel::command::{Command, Invoke, Target};
+use crate::channel::note::{Accepted, Note};
+use crate::peer::{Item, Words};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{
+    AgentId, ControlId, Epoch, EventId, LinkId, MessageId, Place, Principal, RequestId, RunId, Seen,
+    SessionId, SessionKey,
+};
+use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::input::{Ask as Asked, BodyHash, Control, Input};
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::store::{self, Op, Refused, Reply, StoreError};
+use turnway_core::time::Now;
+
+/// A bell that was not answered is rung again after this, times the rings so far.
+const RING: Duration = Duration::from_millis(150);
+/// Every so many rings the store is asked again who owns.
+const RINGS_PER_LOOK: u32 = 4;
+
+/// What an ask is: the same message from two links is one ask.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum AskKey {
+    /// An input, with its body's hash: another body is another ask.
+    Input(RunId, BodyHash),
+    /// A control entry.
+    Control(ControlId),
+}
+
+/// Something on its way to its owner.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) key: SessionKey,
+    principal: Principal,
+    what: What,
+    askers: Vec<Asker>,
+    owner: Seen,
+    place: Option<(Place, Place)>,
+    rings: u32,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Input(Arc<Input>),
+    Control { control: Arc<Control>, create: bool },
+}
+
+#[derive(Debug)]
+struct Asker {
+    link: LinkId,
+    request_id: Option<RequestId>,
+    told: bool,
+}
+
+impl Switchboard {
+    pub(super) fn refuse(
+        &mut self,
+        link: LinkId,
+        request_id: Option<RequestId>,
+        session: Option<SessionId>,
+        run_id: Option<RunId>,
+        refusal: Refusal,
+    ) {
+        self.stats.refused += 1;
+        self.note(link, Note::Refused { request_id, session, run_id, refusal });
+    }
+
+    pub(super) fn say(&mut self, now: Now, link: LinkId, command: Command) {
+        let Some(there) = self.links.get(link) else { return };
+        let (principal, busy) = (there.principal.clone(), there.asks >= limits::LINK_ASKS_MAX);
+        let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
+        match command {
+            Command::Subscribe(subscribe) => self.subscribe(link, subscribe),
+            Command::Unsubscribe { session, .. } => self.unsubscribe(&within(session), link),
+            Command::Open { request_id, .. }
+            | Command::Close { request_id, .. }
+            | Command::Cancel { request_id, .. }
+                if busy =>
+            {
+                self.refuse_busy(link, request_id);
+            }
+            Command::Invoke(invoke) if busy => self.refuse_busy(link, invoke.request_id),
+            Command::Invoke(invoke) => self.invoke(now, link, principal, *invoke),
+            Command::Open { request_id, session, agents, active } => {
+                if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {
+                    return self.refuse(link, request_id, session, None, Refusal::not_found());
+                }
+                let session = session.unwrap_or_else(|| self.make_session(now));
+                let what = Asked::Open { agents, active };
+                self.control(now, link, within(session), principal, request_id, what);
+            }
+            Command::Close { request_id, session } => {
+                self.control(now, link, within(session), principal, request_id, Asked::Close);
+            }
+            Command::Cancel { request_id, target } => {
+                let (session, run_id) = match target {
+                    Target::Run(run_id) => (run_id.session(), Some(run_id)),
+                    Target::Session(session) => (session, None),
+                };
+                self.control(now, link, within(session), principal, request_id, Asked::Cancel { run_id });
+            }
+        }
+    }
+
+    fn refuse_busy(&mut self, link: LinkId, request_id: Option<RequestId>) {
+        let refusal = Refusal::new(Code::RateLimited, "too many requests wait on this connection");
+        self.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
+    }
+
+    fn is_unknown(&self, agent: &AgentId) -> bool {
+        !self.directory.agents.contains_key(agent)
+    }
+
+    fn make_session(&mut self, now: Now) -> SessionId {
+        let id = EventId::new(now.store, self.rng.next_u128()).to_string();
+        SessionId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a name"))
+    }
+
+    fn invoke(&mut self, now: Now, link: LinkId, principal: Principal, ask: Invoke) {
+        if ask.agent_id.as_ref().is_some_and(|agent| self.is_unknown(agent)) {
+            return self.refuse(link, ask.request_id, ask.session, None, Refusal::not_found());
+        }
+        let session = ask.session.unwrap_or_else(|| self.make_session(now));
+        let key = SessionKey { tenant: principal.tenant.clone(), session };
+        let named = ask.message_id.or_else(|| MessageId::parse(ask.request_id.as_ref()?.as_str()).ok());
+        let message_id = named.unwrap_or_else(|| {
+            let id = EventId::new(now.store, self.rng.next_u128()).to_string();
+            MessageId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a label"))
+        });
+        let input = Arc::new(Input {
+            run_id: RunId::derive(&key, &principal.user, &message_id),
+            message_id,
+            request_id: ask.request_id.clone(),
+            user: principal.user.clone(),
+            agent_id: ask.agent_id,
+            message: ask.message,
+            strategy: ask.strategy.unwrap_or_default(),
+            metadata: ask.metadata,
+            traceparent: ask.traceparent,
+        });
+        let hash = input.body_hash();
+        let ask_key = AskKey::Input(input.run_id.clone(), hash);
+        if planted(Mutant::AcceptEarly) {
+            let (run_id, message_id) = (input.run_id.clone(), input.message_id.clone());
+            let (session, request_id) = (key.session.clone(), ask.request_id.clone());
+            let early = Accepted { request_id, session, run_id, message_id, duplicate: false };
+            self.note(link, Note::Accepted(Box::new(early)));
+        }
+        self.put(now, link, ask_key, key, principal, ask.request_id, What::Input(input));
+    }
+
+    fn control(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        key: SessionKey,
+        principal: Principal,
+        request_id: Option<RequestId>,
+        what: Asked,
+    ) {
+        let name = match &what {
+            Asked::Cancel { run_id: Some(run_id) } => format!("cancel:{run_id}"),
+            Asked::Open { .. } | Asked::Close | Asked::Cancel { run_id: None } => {
+                EventId::new(now.store, self.rng.next_u128()).to_string()
+            }
+        };
+        let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
+        let create = matches!(what, Asked::Open { .. });
+        let control =
+            Control { id: id.clone(), user: principal.user.clone(), request_id: request_id.clone(), what };
+        let what = What::Control { control: Arc::new(control), create };
+        self.put(now, link, AskKey::Control(id), key, principal, request_id, what);
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "an ask is made in one place only, from all that it consists of"
+    )]
+    fn put(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        ask_key: AskKey,
+        key: SessionKey,
+        principal: Principal,
+        request_id: Option<RequestId>,
+        what: What,
+    ) {
+        if let Some(there) = self.links.get_mut(link) {
+            there.asks += 1;
+        }
+        let asker = Asker { link, request_id, told: false };
+        if let Some(ask) = self.asks.get_mut(&ask_key) {
+            ask.askers.push(asker);
+            ask.principal = principal;
+        } else {
+            let (owner, place) = (Seen::default(), None);
+            let ask = Ask { key, principal, what, askers: vec![asker], owner, place, rings: 0 };
+            self.asks.insert(ask_key.clone(), ask);
+        }
+        self.look(now, &ask_key);
+    }
+
+    /// Puts it into the store, or asks the store again who owns what is there.
+    fn look(&mut self, now: Now, ask_key: &AskKey) {
+        let Some(ask) = self.asks.get(ask_key) else { return };
+        let (key, principal) = (ask.key.clone(), ask.principal.clone());
+        let op = match (&ask.what, ask_key) {
+            (What::Input(input), AskKey::Input(_, hash)) => {
+                Op::Accept { key, principal, input: Arc::clone(input), hash: *hash }
+            }
+            (What::Control { control, create }, _) => {
+                Op::Control { key, principal, control: Arc::clone(control), create: *create }
+            }
+            (What::Input(_), AskKey::Control(_)) => return,
+        };
+        self.timers.set(Timer::Ring(ask_key.clone()), now.mono + RING * 20);
+        self.store(op);
+    }
+
+    pub(super) fn accepted(&mut self, now: Now, ask_key: &AskKey, result: Result<Reply, StoreError>) {
+        let wait = self.jitter(limits::STORE_RETRY);
+        let Some(ask) = self.asks.get_mut(ask_key) else { return };
+        match result {
+            Ok(Reply::Accepted(accepted)) => {
+                (ask.place, ask.owner) = (Some((accepted.place, accepted.prev)), accepted.owner);
+                self.tell_askers(ask_key, &accepted);
+                self.onward(now, ask_key, &accepted);
+            }
+            Ok(Reply::Refused(refused)) => self.drop_ask(ask_key, refusal_of(refused)),
+            Err(StoreError::Unavailable) if ask.place.is_none() => {
+                let refusal =
+                    Refusal::new(Code::StoreUnavailable, "the store cannot be reached; nothing was accepted");
+                self.drop_ask(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
+            }
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
+                self.timers.set(Timer::Ring(ask_key.clone()), now.mono + wait);
+            }
+        }
+    }
+
+    /// It is durable: whoever asked is told, and follows what becomes of it.
+    fn tell_askers(&mut self, ask_key: &AskKey, accepted: &store::Accepted) {
+        let Some(ask) = self.asks.get_mut(ask_key) else { return };
+        let What::Input(input) = ask.what.clone() else { return };
+        let key = ask.key.clone();
+        let untold: Vec<_> = ask.askers.iter_mut().filter(|asker| !asker.told).collect();
+        let mut told = Vec::new();
+        for asker in untold {
+            asker.told = true;
+            told.push((asker.link, asker.request_id.clone()));
+        }
+        for (link, request_id) in told {
+            self.note_accepted(link, &key, &input, request_id, accepted.duplicate);
+            self.follow(&key, link, &input.run_id, accepted.tail);
+        }
+    }
+
+    fn note_accepted(
+        &mut self,
+        link: LinkId,
+        key: &SessionKey,
+        input: &Input,
+        request_id: Option<RequestId>,
+        duplicate: bool,
+    ) {
+        self.stats.accepted += 1;
+        self.stats.duplicates += u64::from(duplicate);
+        let (session, run_id, message_id) =
+            (key.session.clone(), input.run_id.clone(), input.message_id.clone());
+        let note = Accepted { request_id, session, run_id, message_id, duplicate };
+        self.note(link, Note::Accepted(Box::new(note)));
+    }
+
+    /// The owner is rung; where there is none, this node claims.
+    fn onward(&mut self, now: Now, ask_key: &AskKey, accepted: &store::Accepted) {
+        let Some(ask) = self.asks.get(ask_key) else { return };
+        let key = ask.key.clone();
+        if accepted.ended {
+            self.finish(ask_key);
+        } else if accepted.owner.holder.is_some() {
+            self.ring(now, ask_key);
+        } else {
+            let wait = self.jitter(RING * 4);
+            self.timers.set(Timer::Ring(ask_key.clone()), now.mono + wait);
+            if self.drain.is_some() {
+                self.offer(now, &key, accepted.owner);
+            } else {
+                self.claim(now, &key, accepted.owner);
+            }
+        }
+    }
+
+    /// Rings the owner; when that has not helped, asks the store again who it is.
+    pub(super) fn ring(&mut self, now: Now, ask_key: &AskKey) {
+        let wait = self.jitter(RING);
+        let Some(ask) = self.asks.get_mut(ask_key) else { return };
+        ask.rings += 1;
+        let (Some((place, prev)), Some(holder)) = (ask.place, ask.owner.holder) else {
+            return self.look(now, ask_key);
+        };
+        if ask.rings.is_multiple_of(RINGS_PER_LOOK) {
+            return self.look(now, ask_key);
+        }
+        let item = match &ask.what {
+            What::Input(input) => Item::Input { place, prev, input: Arc::clone(input) },
+            What::Control { control, .. } => Item::Control { place, prev, control: Arc::clone(control) },
+        };
+        let (key, owner) = (ask.key.clone(), ask.owner);
+        self.timers.set(Timer::Ring(ask_key.clone()), now.mono + wait * ask.rings.min(20));
+        self.tell(now, holder.node, Words::Bell { key, owner, item });
+    }
+
+    /// Everything on its way to this session learns who owns it, and rings there.
+    pub(super) fn ring_all(&mut self, now: Now, key: &SessionKey, owner: Seen) {
+        let placed = self.asks.iter_mut().filter(|(_, ask)| ask.key == *key && ask.place.is_some());
+        let mut due = Vec::new();
+        for (ask_key, ask) in placed {
+            ask.owner = owner;
+            due.push(ask_key.clone());
+        }
+        for ask_key in due {
+            self.ring(now, &ask_key);
+        }
+    }
+
+    /// The claim lost: someone else is the owner, or is no more.
+    pub(super) fn held(&mut self, now: Now, key: &SessionKey, owner: Seen) {
+        if let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) {
+            feed.owner = owner;
+        }
+        if owner.holder.is_none() {
+            return self.claim(now, key, owner);
+        }
+        self.ring_all(now, key, owner);
+    }
+
+    /// The one who should own says that it does not: what it had is free.
+    pub(super) fn not_mine(&mut self, now: Now, key: &SessionKey, owner: Seen) {
+        if self.asks.values().any(|ask| ask.key == *key && ask.owner == owner) {
+            self.claim(now, key, owner);
+        }
+    }
+
+    /// Owners on that node are gone: what waits for them here, and the open turns shown here, need new ones.
+    pub(super) fn died(&mut self, now: Now, node: turnway_core::id::NodeId) {
+        let of = |owner: Seen| owner.holder.is_some_and(|holder| holder.node == node);
+        let asked = self.asks.values().filter(|ask| of(ask.owner)).map(|ask| (ask.key.clone(), ask.owner));
+        let shown = self.feeds.iter().filter(|(_, feed)| feed.state.has_open_turn() && of(feed.owner));
+        let shown = shown.map(|(key, feed)| (key.clone(), feed.owner));
+        for (key, owner) in asked.chain(shown).collect::<Vec<_>>() {
+            self.stats.takeovers += 1;
+            self.claim(now, &key, owner);
+        }
+    }
+
+    // === the end of an ask ===
+
+    fn remove_ask(&mut self, ask_key: &AskKey) -> Option<Ask> {
+        let ask = self.asks.remove(ask_key)?;
+        self.timers.clear(&Timer::Ring(ask_key.clone()));
+        for asker in &ask.askers {
+            if let Some(there) = self.links.get_mut(asker.link) {
+                there.asks = there.asks.saturating_sub(1);
+            }
+        }
+        Some(ask)
+    }
+
+    fn drop_ask(&mut self, ask_key: &AskKey, refusal: Refusal) {
+        let Some(ask) = self.remove_ask(ask_key) else { return };
+        let run_id = match &ask.what {
+            What::Input(_) => None,
+            What::Control { control, .. } => match &control.what {
+                Asked::Cancel { run_id } => run_id.clone(),
+                Asked::Open { .. } | Asked::Close => None,
+            },
+        };
+        for asker in ask.askers.into_iter().filter(|asker| !asker.told) {
+            let session = Some(ask.key.session.clone());
+            self.refuse(asker.link, asker.request_id, session, run_id.clone(), refusal.clone());
+        }
+    }
+
+    /// It is in the owner's hands.
+    pub(super) fn taken(&mut self, run_id: &RunId) {
+        for ask_key in self.asks_of(run_id) {
+            if self.asks.get(&ask_key).is_some_and(|ask| ask.askers.iter().all(|asker| asker.told)) {
+                self.remove_ask(&ask_key);
+            }
+        }
+    }
+
+    fn asks_of(&self, run_id: &RunId) -> Vec<AskKey> {
+        let all = AskKey::Input(run_id.clone(), [0; 32])..=AskKey::Input(run_id.clone(), [255; 32]);
+        self.asks.range(all).map(|(ask_key, _)| ask_key.clone()).collect()
+    }
+
+    /// It is done: whoever asked for a session's opening or closing is answered.
+    pub(super) fn finish(&mut self, ask_key: &AskKey) {
+        let Some(ask) = self.remove_ask(ask_key) else { return };
+        let What::Control { control, .. } = &ask.what else { return };
+        for asker in ask.askers {
+            match &control.what {
+                Asked::Open { .. } => {
+                    self.views.entry(ask.key.clone()).or_default().push((asker.link, asker.request_id));
+                    self.view(&ask.key);
+                }
+                Asked::Close => {
+                    let follows =
+                        self.links.get(asker.link).is_some_and(|link| link.sessions.contains(&ask.key));
+                    if !follows {
+                        let (request_id, session) = (asker.request_id, ask.key.session.clone());
+                        self.note(asker.link, Note::Closed { request_id, session });
+                    }
+                }
+                Asked::Cancel { .. } => {}
+            }
+        }
+    }
+
+    pub(super) fn forget_askers(&mut self, link: LinkId) {
+        let mut lonely = Vec::new();
+        for (ask_key, ask) in &mut self.asks {
+            ask.askers.retain(|asker| asker.link != link);
+            if ask.askers.is_empty() {
+                lonely.push(ask_key.clone());
+            }
+        }
+        // Asks die with their link: what is stored is found by its owner or by a sweep.
+        for ask_key in lonely {
+            self.remove_ask(&ask_key);
+        }
+    }
+
+    /// Facts prove durability: a turn's first ones release its acceptance, so that no link is shown
+    /// anything of a turn before `turn_accepted` (protocol.md §1.3).
+    pub(super) fn release_asks(&mut self, facts: &[(Epoch, Arc<Entry>)]) {
+        for (_, entry) in facts {
+            let Some(run_id) = entry.run_id.as_ref().filter(|_| !self.asks.is_empty()) else { continue };
+            if let (Fact::UserMessage { .. }, [ask_key]) = (&entry.fact, self.asks_of(run_id).as_slice()) {
+                self.release_ask(ask_key);
+            }
+            if matches!(entry.fact, Fact::RunStarted { .. }) || entry.fact.is_terminal() {
+                self.taken(run_id);
+            }
+        }
+    }
+
+    fn release_ask(&mut self, ask_key: &AskKey) {
+        let Some(ask) = self.asks.get_mut(ask_key) else { return };
+        let What::Input(input) = ask.what.clone() else { return };
+        let key = ask.key.clone();
+        let links = &self.links;
+        let follows = |link: LinkId| links.get(link).is_some_and(|there| there.sessions.contains(&key));
+        let mut told = Vec::new();
+        for asker in ask.askers.iter_mut().filter(|asker| !asker.told && follows(asker.link)) {
+            asker.told = true;
+            told.push((asker.link, asker.request_id.clone()));
+        }
+        for (link, request_id) in told {
+            self.note_accepted(link, &key, &input, request_id, false);
+        }
+    }
+}
+
+fn refusal_of(refused: Refused) -> Refusal {
+    match refused {
+        Refused::NotFound => Refusal::not_found(),
+        Refused::Conflict => {
+            Refusal::new(Code::IdempotencyConflict, "this message id was used with another body")
+        }
+        Refused::Closed => Refusal::new(Code::SessionClosed, "the session is closed; open it first"),
+        Refused::Busy => Refusal::new(Code::Busy, "a turn is open").retry_after(limits::INBOX_RETRY_AFTER),
+        Refused::TooMany => Refusal::new(Code::TooManyPending, "too much of this session waits")
+            .retry_after(limits::INBOX_RETRY_AFTER),
+        Refused::Full => Refusal::new(Code::StoreUnavailable, "the store has no room left")
+            .retry_after(limits::STORE_RETRY_AFTER),
+    }
+}

@@ -1,0 +1,96 @@
+//! Leaving: take on nothing, let running turns end, hand over, go (ownership.md §1.10).
+use super::io::Output;
+use super::seat::Seat;
+use super::{Switchboard, Timer};
+use crate::channel::note::Note;
+use crate::peer::Words;
+use turnway_core::id::{Seen, SessionKey};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::session::Input as Told;
+use turnway_core::store::Op;
+use turnway_core::time::{Mono, Now};
+
+/// How far a leaving node has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drain {
+    /// Running turns may end until then.
+    Ending { until: Mono },
+    /// They were suspended; what was recorded of them is being written.
+    Suspending { until: Mono },
+    /// Nothing is left to do.
+    Gone,
+}
+
+impl Switchboard {
+    pub(super) fn is_gone(&self) -> bool {
+        self.drain == Some(Drain::Gone)
+    }
+
+    /// Turns and seats that a leaving node still has: for its progress.
+    pub fn drain_progress(&self) -> Option<usize> {
+        self.drain.map(|_| self.seats.len())
+    }
+
+    pub(super) fn begin_drain(&mut self, now: Now) {
+        if self.drain.is_some() {
+            return;
+        }
+        let until = now.mono + limits::DRAIN;
+        self.drain = Some(Drain::Ending { until });
+        self.timers.set(Timer::Drain, until);
+        for link in self.links.ids() {
+            let (within, jitter) = (limits::GO_AWAY_WITHIN, limits::GO_AWAY_JITTER);
+            self.note(link, Note::GoAway { reason: "drain", within, jitter });
+        }
+        self.tell_seats(now, &Told::Hold);
+        self.leave(now);
+    }
+
+    fn tell_seats(&mut self, now: Now, told: &Told) {
+        for key in self.seats.keys().cloned().collect::<Vec<_>>() {
+            if let Some(owned) = self.seats.get_mut(&key).and_then(Seat::owned_mut) {
+                owned.runtime.handle_input(now, told.clone());
+            }
+            self.pump(now, &key);
+        }
+    }
+
+    /// The time for running turns is up: what there is of them is recorded, and they go on elsewhere.
+    pub(super) fn drain_over(&mut self, now: Now) {
+        match self.drain {
+            Some(Drain::Ending { .. }) => {
+                let until = now.mono + limits::STALL_TIMEOUT / 10;
+                self.drain = Some(Drain::Suspending { until });
+                self.timers.set(Timer::Drain, until);
+                self.tell_seats(now, &Told::Suspend);
+            }
+            Some(Drain::Suspending { .. }) => self.go(),
+            Some(Drain::Gone) | None => {}
+        }
+    }
+
+    /// A draining node goes when nothing is left.
+    pub(super) fn leave(&mut self, _now: Now) {
+        let written = || self.seats.values().all(|seat| seat.owned().is_none_or(|owned| owned.is_written()));
+        match self.drain {
+            Some(Drain::Ending { .. }) if self.seats.is_empty() => self.go(),
+            Some(Drain::Suspending { .. }) if self.seats.is_empty() || written() => self.go(),
+            Some(Drain::Ending { .. } | Drain::Suspending { .. } | Drain::Gone) | None => {}
+        }
+    }
+
+    fn go(&mut self) {
+        self.drain = Some(Drain::Gone);
+        self.store(Op::Retire { holder: self.lease.holder });
+        self.outbox.push_back(Output::Exit);
+    }
+
+    /// Suggests to somebody to take on what this node leaves.
+    pub(super) fn offer(&mut self, now: Now, key: &SessionKey, free: Seen) {
+        let pick = usize::try_from(self.rng.below(self.peers.len() as u64)).unwrap_or(0);
+        if let Some(peer) = self.peers.iter().nth(pick).copied() {
+            self.tell(now, peer, Words::Adopt { key: key.clone(), free });
+        }
+    }
+}

@@ -1,0 +1,479 @@
+//! Sessions this node listens to: listen first, then read; then each link follows by its own cursor.
+use super::io::Output;
+use super::sub::{Mode, Post, Shown, Sub, snapshot_note};
+use super::{Switchboard, Timer};
+use crate::channel::authority::{Action, authorize};
+use crate::channel::command::Subscribe;
+use crate::channel::note::{Note, Reset};
+use crate::peer::Words;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{Cursor, Epoch, LinkId, NodeId, RunId, Seen, Seq, SessionKey, Stamp, UserId};
+use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::session::State;
+use turnway_core::store::{Op, View};
+use turnway_core::time::Now;
+
+/// A gap is given this long to close by itself before the log is read.
+const GAP: Duration = Duration::from_millis(100);
+
+/// How a feed comes to know its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Whether its links may see it at all.
+    Checking,
+    /// The store is told of this node.
+    Listening,
+    /// Read what there is.
+    Viewing,
+    /// It knows, up to its head.
+    Live,
+}
+
+/// A session this node listens to.
+#[derive(Debug)]
+pub(super) struct Feed {
+    pub(super) stage: Stage,
+    /// The session after every fact up to the head, which is `state.tail`.
+    pub(super) state: State,
+    pub(super) user: Option<UserId>,
+    pub(super) subs: BTreeMap<LinkId, Sub>,
+    pub(super) stamp: Stamp,
+    /// The last fact anyone has spoken of.
+    pub(super) known: Seq,
+    /// The newest epoch seen: pieces of older ones are dropped.
+    pub(super) epoch: Epoch,
+    pub(super) owner: Seen,
+    /// Reads under way, by where they begin.
+    pub(super) reads: BTreeSet<Seq>,
+}
+
+impl Feed {
+    fn new(stage: Stage) -> Self {
+        Self {
+            stage,
+            state: State::default(),
+            user: None,
+            subs: BTreeMap::new(),
+            stamp: Stamp(0),
+            known: Seq(0),
+            epoch: Epoch(0),
+            owner: Seen::default(),
+            reads: BTreeSet::new(),
+        }
+    }
+    pub(super) fn head(&self) -> Cursor {
+        self.state.tail
+    }
+}
+
+impl Switchboard {
+    // === what links ask ===
+
+    pub(super) fn subscribe(&mut self, link: LinkId, ask: Subscribe) {
+        let Some(there) = self.links.get_mut(link) else { return };
+        let key = SessionKey { tenant: there.principal.tenant.clone(), session: ask.session };
+        if there.sessions.len() >= limits::LINK_SUBSCRIPTIONS_MAX && !there.sessions.contains(&key) {
+            let refusal = Refusal::new(Code::RateLimited, "too many subscriptions on one connection");
+            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+        }
+        there.sessions.insert(key.clone());
+        let mut sub = Sub::joining(ask.after_seq.map(|seq| (seq, ask.after_epoch)));
+        sub.greet = Some(ask.request_id);
+        sub.types = ask.types;
+        let texts =
+            ask.runs.into_iter().map(|run| (run.run_id, super::sub::TextPos::at(run.attempt, run.offset)));
+        sub.texts = texts.collect();
+        self.add(&key, link, sub, Stage::Checking);
+    }
+
+    /// Whoever says something follows what becomes of it: from directly before its turn's first fact.
+    pub(super) fn follow(&mut self, key: &SessionKey, link: LinkId, run_id: &RunId, tail: Cursor) {
+        let Some(there) = self.links.get_mut(link) else { return };
+        if !there.sessions.insert(key.clone()) {
+            return;
+        }
+        let epoch = (tail.seq > Seq(0)).then_some(tail.epoch);
+        let mut sub = Sub::joining(Some((tail.seq, epoch)));
+        sub.hold = Some(run_id.clone());
+        self.add(key, link, sub, Stage::Listening);
+    }
+
+    fn add(&mut self, key: &SessionKey, link: LinkId, sub: Sub, stage: Stage) {
+        if let Some(feed) = self.feeds.get_mut(key) {
+            feed.subs.insert(link, sub);
+            if feed.stage == Stage::Live {
+                self.join(key, link, None);
+            }
+            return;
+        }
+        let mut feed = Feed::new(stage);
+        feed.subs.insert(link, sub);
+        self.feeds.insert(key.clone(), feed);
+        match stage {
+            Stage::Listening => self.listen(key),
+            Stage::Checking | Stage::Viewing | Stage::Live => self.view(key),
+        }
+    }
+
+    pub(super) fn unsubscribe(&mut self, key: &SessionKey, link: LinkId) {
+        if let Some(there) = self.links.get_mut(link) {
+            there.sessions.remove(key);
+        }
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        feed.subs.remove(&link);
+        if feed.subs.is_empty() {
+            self.drop_feed(key);
+        }
+    }
+
+    fn drop_feed(&mut self, key: &SessionKey) {
+        let Some(feed) = self.feeds.remove(key) else { return };
+        self.timers.clear(&Timer::Read(key.clone()));
+        self.timers.clear(&Timer::Want(key.clone()));
+        if feed.stage != Stage::Checking {
+            self.unlisten(key);
+        }
+    }
+
+    // === listen, then read ===
+
+    pub(super) fn view(&mut self, key: &SessionKey) {
+        self.store(Op::Open { key: key.clone(), reader: None });
+    }
+
+    pub(super) fn listen(&mut self, key: &SessionKey) {
+        self.stamp.0 += 1;
+        let (node, stamp) = (self.me, self.stamp);
+        if let Some(feed) = self.feeds.get_mut(key) {
+            feed.stamp = stamp;
+            self.store(Op::Listen { key: key.clone(), node, stamp });
+        }
+    }
+
+    pub(super) fn unlisten(&mut self, key: &SessionKey) {
+        let (node, stamp) = (self.me, self.stamp);
+        self.store(Op::Unlisten { key: key.clone(), node, stamp });
+    }
+
+    /// While this node had no lease, or the store forgot, it may have been struck from the lists.
+    pub(super) fn relisten(&mut self) {
+        for key in self.feeds.keys().cloned().collect::<Vec<_>>() {
+            if self.feeds.get(&key).is_some_and(|feed| feed.stage != Stage::Checking) {
+                self.listen(&key);
+            }
+        }
+    }
+
+    pub(super) fn listening(&mut self, now: Now, key: &SessionKey, stamp: Stamp, owner: Seen) {
+        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.stamp == stamp) else { return };
+        feed.owner = owner;
+        if feed.stage != Stage::Live {
+            feed.stage = Stage::Viewing;
+        }
+        // Only what is read after the store knows of us leaves no gap.
+        self.view(key);
+        if let Some(holder) = owner.holder {
+            self.tell(now, holder.node, Words::Hello { key: key.clone(), stamp });
+        }
+    }
+
+    /// Too many nodes listen to this session already.
+    pub(super) fn unheard_of(&mut self, key: &SessionKey) {
+        let Some(feed) = self.feeds.remove(key) else { return };
+        for (link, sub) in feed.subs {
+            if let Some(there) = self.links.get_mut(link) {
+                there.sessions.remove(key);
+            }
+            let refusal = Refusal::new(Code::RateLimited, "too many nodes listen to this session");
+            self.refuse(link, sub.greet.flatten(), Some(key.session.clone()), None, refusal);
+        }
+    }
+
+    /// A session's present state was read.
+    pub(super) fn viewed(&mut self, now: Now, key: &SessionKey, view: &View) {
+        let Some(state) = state_of(view) else {
+            self.stats.abandoned += 1;
+            return self.again(now, Op::Open { key: key.clone(), reader: None });
+        };
+        self.show_opened(key, view, &state);
+        self.check(key, view);
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        (feed.user, feed.known) = (view.user.clone(), feed.known.max(view.tail.seq));
+        match feed.stage {
+            Stage::Checking => {
+                feed.stage = Stage::Listening;
+                return self.listen(key);
+            }
+            Stage::Listening => return,
+            Stage::Viewing => {
+                feed.stage = Stage::Live;
+                (feed.known, feed.state) = (view.tail.seq, state);
+                feed.epoch = feed.epoch.max(view.tail.epoch);
+            }
+            Stage::Live if view.tail.seq < feed.head().seq && !planted(Mutant::CursorBare) => {
+                return self.regress(key);
+            }
+            Stage::Live => {}
+        }
+        let joining = feed.subs.iter().filter(|(_, sub)| matches!(sub.mode, Mode::Joining { .. }));
+        for link in joining.map(|(link, _)| *link).collect::<Vec<_>>() {
+            self.join(key, link, Some(view.tail));
+        }
+        self.watch(now, key, view.owner);
+        self.behind(now, key);
+    }
+
+    /// Who may not see it hears that there is no such thing, and is gone from here.
+    fn check(&mut self, key: &SessionKey, view: &View) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        let mut denied = Vec::new();
+        for (link, sub) in &feed.subs {
+            let principal = self.links.get(*link).map(|there| &there.principal);
+            let verdict = principal.map(|principal| authorize(principal, Action::Read, view.user.as_ref()));
+            if let Some(Err(refusal)) = verdict.filter(|_| !planted(Mutant::ReadUnchecked)) {
+                denied.push((*link, sub.greet.clone().flatten(), refusal));
+            }
+        }
+        for (link, request_id, refusal) in denied {
+            self.unsubscribe(key, link);
+            self.refuse(link, request_id, Some(key.session.clone()), None, refusal);
+        }
+    }
+
+    /// Puts a link in its place. `fresh` is where the log was just seen to end.
+    fn join(&mut self, key: &SessionKey, link: LinkId, fresh: Option<Cursor>) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        let head = feed.head();
+        let principal = self.links.get(link).map(|there| there.principal.clone());
+        let Some(sub) = feed.subs.get_mut(&link) else { return };
+        let Mode::Joining { asked } = sub.mode.clone() else { return };
+        let Some(principal) = principal else { return };
+        if let Err(refusal) = authorize(&principal, Action::Read, feed.user.as_ref())
+            && !planted(Mutant::ReadUnchecked)
+        {
+            let request_id = sub.greet.clone().flatten();
+            self.unsubscribe(key, link);
+            return self.refuse(link, request_id, Some(key.session.clone()), None, refusal);
+        }
+        let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        match asked {
+            None => {
+                sub.cursor = head;
+                sub.greet(post, link, key, &feed.state, None);
+                sub.follow_open_runs(&feed.state);
+                sub.mode = sub.read_for_text(&feed.state);
+            }
+            Some((seq, _)) if seq > head.seq && fresh.is_none() => return self.view(key),
+            Some((seq, _)) if fresh.is_some_and(|tail| seq > tail.seq) => {
+                sub.greet(post, link, key, &feed.state, Some(Reset::Regressed));
+                sub.start_over(&feed.state);
+            }
+            Some((seq, epoch)) => {
+                let epoch = epoch.filter(|_| seq > Seq(0) && !planted(Mutant::CursorBare));
+                sub.cursor = Cursor { seq, epoch: epoch.unwrap_or_default() };
+                if seq == head.seq && epoch.is_none_or(|epoch| epoch == head.epoch) {
+                    sub.cursor = head;
+                    sub.greet(post, link, key, &feed.state, None);
+                    sub.follow_open_runs(&feed.state);
+                    sub.mode = sub.read_for_text(&feed.state);
+                } else {
+                    // One fact back, to see that it is still the one that was shown.
+                    sub.verify = epoch.map(|epoch| (seq, epoch));
+                    let back = u64::from(sub.verify.is_some());
+                    sub.mode = Mode::Reading { scan: Seq(seq.0.saturating_sub(back)) };
+                }
+            }
+        }
+        self.go_on(key, link);
+    }
+
+    /// What a link in its present mode needs next.
+    pub(super) fn go_on(&mut self, key: &SessionKey, link: LinkId) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        let Some(sub) = feed.subs.get(&link) else { return };
+        match &sub.mode {
+            Mode::Reading { scan } => {
+                let scan = *scan;
+                self.read(key, scan);
+            }
+            Mode::Live => self.lack_text(key),
+            Mode::Joining { .. } | Mode::Paused => {}
+        }
+    }
+
+    /// A link that was full goes on from its cursor.
+    pub(super) fn resume(&mut self, _now: Now, key: &SessionKey, link: LinkId) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        let head = feed.head().seq;
+        let Some(sub) = feed.subs.get_mut(&link).filter(|sub| sub.mode == Mode::Paused) else { return };
+        sub.mode = if sub.cursor.seq >= head { Mode::Live } else { Mode::Reading { scan: sub.cursor.seq } };
+        for pos in sub.texts.values_mut() {
+            pos.sure = false;
+        }
+        self.go_on(key, link);
+    }
+
+    /// The store does not have what was shown: everyone's cursor is checked against it again.
+    pub(super) fn regress(&mut self, key: &SessionKey) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        feed.stage = Stage::Viewing;
+        feed.known = Seq(0);
+        for sub in feed.subs.values_mut() {
+            if !matches!(sub.mode, Mode::Joining { .. }) {
+                let Cursor { seq, epoch } = sub.cursor;
+                sub.mode = Mode::Joining { asked: Some((seq, Some(epoch))) };
+            }
+        }
+        self.stats.gaps += 1;
+        self.view(key);
+    }
+
+    // === facts ===
+
+    /// Durable facts, and the one they follow: from their owner here or elsewhere.
+    pub(super) fn facts(&mut self, now: Now, key: &SessionKey, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) {
+        self.release_asks(facts);
+        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.stage == Stage::Live) else { return };
+        let head = feed.head();
+        feed.known = feed.known.max(Seq(after.seq.0 + facts.len() as u64));
+        if after.seq > head.seq && !planted(Mutant::EdgeSkipsGap) {
+            return self.behind(now, key);
+        }
+        if !planted(Mutant::CursorBare) && belies(head, after, facts) {
+            return self.regress(key);
+        }
+        let skip = usize::try_from(head.seq.0.saturating_sub(after.seq.0)).unwrap_or(usize::MAX);
+        for (epoch, entry) in facts.iter().skip(skip) {
+            self.advance(key, *epoch, entry);
+        }
+        self.behind(now, key);
+    }
+
+    /// The next fact of a feed: known from here on, and shown to everyone who has all before it.
+    fn advance(&mut self, key: &SessionKey, epoch: Epoch, entry: &Arc<Entry>) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        feed.state.apply(epoch, entry);
+        feed.epoch = feed.epoch.max(epoch);
+        let (at, mut holes) = (feed.state.tail, Vec::new());
+        let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == Mode::Live) {
+            match sub.show(post, *link, key, at, entry) {
+                Shown::Yes => {}
+                Shown::Full => {
+                    sub.mode = Mode::Paused;
+                    post.stats.slow_links += 1;
+                }
+                Shown::Hole(run_id) => {
+                    let began = feed.state.runs.get(&run_id).map_or(0, |run| run.began.0.saturating_sub(1));
+                    sub.mode = Mode::Reading { scan: Seq(began) };
+                    holes.push(*link);
+                }
+            }
+        }
+        for link in holes {
+            self.go_on(key, link);
+        }
+    }
+
+    /// If somebody has spoken of facts that this node lacks, it reads them, after a moment.
+    pub(super) fn behind(&mut self, now: Now, key: &SessionKey) {
+        let Some(feed) = self.feeds.get(key) else { return };
+        if feed.head().seq < feed.known {
+            self.stats.gaps += 1;
+            self.timers.set_earlier(Timer::Read(key.clone()), now.mono + GAP);
+        } else {
+            self.timers.clear(&Timer::Read(key.clone()));
+        }
+    }
+
+    // === owners ===
+
+    /// While a turn is open, its owner's node is knocked at: one knock per node, not per session.
+    pub(super) fn watch(&mut self, now: Now, key: &SessionKey, owner: Seen) {
+        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) else {
+            return;
+        };
+        feed.owner = owner;
+        if feed.state.has_open_turn() {
+            self.timers.set_earlier(Timer::Knock, now.mono + limits::KNOCK);
+        }
+    }
+
+    pub(super) fn knock(&mut self, now: Now) {
+        let me = self.me;
+        let open = self.feeds.values().filter(|feed| feed.state.has_open_turn());
+        let owners: BTreeSet<NodeId> =
+            open.filter_map(|feed| feed.owner.holder).map(|holder| holder.node).collect();
+        if owners.iter().any(|node| *node != me) {
+            self.timers.set(Timer::Knock, now.mono + limits::KNOCK);
+        }
+        for node in owners.into_iter().filter(|node| *node != me && !self.suspects.contains_key(node)) {
+            self.outbox.push_back(Output::Publish { to: node, words: Words::Knock });
+        }
+    }
+
+    /// Answers how far this node has what the owner says there is.
+    pub(super) fn beacon(&mut self, now: Now, from: NodeId, logs: Vec<(SessionKey, Cursor)>) {
+        let mut have = Vec::new();
+        for (key, end) in logs {
+            match self.feeds.get_mut(&key) {
+                Some(feed) if feed.stage == Stage::Live => {
+                    feed.known = feed.known.max(end.seq);
+                    let head = feed.head();
+                    if head.seq == end.seq && head.epoch != end.epoch && !planted(Mutant::CursorBare) {
+                        self.regress(&key);
+                    }
+                    self.behind(now, &key);
+                    have.push((key, head));
+                }
+                Some(_) => {}
+                None => {
+                    self.unlisten(&key);
+                    have.push((key, end));
+                }
+            }
+        }
+        self.tell(now, from, Words::Have { logs: have });
+    }
+
+    /// Answers those who asked to open this session.
+    fn show_opened(&mut self, key: &SessionKey, view: &View, state: &State) {
+        for (link, request_id) in self.views.remove(key).unwrap_or_default() {
+            let Some(there) = self.links.get(link) else { continue };
+            match authorize(&there.principal, Action::Read, view.user.as_ref()) {
+                Ok(()) => self.note(link, Note::Opened { request_id, snapshot: snapshot_note(key, state) }),
+                Err(refusal) => self.refuse(link, request_id, Some(key.session.clone()), None, refusal),
+            }
+        }
+    }
+}
+
+/// Whether facts give away that the log is not the one this reader has seen: another epoch at the
+/// same place, or a later one before it.
+fn belies(head: Cursor, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) -> bool {
+    if after.seq == head.seq {
+        return head.seq > Seq(0) && after.epoch != head.epoch;
+    }
+    let overlap = head.seq.0.saturating_sub(after.seq.0);
+    facts
+        .iter()
+        .zip(1..=overlap)
+        .any(|((epoch, _), n)| *epoch > head.epoch || (n == overlap && *epoch != head.epoch))
+}
+
+/// What a view makes: nothing, if its snapshot cannot be read.
+pub(super) fn state_of(view: &View) -> Option<State> {
+    let mut state = match &view.snapshot {
+        Some(snapshot) => State::from_snapshot(&snapshot.state).ok()?,
+        None => State::default(),
+    };
+    for (epoch, entry) in &view.facts {
+        state.apply(*epoch, entry);
+    }
+    Some(state)
+}

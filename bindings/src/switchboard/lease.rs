@@ -1,0 +1,202 @@
+//! This node's lease, and what it believes of the leases of others (ownership.md §1.6).
+use super::{Switchboard, Timer};
+use crate::peer::Words;
+use std::time::Duration;
+use turnway_core::id::{Holder, Life, NodeId, Seen, SessionKey};
+use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::rng::Rng;
+use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::time::{Mono, Now};
+
+/// What was seen without a lease is looked at again after this.
+const AGAIN: Duration = Duration::from_millis(250);
+/// Two looks at a lost ownership are at least this far apart.
+const TWICE: Duration = Duration::from_millis(200);
+
+/// This node's lease.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) holder: Holder,
+    held: bool,
+    until: Mono,
+    /// Since when the store has answered without a break.
+    contact: Option<Mono>,
+    era: Option<u64>,
+}
+
+/// A node that words did not reach.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Suspect {
+    knocks: u32,
+    unheard: u32,
+    /// What was left of its lease at the first look, and when that was.
+    lease: Option<(Mono, Option<Duration>)>,
+}
+
+impl Lease {
+    pub(super) fn new(node: NodeId, rng: &mut Rng) -> Self {
+        let holder = Holder { node, life: Life(rng.next_u128()) };
+        Self { holder, held: false, until: Mono::default(), contact: None, era: None }
+    }
+}
+
+impl Switchboard {
+    /// Whether this node may still act as an owner, by its own clock.
+    pub(super) fn is_lawful(&self, now: Now) -> bool {
+        self.lease.held && (now.mono < self.lease.until || planted(Mutant::NoSelfFence))
+    }
+
+    /// Whether this node holds a lease, as far as it knows: for readiness.
+    pub fn is_leased(&self, now: Now) -> bool {
+        self.is_lawful(now)
+    }
+
+    pub(super) fn renew(&mut self, now: Now) {
+        let tenth = limits::LEASE_RENEW / 10;
+        let spread = Duration::from_millis(self.rng.below(u64::try_from(tenth.as_millis() * 2).unwrap_or(1)));
+        self.timers.set(Timer::Renew, now.mono + (limits::LEASE_RENEW - tenth) + spread);
+        // A life is asked for once: a late copy of an older request grants what nobody lives.
+        if !self.lease.held && !planted(Mutant::GrantRepeats) {
+            self.lease.holder.life = Life(self.rng.next_u128());
+        }
+        let (holder, fresh) = (self.lease.holder, !self.lease.held);
+        self.store(Op::Renew { holder, ttl: limits::LEASE, fresh, sent: now.mono });
+    }
+
+    pub(super) fn renewed(
+        &mut self,
+        now: Now,
+        holder: Holder,
+        fresh: bool,
+        sent: Mono,
+        result: Result<Reply, StoreError>,
+    ) {
+        match result {
+            Err(StoreError::Unavailable) => self.lease.contact = None,
+            Ok(Reply::Renewed { era, .. }) if holder == self.lease.holder => {
+                self.lease.contact.get_or_insert(now.mono);
+                let lapsed = self.lease.until <= now.mono;
+                self.lease.until =
+                    self.lease.until.max(Mono((sent + limits::LEASE) - Mono(limits::LEASE_MARGIN)));
+                let new = !self.lease.held && fresh;
+                self.lease.held = true;
+                let forgot = self.lease.era.replace(era).is_some_and(|before| before != era);
+                let forgot = forgot && !planted(Mutant::EraIgnored);
+                if forgot || (new && !planted(Mutant::NoRelisten)) {
+                    self.relisten();
+                }
+                if forgot {
+                    self.probe();
+                }
+                if lapsed {
+                    for key in self.seats.keys().cloned().collect::<Vec<_>>() {
+                        self.pump(now, &key);
+                    }
+                }
+            }
+            Ok(Reply::Lost) if holder == self.lease.holder && !fresh => {
+                // What was owned under the old life is anyone's; running on would be a lie.
+                self.stats.leases_lost += 1;
+                self.lease.contact.get_or_insert(now.mono);
+                for key in self.seats.keys().cloned().collect::<Vec<_>>() {
+                    self.drop_seat(&key);
+                }
+                self.lease.held = false;
+                self.lease.until = Mono::default();
+                self.timers.set(Timer::Renew, now.mono + Duration::from_millis(10));
+            }
+            Ok(_) | Err(StoreError::Unknown) => {}
+        }
+    }
+
+    // === others ===
+
+    /// Words did not reach a node: knock again before believing it.
+    pub(super) fn unheard(&mut self, now: Now, to: NodeId) {
+        if planted(Mutant::PruneUnheard) {
+            self.prune(now, to);
+        }
+        if let Some(suspect) = self.suspects.get_mut(&to) {
+            suspect.unheard = suspect.knocks;
+            if suspect.knocks == 2 {
+                suspect.knocks = 3;
+                self.timers.set(Timer::Suspect(to), now.mono + limits::LEASE_RENEW * 2);
+                self.store(Op::Lease { node: to });
+            }
+            return;
+        }
+        self.suspects.insert(to, Suspect { knocks: 0, unheard: 0, lease: None });
+        self.timers.set(Timer::Suspect(to), now.mono + Duration::from_millis(100));
+        self.store(Op::Lease { node: to });
+    }
+
+    pub(super) fn suspect(&mut self, now: Now, node: NodeId) {
+        let Some(suspect) = self.suspects.get_mut(&node) else { return };
+        if suspect.unheard < suspect.knocks || suspect.knocks >= 3 {
+            // Somebody was there after all, or the last answer never came.
+            return self.unsuspect(node);
+        }
+        suspect.knocks += 1;
+        self.timers.set(Timer::Suspect(node), now.mono + Duration::from_millis(100) * suspect.knocks);
+        self.tell(now, node, Words::Knock);
+    }
+
+    pub(super) fn unsuspect(&mut self, node: NodeId) {
+        self.suspects.remove(&node);
+        self.timers.clear(&Timer::Suspect(node));
+    }
+
+    /// A lease was looked at. Gone, or not renewed since the first look: nobody is there.
+    pub(super) fn leased(&mut self, now: Now, node: NodeId, left: Option<Duration>) {
+        if left.is_none() {
+            self.prune(now, node);
+        }
+        let Some(suspect) = self.suspects.get_mut(&node) else { return };
+        match suspect.lease {
+            None => suspect.lease = Some((now.mono, left)),
+            Some(_) if suspect.knocks < 3 => {}
+            Some((since, before)) => {
+                self.unsuspect(node);
+                let passed = now.mono - since;
+                let slack = Duration::from_millis(50);
+                let renewed = match (before, left) {
+                    (_, None) => false,
+                    (None, Some(_)) => true,
+                    (Some(before), Some(left)) => left + passed > before + slack,
+                };
+                let sound = self.lease.contact.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono);
+                if !renewed && sound {
+                    self.died(now, node);
+                }
+            }
+        }
+    }
+
+    pub(super) fn sweep(&mut self, now: Now) {
+        let wait = self.jitter(limits::SWEEP);
+        self.timers.set(Timer::Sweep, now.mono + wait);
+        self.store(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
+    }
+
+    /// Claims what was seen unowned, or with its holder's lease gone, twice and in sound contact.
+    pub(super) fn swept(&mut self, now: Now, sessions: &[(SessionKey, Seen)]) {
+        self.lost.retain(|key, _| sessions.contains(key));
+        let sound = self.lease.contact.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono);
+        for (key, seen) in sessions {
+            let first = *self.lost.entry((key.clone(), *seen)).or_insert(now.mono);
+            if (sound || self.is_alone()) && first + TWICE <= now.mono {
+                self.stats.takeovers += u64::from(!self.seats.contains_key(key));
+                self.claim(now, key, *seen);
+            } else {
+                let again = now.mono + self.jitter(AGAIN);
+                self.timers.set_earlier(Timer::Sweep, again);
+            }
+        }
+    }
+
+    /// No other node shares this store, so nobody's lease can be waited for.
+    fn is_alone(&self) -> bool {
+        self.alone
+    }
+}

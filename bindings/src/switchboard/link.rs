@@ -1,0 +1,79 @@
+//! The links of this node, and how much is under way to each.
+use super::{Switchboard, io::Output};
+use crate::channel::note::Note;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use turnway_core::id::{LinkId, Principal, SessionKey};
+use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::time::Now;
+
+/// All links.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    links: BTreeMap<LinkId, Link>,
+}
+
+/// One admitted connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) principal: Principal,
+    pub(super) sessions: BTreeSet<SessionKey>,
+    /// Requests on their way.
+    pub(super) asks: usize,
+    unwritten: usize,
+    full: bool,
+}
+
+impl Links {
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+    pub(super) fn get(&self, link: LinkId) -> Option<&Link> {
+        self.links.get(&link)
+    }
+    pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(&link)
+    }
+    pub(super) fn ids(&self) -> Vec<LinkId> {
+        self.links.keys().copied().collect()
+    }
+    /// Whether so much is under way that its cursors stand still.
+    pub(super) fn is_full(&self, link: LinkId) -> bool {
+        self.links.get(&link).is_none_or(|link| link.full) && !planted(Mutant::CreditIgnored)
+    }
+    /// Sends, if there still is such a link.
+    pub(super) fn send(&mut self, outbox: &mut VecDeque<Output>, link: LinkId, note: Note) {
+        let Some(there) = self.links.get_mut(&link) else { return };
+        there.unwritten += note.weight();
+        there.full |= there.unwritten >= limits::LINK_UNWRITTEN_BYTES_MAX;
+        outbox.push_back(Output::Send { link, note });
+    }
+}
+
+impl Switchboard {
+    pub(super) fn connect(&mut self, link: LinkId, principal: Principal) {
+        let fresh = Link { principal, sessions: BTreeSet::new(), asks: 0, unwritten: 0, full: false };
+        self.links.links.insert(link, fresh);
+    }
+
+    pub(super) fn disconnect(&mut self, link: LinkId) {
+        let Some(gone) = self.links.links.remove(&link) else { return };
+        self.forget_askers(link);
+        for key in gone.sessions {
+            self.unsubscribe(&key, link);
+        }
+    }
+
+    /// A link has written: if it was full, its cursors move again.
+    pub(super) fn written(&mut self, now: Now, link: LinkId, weight: usize) {
+        let Some(there) = self.links.links.get_mut(&link) else { return };
+        there.unwritten = there.unwritten.saturating_sub(weight);
+        if !there.full || there.unwritten > limits::LINK_UNWRITTEN_BYTES_MAX / 2 {
+            return;
+        }
+        there.full = false;
+        for key in there.sessions.clone() {
+            self.resume(now, &key, link);
+        }
+    }
+}

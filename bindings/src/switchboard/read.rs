@@ -1,0 +1,133 @@
+//! Reading what feeds and links lack: pages of the log, shared by all who read from the same place.
+use super::sub::{Mode, Post, Shown};
+use super::{Switchboard, feed::Stage};
+use crate::channel::note::Reset;
+use std::sync::Arc;
+use turnway_core::id::{Cursor, Epoch, LinkId, Seq, SessionKey};
+use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::protocol::entry::Entry;
+use turnway_core::store::{Heard, Op};
+use turnway_core::time::Now;
+
+impl Switchboard {
+    pub(super) fn read(&mut self, key: &SessionKey, after: Seq) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        if feed.reads.insert(after) {
+            self.store(Op::Read { key: key.clone(), after, limit: limits::READ_FACTS_MAX });
+        }
+    }
+
+    /// The feed itself lacks facts: it reads from one back, to see that its last one is still there.
+    pub(super) fn catch_up(&mut self, key: &SessionKey) {
+        let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == Stage::Live) else { return };
+        let after = Seq(feed.head().seq.0.saturating_sub(1));
+        self.read(key, after);
+    }
+
+    /// A page has come.
+    pub(super) fn heard(&mut self, now: Now, key: &SessionKey, after: Seq, heard: &Heard) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        feed.reads.remove(&after);
+        if feed.stage != Stage::Live {
+            return;
+        }
+        let head = feed.head();
+        if heard.tail.seq < head.seq && !planted(Mutant::CursorBare) {
+            return self.regress(key);
+        }
+        feed.known = feed.known.max(heard.tail.seq);
+        let readers = feed.subs.iter().filter(|(_, sub)| sub.mode == Mode::Reading { scan: after });
+        for link in readers.map(|(link, _)| *link).collect::<Vec<_>>() {
+            self.page(key, link, heard);
+        }
+        self.feed_page(now, key, heard);
+    }
+
+    /// What of a page is new to the feed itself.
+    fn feed_page(&mut self, now: Now, key: &SessionKey, heard: &Heard) {
+        let Some(feed) = self.feeds.get(key) else { return };
+        let head = feed.head();
+        let end = heard.after.0 + heard.facts.len() as u64;
+        if heard.after > head.seq || end <= head.seq.0 {
+            return;
+        }
+        let overlap = usize::try_from(head.seq.0 - heard.after.0).unwrap_or(usize::MAX);
+        let last = overlap.checked_sub(1).and_then(|n| heard.facts.get(n));
+        if last.is_some_and(|(epoch, _)| *epoch != head.epoch) && !planted(Mutant::CursorBare) {
+            return self.regress(key);
+        }
+        self.facts(now, key, head, heard.facts.get(overlap..).unwrap_or_default());
+        let Some(feed) = self.feeds.get(key) else { return };
+        if feed.head().seq < heard.tail.seq {
+            self.catch_up(key);
+        }
+    }
+
+    /// A page for one link.
+    fn page(&mut self, key: &SessionKey, link: LinkId, heard: &Heard) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        let Some(sub) = feed.subs.get_mut(&link) else { return };
+        let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        let reset = if sub.cursor.seq < heard.floor {
+            Some(Reset::Trimmed)
+        } else if heard.tail.seq < sub.cursor.seq || sub.verify.is_some_and(|at| !has(heard, at)) {
+            Some(Reset::Regressed)
+        } else {
+            None
+        };
+        if reset.is_some() {
+            sub.greet(post, link, key, &feed.state, reset);
+            sub.start_over(&feed.state);
+            return self.go_on(key, link);
+        }
+        sub.verify = None;
+        if sub.greet.is_some() {
+            // Text before the cursor that the link lacks is found further back.
+            sub.greet(post, link, key, &feed.state, None);
+            sub.follow_open_runs(&feed.state);
+            if let Mode::Reading { scan } = sub.read_for_text(&feed.state)
+                && scan < heard.after
+            {
+                sub.mode = Mode::Reading { scan };
+                return self.go_on(key, link);
+            }
+        }
+        let mut scan = heard.after;
+        for (epoch, entry) in &heard.facts {
+            let at = Cursor { seq: Seq(scan.0 + 1), epoch: *epoch };
+            match show_read(sub, post, link, key, at, entry) {
+                Shown::Yes => scan = at.seq,
+                Shown::Full => {
+                    sub.mode = Mode::Paused;
+                    post.stats.slow_links += 1;
+                    return;
+                }
+                Shown::Hole(run_id) => {
+                    let began = feed.state.runs.get(&run_id).map_or(0, |run| run.began.0.saturating_sub(1));
+                    sub.mode = Mode::Reading { scan: Seq(began) };
+                    return self.go_on(key, link);
+                }
+            }
+        }
+        sub.mode = if scan >= feed.state.tail.seq { Mode::Live } else { Mode::Reading { scan } };
+        self.go_on(key, link);
+    }
+}
+
+fn show_read(
+    sub: &mut super::sub::Sub,
+    post: &mut Post<'_>,
+    link: LinkId,
+    key: &SessionKey,
+    at: Cursor,
+    entry: &Arc<Entry>,
+) -> Shown {
+    sub.show(post, link, key, at, entry)
+}
+
+/// Whether a page has a fact of this epoch at this place.
+fn has(heard: &Heard, (seq, epoch): (Seq, Epoch)) -> bool {
+    let n = seq.0.checked_sub(heard.after.0 + 1).and_then(|n| usize::try_from(n).ok());
+    n.and_then(|n| heard.facts.get(n)).is_some_and(|(there, _)| *there == epoch)
+}

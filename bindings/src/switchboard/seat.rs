@@ -1,0 +1,138 @@
+//! A node's relation to one session it owns, or is about to.
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use turnway_core::id::{ControlId, Cursor, Epoch, NodeId, Nonce, Place, Seq, Stamp, Token, Version};
+use turnway_core::protocol::input::Input;
+use turnway_core::session::{Record, SessionRuntime, State};
+use turnway_core::store::{Append, Claimed, Inputs};
+
+/// This node's relation to one session.
+#[derive(Debug)]
+pub(super) enum Seat {
+    /// Asked for.
+    Claiming { nonce: Nonce },
+    /// Won; its state is being read.
+    Loading { claimed: Box<Claimed> },
+    /// Owned.
+    Owned(Box<Owned>),
+}
+
+impl Seat {
+    pub(super) fn owned(&self) -> Option<&Owned> {
+        match self {
+            Self::Owned(owned) => Some(owned),
+            Self::Claiming { .. } | Self::Loading { .. } => None,
+        }
+    }
+    pub(super) fn owned_mut(&mut self) -> Option<&mut Owned> {
+        match self {
+            Self::Owned(owned) => Some(owned),
+            Self::Claiming { .. } | Self::Loading { .. } => None,
+        }
+    }
+}
+
+/// A session this node owns.
+#[derive(Debug)]
+pub(super) struct Owned {
+    pub(super) token: Token,
+    pub(super) runtime: SessionRuntime,
+    /// The session after every durable fact: what snapshots are made of.
+    pub(super) durable: State,
+    pub(super) kept: Seq,
+    pub(super) bytes_since_kept: usize,
+    /// The append under way: at most one, so that the log's order is the order of decisions.
+    pub(super) in_flight: Option<Append>,
+    pub(super) backlog: VecDeque<Record>,
+    /// Control entries that needed no fact.
+    pub(super) consumed: Vec<Place>,
+    /// The last places of inbox and control lane that were taken.
+    pub(super) head: Place,
+    pub(super) control_head: Place,
+    /// A read of inbox and control lane is under way; another is wanted after it.
+    pub(super) reading: bool,
+    pub(super) read_again: bool,
+    pub(super) catching_up: bool,
+    pub(super) ears: BTreeMap<NodeId, Ear>,
+    pub(super) version: Version,
+    /// Who rang for control entries, to be told when they are answered.
+    pub(super) ringers: BTreeMap<ControlId, NodeId>,
+    pub(super) lingering: bool,
+    pub(super) releasing: bool,
+}
+
+/// A node that listens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ear {
+    pub(super) stamp: Stamp,
+    pub(super) acked: Seq,
+    pub(super) silent: u32,
+}
+
+impl Ear {
+    pub(super) fn new(stamp: Stamp) -> Self {
+        Self { stamp, acked: Seq(0), silent: 0 }
+    }
+}
+
+impl Owned {
+    pub(super) fn new(claimed: &Claimed, runtime: SessionRuntime, durable: State, kept: Seq) -> Self {
+        let ears = claimed.listeners.iter().map(|(node, stamp)| (*node, Ear::new(*stamp)));
+        Self {
+            token: claimed.token,
+            runtime,
+            durable,
+            kept,
+            bytes_since_kept: 0,
+            in_flight: None,
+            backlog: VecDeque::new(),
+            consumed: Vec::new(),
+            head: Place(0),
+            control_head: Place(0),
+            reading: false,
+            read_again: false,
+            catching_up: false,
+            ears: ears.collect(),
+            version: claimed.version,
+            ringers: BTreeMap::new(),
+            lingering: false,
+            releasing: false,
+        }
+    }
+
+    pub(super) fn tail(&self) -> Cursor {
+        self.durable.tail
+    }
+
+    /// The epoch facts are written under.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.token.epoch
+    }
+
+    /// Nothing to write and nothing under way.
+    pub(super) fn is_written(&self) -> bool {
+        self.in_flight.is_none() && self.backlog.is_empty() && self.consumed.is_empty()
+    }
+
+    /// Nothing to decide, nothing to write, and everyone has heard everything (I10).
+    pub(super) fn is_quiet(&self, me: NodeId) -> bool {
+        let tail = self.tail().seq;
+        let heard = self.ears.iter().all(|(node, ear)| *node == me || ear.acked >= tail);
+        self.is_written() && heard && self.runtime.is_quiet() && !self.reading && !self.releasing
+    }
+
+    /// Takes the next input, if it is the next: the payload in a bell spares a read.
+    pub(super) fn is_next(&self, place: Place, prev: Place) -> bool {
+        place > self.head && prev == self.head
+    }
+}
+
+/// Inputs after a place, in order.
+pub(super) fn newer(inputs: &Inputs, head: Place) -> impl Iterator<Item = (Place, Arc<Input>)> {
+    inputs
+        .inputs
+        .iter()
+        .filter(move |(place, _)| *place > head)
+        .map(|(place, input)| (*place, Arc::clone(input)))
+}

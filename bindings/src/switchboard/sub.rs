@@ -1,0 +1,289 @@
+//! One link's place in one session: a cursor, never a queue.
+use super::io::Output;
+use super::link::Links;
+use super::stats::Stats;
+use crate::channel::note::{Note, Reset, RunNote, SnapshotNote};
+use crate::channel::pattern::Pattern;
+use crate::peer::Chunk;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seq, SessionKey};
+use turnway_core::invariant;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::session::{Phase, RunPhase, State};
+
+/// What is needed to show a link something.
+pub(super) struct Post<'a> {
+    pub(super) links: &'a mut Links,
+    pub(super) outbox: &'a mut VecDeque<Output>,
+    pub(super) stats: &'a mut Stats,
+}
+
+/// How a link gets its facts at present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// It waits for the feed to know the session. Where the link says it is; none: from now on.
+    Joining { asked: Option<(Seq, Option<Epoch>)> },
+    /// It reads what it lacks, from after `scan` on; facts up to its cursor only for their text.
+    Reading { scan: Seq },
+    /// It has all, and is shown what comes.
+    Live,
+    /// Too much is under way to it: its cursor stands still.
+    Paused,
+}
+
+/// How far a link has one attempt's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TextPos {
+    pub(super) attempt: u32,
+    pub(super) offset: u64,
+    /// The owner has shown that there is no more than this, or what follows directly.
+    pub(super) sure: bool,
+    /// The log was read again for it: once is enough.
+    rescanned: bool,
+}
+
+impl TextPos {
+    pub(super) fn at(attempt: u32, offset: u64) -> Self {
+        Self { attempt, offset, sure: false, rescanned: false }
+    }
+}
+
+/// One link's subscription to one session.
+#[derive(Debug)]
+pub(super) struct Sub {
+    /// The last fact it was shown, or that was passed over in silence.
+    pub(super) cursor: Cursor,
+    pub(super) mode: Mode,
+    /// Nothing is shown before this turn's first fact.
+    pub(super) hold: Option<RunId>,
+    /// `subscribed` is still to be said, with this request id.
+    pub(super) greet: Option<Option<RequestId>>,
+    /// The fact at this place must be of this epoch.
+    pub(super) verify: Option<(Seq, Epoch)>,
+    pub(super) types: Vec<Pattern>,
+    pub(super) texts: BTreeMap<RunId, TextPos>,
+}
+
+/// What came of showing one fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// It was, or did not have to be.
+    Yes,
+    /// The link is full: its cursor stands before it.
+    Full,
+    /// The text of this run has a hole before it: it stands in the log, further back.
+    Hole(RunId),
+}
+
+impl Sub {
+    pub(super) fn joining(asked: Option<(Seq, Option<Epoch>)>) -> Self {
+        Self {
+            cursor: Cursor::default(),
+            mode: Mode::Joining { asked },
+            hold: None,
+            greet: None,
+            verify: None,
+            types: Vec::new(),
+            texts: BTreeMap::new(),
+        }
+    }
+
+    /// The edge's half of delivery: lets exactly the next fact through, and with it what its stretch
+    /// of text has that live pieces have not brought.
+    pub(super) fn show(
+        &mut self,
+        post: &mut Post<'_>,
+        link: LinkId,
+        key: &SessionKey,
+        at: Cursor,
+        entry: &Arc<Entry>,
+    ) -> Shown {
+        if post.links.is_full(link) {
+            return Shown::Full;
+        }
+        if let Some(hole) = self.show_stretch(post, link, key, entry) {
+            return Shown::Hole(hole);
+        }
+        if at.seq <= self.cursor.seq {
+            return Shown::Yes;
+        }
+        let next = at.seq.0 == self.cursor.seq.0 + 1 || planted(Mutant::EdgeSkipsGap);
+        invariant!(next, "only the next fact gets through: {:?} after {:?}", at.seq, self.cursor.seq);
+        self.cursor = at;
+        if let Some(run_id) = &self.hold {
+            if entry.run_id.as_ref() != Some(run_id) {
+                return Shown::Yes;
+            }
+            self.hold = None;
+        }
+        if let Some(run_id) = &entry.run_id {
+            match &entry.fact {
+                Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } => {
+                    self.texts.insert(run_id.clone(), TextPos::at(*attempt, 0));
+                }
+                fact if fact.is_terminal() => drop(self.texts.remove(run_id)),
+                _ => {}
+            }
+        }
+        let asked = self.types.iter().any(|pattern| pattern.matches(entry.fact.name()));
+        let silent = matches!(entry.fact, Fact::AgentStreamDelta { .. } | Fact::AgentInvokeDone { .. });
+        if asked || !silent {
+            post.stats.facts_shown += 1;
+            let (session, entry) = (key.session.clone(), Arc::clone(entry));
+            let note = Note::Fact { session, seq: at.seq, epoch: at.epoch, entry, asked };
+            post.links.send(post.outbox, link, note);
+        }
+        Shown::Yes
+    }
+
+    /// The part of a recorded stretch that the link has not seen. The hole before it, if there is one.
+    fn show_stretch(
+        &mut self,
+        post: &mut Post<'_>,
+        link: LinkId,
+        key: &SessionKey,
+        entry: &Arc<Entry>,
+    ) -> Option<RunId> {
+        let Fact::AgentStreamDelta { attempt, offset, text } = &entry.fact else { return None };
+        let run_id = entry.run_id.as_ref().filter(|_| self.hold.is_none())?;
+        let pos = self.texts.get_mut(run_id).filter(|pos| pos.attempt == *attempt)?;
+        if pos.offset < *offset && !planted(Mutant::TextSkipsGap) {
+            let first = !std::mem::replace(&mut pos.rescanned, true);
+            return first.then(|| run_id.clone());
+        }
+        let text = Private(Arc::from(text.reveal()));
+        let chunk =
+            Chunk { run_id: run_id.clone(), attempt: *attempt, offset: *offset, kind: TextKind::Text, text };
+        show_text(post, link, key, pos, &chunk);
+        None
+    }
+
+    /// A live piece: shown if it follows what the link has; else the link is no longer sure of its text.
+    pub(super) fn show_chunk(&mut self, post: &mut Post<'_>, link: LinkId, key: &SessionKey, chunk: &Chunk) {
+        let Some(pos) = self.texts.get_mut(&chunk.run_id).filter(|pos| pos.attempt == chunk.attempt) else {
+            return;
+        };
+        if post.links.is_full(link) {
+            self.mode = Mode::Paused;
+            post.stats.slow_links += 1;
+            return;
+        }
+        match chunk.kind {
+            TextKind::Reasoning => {
+                let (session, run_id, text) = (key.session.clone(), chunk.run_id.clone(), chunk.text.clone());
+                let (attempt, offset, kind) = (chunk.attempt, chunk.offset, chunk.kind);
+                let note = Note::Delta { session, run_id, attempt, offset, kind, text };
+                post.links.send(post.outbox, link, note);
+            }
+            TextKind::Text => {
+                pos.sure = chunk.offset <= pos.offset;
+                if pos.sure || planted(Mutant::TextSkipsGap) {
+                    show_text(post, link, key, pos, chunk);
+                }
+            }
+        }
+    }
+}
+
+/// Shows what of a piece lies beyond the link's offset.
+fn show_text(post: &mut Post<'_>, link: LinkId, key: &SessionKey, pos: &mut TextPos, chunk: &Chunk) {
+    let end = chunk.offset + chunk.text.reveal().len() as u64;
+    if end <= pos.offset {
+        return;
+    }
+    let skip = usize::try_from(pos.offset.saturating_sub(chunk.offset)).unwrap_or(usize::MAX);
+    let Some(rest) = chunk.text.reveal().get(skip..) else { return };
+    let offset = pos.offset.max(chunk.offset);
+    let text = if skip == 0 { chunk.text.clone() } else { Private(Arc::from(rest)) };
+    pos.offset = end;
+    post.stats.deltas_shown += 1;
+    let (session, run_id) = (key.session.clone(), chunk.run_id.clone());
+    let (attempt, kind) = (chunk.attempt, TextKind::Text);
+    post.links.send(post.outbox, link, Note::Delta { session, run_id, attempt, offset, kind, text });
+}
+
+/// A state as links are shown it.
+pub(super) fn snapshot_note(key: &SessionKey, state: &State) -> Box<SnapshotNote> {
+    let order = state.running.iter().chain(&state.waiting);
+    let runs = order.filter_map(|run_id| {
+        let run = state.runs.get(run_id)?;
+        Some(RunNote {
+            run_id: run_id.clone(),
+            agent_id: run.agent.clone()?,
+            state: run.state(),
+            attempt: run.attempt,
+            text_bytes: run.saved,
+        })
+    });
+    Box::new(SnapshotNote {
+        session: key.session.clone(),
+        state: match state.phase {
+            Phase::New | Phase::Open => "open",
+            Phase::Closing => "closing",
+            Phase::Closed => "closed",
+        },
+        active_agent: state.active.clone(),
+        agents: state.agents.clone(),
+        runs: runs.collect(),
+        seq: state.tail.seq,
+        epoch: state.tail.epoch,
+    })
+}
+
+impl Sub {
+    /// Says `subscribed`, if that is still to be said or there is a reset to tell.
+    pub(super) fn greet(
+        &mut self,
+        post: &mut Post<'_>,
+        link: LinkId,
+        key: &SessionKey,
+        state: &State,
+        reset: Option<Reset>,
+    ) {
+        if self.greet.is_none() && reset.is_none() {
+            return;
+        }
+        post.stats.subscribed += 1;
+        post.stats.resets += u64::from(reset.is_some());
+        let request_id = self.greet.take().flatten();
+        let note = Note::Subscribed { request_id, snapshot: snapshot_note(key, state), reset };
+        post.links.send(post.outbox, link, note);
+    }
+
+    /// Starts at the end of what the feed knows, with the text of open runs from its beginning.
+    pub(super) fn start_over(&mut self, state: &State) {
+        self.cursor = state.tail;
+        (self.hold, self.verify) = (None, None);
+        self.texts.clear();
+        self.follow_open_runs(state);
+        self.mode = self.read_for_text(state);
+    }
+
+    /// Every run that has begun by the link's cursor and is open has a text position.
+    pub(super) fn follow_open_runs(&mut self, state: &State) {
+        for (run_id, run) in state.runs.iter().filter(|(_, run)| run.phase != RunPhase::Waiting) {
+            if run.began > self.cursor.seq || self.hold.is_some() {
+                continue;
+            }
+            let pos = self.texts.entry(run_id.clone()).or_insert(TextPos::at(run.attempt, 0));
+            if pos.attempt != run.attempt {
+                *pos = TextPos::at(run.attempt, 0);
+            }
+        }
+    }
+
+    /// From where to read so that text before the cursor that the link lacks is found too.
+    pub(super) fn read_for_text(&self, state: &State) -> Mode {
+        let lacking = self.texts.iter().filter_map(|(run_id, pos)| {
+            let run = state.runs.get(run_id)?;
+            (run.attempt == pos.attempt && pos.offset < run.saved)
+                .then_some(Seq(run.began.0.saturating_sub(1)))
+        });
+        let scan = lacking.min().map_or(self.cursor.seq, |scan| scan.min(self.cursor.seq));
+        if scan >= state.tail.seq { Mode::Live } else { Mode::Reading { scan } }
+    }
+}

@@ -1,0 +1,73 @@
+//! The live plane: pieces of running answers, and asking the owner for what is missing of them.
+use super::sub::{Mode, Post};
+use super::{Switchboard, Timer, feed::Stage};
+use crate::peer::{Chunk, Words};
+use std::time::Duration;
+use turnway_core::id::{Epoch, NodeId, RunId, SessionKey};
+use turnway_core::protocol::agent::TextKind;
+use turnway_core::time::Now;
+
+/// Between two asks for missing text: the first one, or its answer, may be lost.
+const WANT: Duration = Duration::from_millis(250);
+
+impl Switchboard {
+    /// A piece of an answer, from the owner here or elsewhere.
+    pub(super) fn chunk(&mut self, now: Now, key: &SessionKey, epoch: Epoch, chunk: &Chunk) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        if feed.stage != Stage::Live || epoch < feed.epoch {
+            return;
+        }
+        feed.epoch = epoch;
+        let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == Mode::Live) {
+            sub.show_chunk(post, *link, key, chunk);
+        }
+        let lacking =
+            feed.subs.values().any(|sub| sub.mode == Mode::Live && sub.texts.values().any(|pos| !pos.sure));
+        if lacking {
+            self.timers.set_earlier(Timer::Want(key.clone()), now.mono + WANT);
+        } else {
+            self.timers.clear(&Timer::Want(key.clone()));
+        }
+    }
+
+    /// A link is not sure that it has all text there is: its owner is asked at the next occasion.
+    pub(super) fn lack_text(&mut self, key: &SessionKey) {
+        let Some(feed) = self.feeds.get(key) else { return };
+        if feed.subs.values().any(|sub| sub.mode == Mode::Live && sub.texts.values().any(|pos| !pos.sure)) {
+            self.timers.set(Timer::Want(key.clone()), turnway_core::time::Mono::default());
+        }
+    }
+
+    /// Asks the owner for the text from the least that any link here has.
+    pub(super) fn want(&mut self, now: Now, key: &SessionKey) {
+        let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == Stage::Live) else { return };
+        let Some(run_id) = feed.state.running.clone() else { return };
+        let Some(run) = feed.state.runs.get(&run_id) else { return };
+        let (attempt, owner) = (run.attempt, feed.owner.holder);
+        let live = feed.subs.values().filter(|sub| sub.mode == Mode::Live);
+        let lacking =
+            live.filter_map(|sub| sub.texts.get(&run_id)).filter(|pos| pos.attempt == attempt && !pos.sure);
+        let Some(offset) = lacking.map(|pos| pos.offset).min() else { return };
+        self.timers.set(Timer::Want(key.clone()), now.mono + WANT);
+        let Some(holder) = owner else { return };
+        self.tell(now, holder.node, Words::Want { key: key.clone(), run_id, attempt, offset });
+    }
+
+    /// Somebody lacks text of a run of ours.
+    pub(super) fn wanted(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        key: &SessionKey,
+        run_id: &RunId,
+        attempt: u32,
+        offset: u64,
+    ) {
+        let Some(owned) = self.seats.get(key).and_then(super::seat::Seat::owned) else { return };
+        let epoch = owned.token.epoch;
+        let Some((offset, text)) = owned.runtime.text_since(run_id, attempt, offset) else { return };
+        let chunk = Chunk { run_id: run_id.clone(), attempt, offset, kind: TextKind::Text, text };
+        self.tell(now, from, Words::Chunk { key: key.clone(), epoch, chunk });
+    }
+}

@@ -1,0 +1,104 @@
+//! How turns end: every way out is one fact, and every turn takes exactly one (G3).
+use crate::id::{Place, RunId};
+use crate::mutant::{Mutant, planted};
+use crate::private::Private;
+use crate::protocol::agent::{AgentFailure, Order, StopReason};
+use crate::protocol::entry::Fact;
+use crate::protocol::json::Json;
+use crate::protocol::refusal::Code;
+use crate::session::attempt::Attempt;
+use crate::session::outbox::Output;
+use crate::session::runtime::{About, SessionRuntime, Source};
+use crate::time::Now;
+
+/// How a turn ends.
+#[derive(Clone, Debug)]
+pub(super) enum Ending {
+    /// The agent said all it wanted.
+    Completed { stop: StopReason, usage: Option<Json> },
+    /// It did not work out.
+    Failed { code: Code, message: String, agent_code: Option<String> },
+    /// Somebody wanted it to stop; `answers` is the control entry that did, where it did at once.
+    Cancelled { reason: String, forced: bool, answers: Option<Place> },
+}
+
+/// An agent's own words about its failure are cut to this many characters.
+const FAILURE_TEXT_MAX: usize = 1_000;
+
+fn short(text: &str) -> String {
+    text.chars().take(FAILURE_TEXT_MAX).collect()
+}
+
+impl From<AgentFailure> for Ending {
+    fn from(failure: AgentFailure) -> Self {
+        let (code, message, agent_code) = match failure {
+            AgentFailure::Unavailable(why) => (Code::AgentUnavailable, why, None),
+            AgentFailure::Reported { code, message: Private(text) } => {
+                (Code::AgentError, text, Some(short(&code)))
+            }
+            AgentFailure::Broken(why) => (Code::AgentError, why, None),
+            AgentFailure::TooLarge => {
+                (Code::TooLarge, "the answer is larger than one turn may be".to_owned(), None)
+            }
+        };
+        Self::Failed { code, message: short(&message), agent_code }
+    }
+}
+
+impl SessionRuntime {
+    /// Ends a turn: what is unrecorded of its text, then its terminal fact; its input leaves the inbox
+    /// in the same step.
+    pub(super) fn end(&mut self, now: Now, run_id: &RunId, ending: Ending) {
+        let Some((place, _)) = self.inputs.get(run_id) else { return };
+        let ends = Some((*place, run_id.clone()));
+        let live = matches!(&self.attempt, Attempt::Live(live) if live.run_id == *run_id);
+        let running = self.state.running.as_ref() == Some(run_id);
+        if live {
+            self.show(now);
+            if !planted(Mutant::TailUnsaved) {
+                self.save(now, run_id);
+            }
+        }
+        let Some(run) = self.state.runs.get(run_id) else { return };
+        let (attempt, text_bytes) = (run.attempt, run.saved);
+        let (source, completed) = match &ending {
+            Ending::Completed { .. } => (Source::Agent, true),
+            Ending::Failed { .. } | Ending::Cancelled { .. } => (Source::Gateway, false),
+        };
+        if let (true, Some(agent_id)) = (completed, run.agent.clone()) {
+            self.record(now, Fact::AgentInvokeDone { agent_id, attempt }, About::agent(run_id));
+        }
+        let (fact, answers, kind) = self.terminal(ending, attempt, text_bytes);
+        self.record(now, fact, About { source, ends, answers, ..About::run(run_id) });
+        self.counts.ended[kind] += 1;
+        self.inputs.remove(run_id);
+        if live && !completed {
+            self.outbox.now(Output::Order(Order::Drop { run_id: run_id.clone(), attempt }));
+        }
+        if live || running {
+            self.attempt = Attempt::None;
+        }
+    }
+
+    fn terminal(&self, ending: Ending, attempt: u32, text_bytes: u64) -> (Fact, Option<Place>, usize) {
+        match ending {
+            Ending::Completed { stop: stop_reason, usage } => {
+                let text_sha256 = match &self.attempt {
+                    Attempt::Live(live) => live.text.sha256(),
+                    Attempt::Delayed { .. } | Attempt::None => String::new(),
+                };
+                let text_bytes = match &self.attempt {
+                    Attempt::Live(live) => live.text.len(),
+                    Attempt::Delayed { .. } | Attempt::None => text_bytes,
+                };
+                (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage }, None, 0)
+            }
+            Ending::Failed { code, message, agent_code } => {
+                (Fact::RunFailed { attempt, code, message, agent_code, text_bytes }, None, 1)
+            }
+            Ending::Cancelled { reason, forced, answers } => {
+                (Fact::RunCancelled { attempt, reason, forced, text_bytes }, answers, 2)
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Inputs: what becomes of each, decided once and recorded (scenario A, and ST-6).
+use crate::id::{AgentId, Place, RunId};
+use crate::mutant::{Mutant, planted};
+use crate::protocol::entry::{Admission, Fact};
+use crate::protocol::input::{Input, Strategy};
+use crate::protocol::refusal::Code;
+use crate::session::ending::Ending;
+use crate::session::runtime::{About, SessionRuntime, Source};
+use crate::session::state::{Phase, RunPhase};
+use crate::time::Now;
+use std::sync::Arc;
+
+/// Why an input cannot be taken: it ends like any other, with its terminal fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unfit {
+    code: Code,
+    why: &'static str,
+}
+
+impl SessionRuntime {
+    pub(super) fn take(&mut self, now: Now, place: Place, input: Arc<Input>) {
+        let run_id = input.run_id.clone();
+        let known = self.state.runs.contains_key(&run_id);
+        let again = self.inputs.insert(run_id.clone(), (place, Arc::clone(&input))).is_some();
+        if known || again {
+            return;
+        }
+        if planted(Mutant::CloseLeavesInputs) && !self.is_open() && self.state.phase != Phase::New {
+            return;
+        }
+        let addressed = input.agent_id.clone();
+        let default = addressed.clone().or_else(|| self.directory.default.clone());
+        if self.state.phase == Phase::New
+            && let Some(agent) = default
+        {
+            self.open(now, &input.user, vec![agent.clone()], agent, None, None);
+        }
+        let fact = Fact::UserMessage {
+            message_id: input.message_id.clone(),
+            request_id: input.request_id.clone(),
+            user: input.user.clone(),
+            message: input.message.clone(),
+            agent_id: addressed.clone(),
+            strategy: input.strategy,
+            metadata: input.metadata.clone(),
+        };
+        let about = About { source: Source::User, user: Some(&input.user), ..About::run(&run_id) };
+        self.record(now, fact, about);
+        if let Some((at, control)) = self.early_cancels.remove(&run_id) {
+            self.cancel(now, &run_id, "user", Some((at, &control)));
+            return;
+        }
+        match self.fit(addressed.as_ref()) {
+            Ok(agent) => self.admit(now, &run_id, agent, input.strategy),
+            Err(unfit) => {
+                let ending =
+                    Ending::Failed { code: unfit.code, message: unfit.why.to_owned(), agent_code: None };
+                self.end(now, &run_id, ending);
+            }
+        }
+    }
+
+    /// Who shall answer, if anyone can. Pure.
+    fn fit(&self, addressed: Option<&AgentId>) -> Result<AgentId, Unfit> {
+        if !self.is_open() {
+            let closed = self.state.phase != Phase::New;
+            let (code, why) = if closed {
+                (Code::SessionClosed, "the session is closed")
+            } else {
+                (Code::AgentUnavailable, "no agent is configured")
+            };
+            return Err(Unfit { code, why });
+        }
+        let agent = addressed.or(self.state.active.as_ref());
+        let member = agent.filter(|agent| self.state.agents.contains(agent));
+        let Some(agent) = member else {
+            return Err(Unfit {
+                code: Code::AgentNotInSession,
+                why: "the agent is no member of this session",
+            });
+        };
+        if !self.directory.agents.contains_key(agent) {
+            return Err(Unfit { code: Code::AgentUnavailable, why: "the agent is not configured here" });
+        }
+        Ok(agent.clone())
+    }
+
+    fn admit(&mut self, now: Now, run_id: &RunId, agent: AgentId, strategy: Strategy) {
+        if let Some(from) = self.state.active.clone().filter(|active| *active != agent) {
+            let (reason, trigger) = ("addressed".to_owned(), "mention".to_owned());
+            self.record(
+                now,
+                Fact::AgentSwitched { from, to: agent.clone(), reason, trigger },
+                About::run(run_id),
+            );
+        }
+        let ahead = self.state.waiting.len() + usize::from(self.state.running.is_some());
+        let interrupts = matches!(strategy, Strategy::Interrupt | Strategy::Rollback) && ahead > 0;
+        let (strategy, position) = match (interrupts, ahead) {
+            (true, _) => (Admission::Interrupts, None),
+            (false, 0) => (Admission::Run, None),
+            (false, ahead) => (Admission::Queued, u32::try_from(ahead).ok()),
+        };
+        self.record(now, Fact::TurnAdmitted { agent_id: agent, strategy, position }, About::run(run_id));
+        if interrupts && let Some(running) = self.state.running.clone() {
+            self.cancel(now, &running, "interrupt", None);
+        }
+    }
+
+    /// Whether a running turn is past recall: it is being cancelled already.
+    pub(super) fn is_cancelling(&self, run_id: &RunId) -> bool {
+        self.state.runs.get(run_id).is_some_and(|run| matches!(run.phase, RunPhase::Cancelling { .. }))
+    }
+}

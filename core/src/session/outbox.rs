@@ -1,0 +1,104 @@
+//! What a session asks for, and how it waits for its facts to be durable.
+use crate::id::{ControlId, Place, RunId, Seq};
+use crate::private::Private;
+use crate::protocol::agent::{Order, TextKind};
+use crate::protocol::entry::Entry;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What a session asks for. A recorded fact, once durable, is its own acknowledgement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Write this at the end of the log.
+    Record(Record),
+    /// Take a control entry from its lane that needed no fact.
+    Consume {
+        /// Where it lies.
+        place: Place,
+    },
+    /// Tell an agent. Never before its fact is durable (G4).
+    Order(Order),
+    /// Show everyone. May be lost: checkpoints heal it.
+    Chunk {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// Bytes of this attempt's text of this kind before it.
+        offset: u64,
+        /// Answer or reasoning.
+        kind: TextKind,
+        /// The piece.
+        text: Private<Arc<str>>,
+    },
+    /// Tell the node that asked: this control entry is answered, durably.
+    Answered {
+        /// Which.
+        control: ControlId,
+    },
+    /// Read the inbox up to its end, then say [`super::Input::CaughtUp`]: something names a turn that
+    /// may lie there.
+    CatchUp,
+}
+
+/// One fact to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The fact.
+    pub entry: Arc<Entry>,
+    /// The input that ends with it, and leaves the inbox in the same step.
+    pub ends: Option<(Place, RunId)>,
+    /// The control entry that is answered by it.
+    pub answers: Option<Place>,
+    /// Whether the session is closed from here on.
+    pub closed: Option<bool>,
+}
+
+/// Outputs in order; one that depends on a fact waits until that is durable, but records may
+/// overtake it (raft-rs: persisted messages).
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    ready: VecDeque<Output>,
+    gated: VecDeque<(Seq, Output)>,
+    durable: Seq,
+}
+
+impl Outbox {
+    pub(super) fn new(durable: Seq) -> Self {
+        Self { durable, ..Self::default() }
+    }
+
+    pub(super) fn now(&mut self, output: Output) {
+        self.ready.push_back(output);
+    }
+
+    /// After the fact at `seq` is durable, and after everything said `after` that before.
+    pub(super) fn after(&mut self, seq: Seq, output: Output) {
+        if seq <= self.durable && self.gated.is_empty() {
+            self.ready.push_back(output);
+        } else {
+            self.gated.push_back((seq, output));
+        }
+    }
+
+    pub(super) fn durable(&mut self, seq: Seq) {
+        self.durable = self.durable.max(seq);
+        // Gates are set in log order but for an early text gate, which only waits for its elders.
+        while self.gated.front().is_some_and(|(gate, _)| *gate <= self.durable) {
+            let Some((_, output)) = self.gated.pop_front() else { break };
+            self.ready.push_back(output);
+        }
+    }
+
+    pub(super) fn is_durable(&self, seq: Seq) -> bool {
+        seq <= self.durable
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Output> {
+        self.ready.pop_front()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.gated.is_empty()
+    }
+}

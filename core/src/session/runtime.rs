@@ -1,0 +1,243 @@
+//! `SessionRuntime`: decides, records, and only then speaks.
+use crate::id::{EventId, Place, RunId, Seq, SessionKey, Token};
+use crate::machine::Machine;
+use crate::protocol::agent::{AgentEvent, Directory, Order};
+use crate::protocol::entry::{Entry, Fact};
+use crate::protocol::input::{self, Control};
+use crate::rng::Rng;
+use crate::session::attempt::Attempt;
+use crate::session::outbox::{Outbox, Output, Record};
+use crate::session::state::{Phase, State};
+use crate::time::{Deadline, Now};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What may happen to a session.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The next input in inbox order.
+    Take {
+        /// Where it lies.
+        place: Place,
+        /// What.
+        input: Arc<input::Input>,
+    },
+    /// The next entry of the control lane, in its order.
+    Control {
+        /// Where it lies.
+        place: Place,
+        /// What.
+        control: Arc<Control>,
+    },
+    /// The inbox was read up to its end after [`Output::CatchUp`].
+    CaughtUp,
+    /// An agent reports.
+    Agent {
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// What.
+        event: AgentEvent,
+    },
+    /// The log is durable up to here.
+    Durable(Seq),
+    /// Begin nothing new: the node leaves.
+    Hold,
+    /// Record what there is of the running attempt; it goes on elsewhere, uncounted.
+    Suspend,
+}
+
+/// What a session counts for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Reports of agents that came too late or belonged to nothing: dropped, never shown (RX-8).
+    pub late_reports: u64,
+    /// Turns that ended, by how: completed, failed, cancelled.
+    pub ended: [u64; 3],
+    /// Attempts after the first.
+    pub restarts: u64,
+}
+
+/// The orchestrator of one session: one root run at a time, in inbox order (I6).
+///
+/// All of its state that outlives it is [`State`]. The rest is what it was handed (open inputs and
+/// control entries, which lie in the store) and the live text of the running attempt.
+#[derive(Debug)]
+pub struct SessionRuntime {
+    pub(super) key: SessionKey,
+    pub(super) token: Token,
+    pub(super) directory: Arc<Directory>,
+    pub(super) rng: Rng,
+    pub(super) state: State,
+    /// Inputs not yet ended, by the turn they open.
+    pub(super) inputs: BTreeMap<RunId, (Place, Arc<input::Input>)>,
+    /// Control entries not yet answered, in order; only a closing session leaves any waiting.
+    pub(super) controls: VecDeque<(Place, Arc<Control>)>,
+    /// The close that is under way.
+    pub(super) close: Option<(Place, Arc<Control>)>,
+    /// Cancels of turns that are not known (yet).
+    pub(super) early_cancels: BTreeMap<RunId, (Place, Arc<Control>)>,
+    pub(super) attempt: Attempt,
+    pub(super) held: bool,
+    pub(super) outbox: Outbox,
+    pub(super) counts: Counts,
+}
+
+impl SessionRuntime {
+    /// The owner of a session whose durable log makes `state`.
+    pub fn new(key: SessionKey, token: Token, directory: Arc<Directory>, rng: Rng, state: State) -> Self {
+        let outbox = Outbox::new(state.tail.seq);
+        Self {
+            key,
+            token,
+            directory,
+            rng,
+            state,
+            inputs: BTreeMap::new(),
+            controls: VecDeque::new(),
+            close: None,
+            early_cancels: BTreeMap::new(),
+            attempt: Attempt::None,
+            held: false,
+            outbox,
+            counts: Counts::default(),
+        }
+    }
+
+    /// What its facts make of it, recorded but perhaps not yet durable ones included.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What it has counted since it was made; taken, so that nothing is counted twice.
+    pub fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// This node is not its owner any more: what is open with an agent is to be closed.
+    pub fn give_up(&mut self) -> Option<Order> {
+        match std::mem::take(&mut self.attempt) {
+            Attempt::Live(live) => Some(Order::Drop { run_id: live.run_id, attempt: live.attempt }),
+            Attempt::Delayed { .. } | Attempt::None => None,
+        }
+    }
+
+    /// Nothing begun, nothing waiting, nothing to say.
+    pub fn is_quiet(&self) -> bool {
+        let resting = self.held || self.inputs.is_empty();
+        let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
+        idle && resting && self.early_cancels.is_empty() && self.outbox.is_empty()
+    }
+
+    /// The one way to change anything: record a fact, apply it, write it down.
+    pub(super) fn record(&mut self, now: Now, fact: Fact, about: About<'_>) -> Seq {
+        let id = EventId::new(now.store, self.rng.next_u128());
+        let run = about.run.and_then(|run| self.state.runs.get(run));
+        let cause = run.map(|run| run.cause);
+        let traceparent = about.run.and_then(|run| self.inputs.get(run));
+        let traceparent = traceparent.and_then(|(_, input)| input.traceparent.as_deref()).map(Arc::from);
+        let source = match (about.source, run) {
+            (Source::Agent, Some(run)) => run.agent.as_ref().map(|agent| format!("agent:{agent}")),
+            (Source::User, _) => about.user.map(|user| format!("user:{user}")),
+            (Source::Agent | Source::Gateway, _) => None,
+        };
+        let entry = Arc::new(Entry {
+            id,
+            time: now.store,
+            source: source.as_deref().unwrap_or("turnway").into(),
+            correlation_id: about.run.map_or_else(|| id.to_string().into(), |run| run.as_str().into()),
+            causation_id: cause,
+            traceparent,
+            run_id: about.run.cloned(),
+            fact,
+        });
+        self.state.apply(self.token.epoch, &entry);
+        let (ends, answers, closed) = (about.ends, about.answers, about.closed);
+        self.outbox.now(Output::Record(Record { entry, ends, answers, closed }));
+        self.state.tail.seq
+    }
+}
+
+/// Who caused a fact.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Source {
+    User,
+    Agent,
+    #[default]
+    Gateway,
+}
+
+/// What belongs to a fact besides itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct About<'a> {
+    pub(super) run: Option<&'a RunId>,
+    pub(super) source: Source,
+    pub(super) user: Option<&'a crate::id::UserId>,
+    pub(super) ends: Option<(Place, RunId)>,
+    pub(super) answers: Option<Place>,
+    pub(super) closed: Option<bool>,
+}
+
+impl<'a> About<'a> {
+    pub(super) fn run(run: &'a RunId) -> Self {
+        Self { run: Some(run), ..Self::default() }
+    }
+    pub(super) fn agent(run: &'a RunId) -> Self {
+        Self { run: Some(run), source: Source::Agent, ..Self::default() }
+    }
+}
+
+impl Machine for SessionRuntime {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle_input(&mut self, now: Now, input: Input) {
+        match input {
+            Input::Take { place, input } => self.take(now, place, input),
+            Input::Control { place, control } => self.control(now, place, control),
+            Input::CaughtUp => self.caught_up(),
+            Input::Agent { run_id, attempt, event } => self.agent(now, &run_id, attempt, event),
+            Input::Durable(seq) => {
+                self.outbox.durable(seq);
+                self.credit(seq);
+            }
+            Input::Hold => self.hold(),
+            Input::Suspend => self.suspend(now),
+        }
+        self.settle(now);
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.attempt_timeout(now);
+        self.settle(now);
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outbox.pop()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        self.attempt.poll_timeout()
+    }
+}
+
+impl SessionRuntime {
+    /// What follows from what has just changed: a close that can be finished, a turn that can begin.
+    fn settle(&mut self, now: Now) {
+        loop {
+            let before = self.state.tail.seq;
+            self.finish_close(now);
+            self.run_controls(now);
+            self.begin(now);
+            if self.state.tail.seq == before {
+                return;
+            }
+        }
+    }
+
+    /// Whether inputs are taken at all.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state.phase, Phase::Open)
+    }
+}

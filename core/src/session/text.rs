@@ -1,0 +1,134 @@
+//! The live text of one attempt: what is recorded of it, what is shown, and what must be kept.
+use crate::id::Seq;
+use crate::limits;
+use crate::private::Private;
+use crate::time::{Mono, Now};
+use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// One attempt's text. Offsets are UTF-8 bytes from its beginning.
+#[derive(Clone)]
+pub(super) struct Text {
+    /// The text from `kept_from` on: what is not yet durable.
+    kept: String,
+    kept_from: u64,
+    /// Recorded up to here.
+    saved: u64,
+    /// Shown up to here.
+    shown: u64,
+    /// Recorded but not yet durable: places of checkpoints, and how far they go.
+    unsettled: VecDeque<(Seq, u64)>,
+    hash: Sha256,
+    /// When gathered text is shown.
+    pub(super) show_at: Option<Mono>,
+    /// When unrecorded text is recorded.
+    pub(super) save_at: Option<Mono>,
+    /// Bytes of reasoning shown beside it.
+    pub(super) reasoning: u64,
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Text({} of {} recorded, {} shown)", self.saved, self.len(), self.shown)
+    }
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self {
+            kept: String::new(),
+            kept_from: 0,
+            saved: 0,
+            shown: 0,
+            unsettled: VecDeque::new(),
+            hash: Sha256::new(),
+            show_at: None,
+            save_at: None,
+            reasoning: 0,
+        }
+    }
+}
+
+impl Text {
+    pub(super) fn len(&self) -> u64 {
+        self.kept_from + self.kept.len() as u64
+    }
+
+    /// Takes the next piece; says whether it should be shown at once: a first byte after a pause, or
+    /// enough of them (protocol.md §1.4).
+    pub(super) fn push(&mut self, now: Now, piece: &str) -> bool {
+        self.kept.push_str(piece);
+        self.hash.update(piece.as_bytes());
+        self.save_at.get_or_insert(now.mono + limits::CHECKPOINT_WAIT);
+        self.show_at.is_none() || self.len() - self.shown >= limits::DELTA_BYTES as u64
+    }
+
+    fn from(&self, offset: u64) -> Arc<str> {
+        let skip = usize::try_from(offset.saturating_sub(self.kept_from)).unwrap_or(usize::MAX);
+        self.kept.get(skip..).unwrap_or_default().into()
+    }
+
+    /// What was not shown yet, with its offset.
+    pub(super) fn show(&mut self, now: Now) -> Option<(u64, Private<Arc<str>>)> {
+        let offset = self.shown;
+        self.show_at = None;
+        if offset >= self.len() {
+            return None;
+        }
+        self.shown = self.len();
+        self.show_at = Some(now.mono + limits::DELTA_WAIT);
+        Some((offset, Private(self.from(offset))))
+    }
+
+    /// Whether enough is unrecorded.
+    pub(super) fn is_save_due(&self) -> bool {
+        self.len() - self.saved >= limits::CHECKPOINT_BYTES as u64
+    }
+
+    /// The next stretch to record, of at most one checkpoint's size, never splitting a code point.
+    pub(super) fn unsaved(&self) -> Option<(u64, String)> {
+        let skip = usize::try_from(self.saved - self.kept_from).ok()?;
+        let rest = self.kept.get(skip..).filter(|rest| !rest.is_empty())?;
+        let mut end = rest.len().min(limits::CHECKPOINT_BYTES);
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        Some((self.saved, rest[..end].to_owned()))
+    }
+
+    /// That stretch was recorded at this place.
+    pub(super) fn saved(&mut self, now: Now, at: Seq, bytes: u64) {
+        self.saved += bytes;
+        self.unsettled.push_back((at, self.saved));
+        self.save_at = (self.saved < self.len()).then_some(now.mono + limits::CHECKPOINT_WAIT);
+    }
+
+    /// The log is durable up to here: what it has need not be kept. How far that goes, if further
+    /// than before.
+    pub(super) fn settle(&mut self, durable: Seq) -> Option<u64> {
+        let mut upto = None;
+        while let Some((_, end)) = self.unsettled.front().copied().filter(|(at, _)| *at <= durable) {
+            self.unsettled.pop_front();
+            upto = Some(end);
+        }
+        let upto = upto?;
+        let drop =
+            usize::try_from(upto - self.kept_from).ok().filter(|drop| self.kept.is_char_boundary(*drop))?;
+        self.kept.drain(..drop);
+        self.kept_from = upto;
+        Some(upto)
+    }
+
+    /// The text from an offset on, or from the first that is kept if that is later.
+    pub(super) fn since(&self, offset: u64) -> (u64, Private<Arc<str>>) {
+        let offset = offset.max(self.kept_from);
+        (offset, Private(self.from(offset)))
+    }
+
+    /// Of all of it, hex.
+    pub(super) fn sha256(&self) -> String {
+        self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
