@@ -1,3 +1,4 @@
 //! Turnway.
 pub mod script;
+pub mod torn;
 pub mod real;

@@ -1,0 +1,188 @@
+//! What the embedded store does when things go wrong, and what it costs when nothing is written.
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use turnway::store::Store;
+use turnway::store::embedded::{Embedded, Fault, OpenError, Options, backup, check};
+use turnway_core::id::{Epoch, Holder, Nonce, Seen, Seq, SessionId, SessionKey, TenantId};
+use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::time::Mono;
+use turnway_tests::script::DAWN;
+use turnway_tests::torn::Disk;
+
+type Answer = (Op, Result<Reply, StoreError>);
+
+/// A store, what it answers, and what it dies of.
+struct Rig {
+    store: Embedded,
+    answers: Receiver<Answer>,
+    faults: Receiver<Fault>,
+}
+
+impl Rig {
+    fn open(open: impl FnOnce(Options, turnway::store::Answers) -> Result<Embedded, OpenError>) -> Self {
+        let (fault, faults) = channel();
+        let (answer, answers) = channel();
+        let options = Options::new(Arc::new(|| DAWN), Arc::new(move |found| drop(fault.send(found))));
+        let sink = Arc::new(move |op, result| drop(answer.send((op, result))));
+        Self { store: open(options, sink).expect("a store"), answers, faults }
+    }
+    fn at(dir: &Path) -> Self {
+        Self::open(|options, answers| Embedded::open(dir, options, answers))
+    }
+    fn on(disk: &Disk) -> Self {
+        Self::open(|options, answers| Embedded::with_backend(disk.clone(), options, answers))
+    }
+    fn ask(&self, op: Op) -> Result<Reply, StoreError> {
+        self.store.submit(op);
+        self.answers.recv().expect("an answer").1
+    }
+}
+
+fn options() -> Options {
+    Options::new(Arc::new(|| DAWN), Arc::new(|fault| panic!("{fault}")))
+}
+
+fn key() -> SessionKey {
+    let session = SessionId::parse("s").expect("a name");
+    SessionKey { tenant: TenantId::default_tenant(), session }
+}
+
+fn claim() -> Op {
+    let (holder, expect) = (Holder::default(), Seen::default());
+    Op::Claim { key: key(), holder, nonce: Nonce(1), expect, floor: Epoch(0) }
+}
+
+fn read() -> Op {
+    Op::Read { key: key(), after: Seq(0), limit: 9 }
+}
+
+fn put(expect: u64) -> Op {
+    Op::Put { name: "name".to_owned(), expect, value: Some(vec![7]) }
+}
+
+fn renew(fresh: bool) -> Op {
+    let ttl = Duration::from_secs(3);
+    Op::Renew { holder: Holder::default(), ttl, fresh, sent: Mono(Duration::ZERO) }
+}
+
+#[test]
+fn a_disk_that_fails_once_is_never_trusted_again() {
+    let disk = Disk::new(0);
+    let rig = Rig::on(&disk);
+    assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
+    disk.cut_after_syncs(0);
+    assert_eq!(rig.ask(put(0)), Err(StoreError::Unknown), "it may have happened");
+    assert!(matches!(rig.faults.recv(), Ok(Fault::Disk(_))));
+    for op in [put(0), read(), renew(true)] {
+        assert_eq!(rig.ask(op), Err(StoreError::Unavailable));
+    }
+    drop(rig.store);
+    assert!(rig.faults.recv().is_err(), "it dies once");
+}
+
+#[test]
+fn what_writes_nothing_needs_no_sync() {
+    let disk = Disk::new(0);
+    let rig = Rig::on(&disk);
+    assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
+    let syncs = disk.syncs();
+    let get = Op::Get { name: "name".to_owned() };
+    let quiet = [
+        read(),
+        Op::Open { key: key(), reader: None },
+        Op::Sweep { limit: 9 },
+        get,
+        // A repeat, a stranger's claim, and a value that is not as expected.
+        claim(),
+        Op::Claim {
+            key: key(),
+            holder: Holder::default(),
+            nonce: Nonce(2),
+            expect: Seen::default(),
+            floor: Epoch(0),
+        },
+        put(5),
+        renew(true),
+        renew(false),
+    ];
+    for op in quiet {
+        rig.ask(op).expect("a reply");
+    }
+    assert_eq!(disk.syncs(), syncs);
+    assert!(matches!(rig.ask(put(0)), Ok(Reply::Value { version: 1, .. })));
+    assert!(disk.syncs() > syncs);
+}
+
+#[test]
+fn a_data_directory_has_one_owner() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rig = Rig::at(dir.path());
+    let second = Embedded::open(dir.path(), options(), Arc::new(|_, _| {}));
+    assert!(matches!(second, Err(OpenError::InUse { .. })));
+    drop(rig);
+    assert!(Embedded::open(dir.path(), options(), Arc::new(|_, _| {})).is_ok());
+}
+
+#[test]
+fn a_database_half_made_is_made_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("turnway.redb.new"), [0; 5000]).expect("written");
+    assert!(matches!(Rig::at(dir.path()).ask(claim()), Ok(Reply::Claimed(_))));
+}
+
+#[test]
+fn a_damaged_record_is_an_error_and_never_an_answer() {
+    let dir = tempfile::tempdir().expect("a directory");
+    assert!(matches!(Rig::at(dir.path()).ask(claim()), Ok(Reply::Claimed(_))));
+    let heads: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("heads");
+    let database = Database::open(dir.path().join("turnway.redb")).expect("a database");
+    let txn = database.begin_read().expect("a transaction");
+    let (prefix, mut head) = {
+        let table = txn.open_table(heads).expect("a table");
+        let (key, value) = table.first().expect("read").expect("a head");
+        (key.value().to_vec(), value.value().to_vec())
+    };
+    head[9] ^= 1;
+    let txn = database.begin_write().expect("a transaction");
+    txn.open_table(heads).expect("a table").insert(&*prefix, &*head).expect("written");
+    txn.commit().expect("committed");
+    drop(database);
+    let opened = Embedded::open(dir.path(), options(), Arc::new(|_, _| {}));
+    assert!(matches!(opened, Err(OpenError::Fault(Fault::Damaged { table: "heads", .. }))));
+    // The session is in no sweep's index, so the store opens; whoever asks for it gets no answer.
+    let database = Database::open(dir.path().join("turnway.redb")).expect("a database");
+    let work: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("work");
+    let txn = database.begin_write().expect("a transaction");
+    txn.open_table(work).expect("a table").remove(&*prefix).expect("removed");
+    txn.commit().expect("committed");
+    drop(database);
+    let report = check(dir.path(), &options()).expect("checked");
+    assert_eq!((report.damages, report.sessions), (1, 1), "{report:?}");
+    let rig = Rig::at(dir.path());
+    assert_eq!(rig.ask(read()), Err(StoreError::Unknown));
+    assert!(matches!(rig.faults.recv(), Ok(Fault::Damaged { table: "heads", .. })));
+}
+
+#[test]
+fn a_backup_is_whole_and_of_a_new_era() {
+    let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    {
+        let rig = Rig::at(dir.path());
+        assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
+        assert!(matches!(rig.ask(put(0)), Ok(Reply::Value { version: 1, .. })));
+    }
+    let later = || turnway_core::time::Now { store: turnway_core::time::Millis(DAWN.store.0 + 9), ..DAWN };
+    let then = Options::new(Arc::new(later), Arc::new(|fault| panic!("{fault}")));
+    backup(dir.path(), to.path(), &then).expect("copied");
+    assert!(backup(dir.path(), to.path(), &then).is_err(), "nothing is overwritten");
+    let report = check(to.path(), &options()).expect("checked");
+    assert_eq!((report.damages, report.sessions, report.values), (0, 1, 1));
+    for (dir, era) in [(&dir, DAWN.store.0), (&to, DAWN.store.0 + 9)] {
+        let rig = Rig::at(dir.path());
+        assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))), "a repeat: it is there");
+        assert_eq!(rig.ask(renew(true)), Ok(Reply::Renewed { era, clock: DAWN.store }));
+    }
+}
