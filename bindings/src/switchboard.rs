@@ -1,16 +1,20 @@
 //! One node's brain, with no hands.
 //!
-//! Rooms: [`ask`] what links want done · [`feed`] sessions this node listens to and how far each link
-//! has them · [`host`] sessions this node owns · [`lease`] its own lease and its belief about others ·
-//! [`drain`] leaving. The switchboard carries values between them.
+//! Rooms: `link`, `ask`, `ring` what links want done · `feed`, `sub`, `read`, `deliver`, `text` sessions
+//! this node listens to, and how far each link has them · `host`, `seat`, `append`, `ears` sessions this
+//! node owns · `lease` its own lease and its belief about others · `drain` leaving. The switchboard carries values between them.
+mod append;
 mod ask;
+mod deliver;
 mod drain;
+mod ears;
 mod feed;
 mod host;
 mod io;
 mod lease;
 mod link;
 mod read;
+mod ring;
 mod seat;
 mod stats;
 mod sub;

@@ -3,25 +3,21 @@ use super::Switchboard;
 use super::Timer;
 use crate::channel::command::{Command, Invoke, Target};
 use crate::channel::note::{Accepted, Note};
-use crate::peer::{Item, Words};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, Epoch, EventId, LinkId, MessageId, Place, Principal, RequestId, RunId, Seen,
-    SessionId, SessionKey,
+    AgentId, ControlId, EventId, LinkId, MessageId, Place, Principal, RequestId, RunId, Seen, SessionId,
+    SessionKey,
 };
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::input::{Ask as Asked, BodyHash, Control, Input};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::{self, Op, Refused, Reply, StoreError};
 use turnway_core::time::Now;
 
 /// A bell that was not answered is rung again after this, times the rings so far.
-const RING: Duration = Duration::from_millis(150);
-/// Every so many rings the store is asked again who owns.
-const RINGS_PER_LOOK: u32 = 4;
+pub(super) const RING: Duration = Duration::from_millis(150);
 
 /// What an ask is: the same message from two links is one ask.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,24 +33,24 @@ pub(super) enum AskKey {
 pub(super) struct Ask {
     pub(super) key: SessionKey,
     principal: Principal,
-    what: What,
-    askers: Vec<Asker>,
-    owner: Seen,
-    place: Option<(Place, Place)>,
-    rings: u32,
+    pub(super) what: What,
+    pub(super) askers: Vec<Asker>,
+    pub(super) owner: Seen,
+    pub(super) place: Option<(Place, Place)>,
+    pub(super) rings: u32,
 }
 
 #[derive(Clone, Debug)]
-enum What {
+pub(super) enum What {
     Input(Arc<Input>),
     Control { control: Arc<Control>, create: bool },
 }
 
 #[derive(Debug)]
-struct Asker {
-    link: LinkId,
-    request_id: Option<RequestId>,
-    told: bool,
+pub(super) struct Asker {
+    pub(super) link: LinkId,
+    pub(super) request_id: Option<RequestId>,
+    pub(super) told: bool,
 }
 
 impl Switchboard {
@@ -207,7 +203,7 @@ impl Switchboard {
     }
 
     /// Puts it into the store, or asks the store again who owns what is there.
-    fn look(&mut self, now: Now, ask_key: &AskKey) {
+    pub(super) fn look(&mut self, now: Now, ask_key: &AskKey) {
         let Some(ask) = self.asks.get(ask_key) else { return };
         let (key, principal) = (ask.key.clone(), ask.principal.clone());
         let op = match (&ask.what, ask_key) {
@@ -261,7 +257,7 @@ impl Switchboard {
         }
     }
 
-    fn note_accepted(
+    pub(super) fn note_accepted(
         &mut self,
         link: LinkId,
         key: &SessionKey,
@@ -293,178 +289,6 @@ impl Switchboard {
             } else {
                 self.claim(now, &key, accepted.owner);
             }
-        }
-    }
-
-    /// Rings the owner; when that has not helped, asks the store again who it is.
-    pub(super) fn ring(&mut self, now: Now, ask_key: &AskKey) {
-        let wait = self.jitter(RING);
-        let Some(ask) = self.asks.get_mut(ask_key) else { return };
-        ask.rings += 1;
-        let (Some((place, prev)), Some(holder)) = (ask.place, ask.owner.holder) else {
-            return self.look(now, ask_key);
-        };
-        if ask.rings.is_multiple_of(RINGS_PER_LOOK) {
-            return self.look(now, ask_key);
-        }
-        let item = match &ask.what {
-            What::Input(input) => Item::Input { place, prev, input: Arc::clone(input) },
-            What::Control { control, .. } => Item::Control { place, prev, control: Arc::clone(control) },
-        };
-        let (key, owner) = (ask.key.clone(), ask.owner);
-        self.timers.set(Timer::Ring(ask_key.clone()), now.mono + wait * ask.rings.min(20));
-        self.tell(now, holder.node, Words::Bell { key, owner, item });
-    }
-
-    /// Everything on its way to this session learns who owns it, and rings there.
-    pub(super) fn ring_all(&mut self, now: Now, key: &SessionKey, owner: Seen) {
-        let placed = self.asks.iter_mut().filter(|(_, ask)| ask.key == *key && ask.place.is_some());
-        let mut due = Vec::new();
-        for (ask_key, ask) in placed {
-            ask.owner = owner;
-            due.push(ask_key.clone());
-        }
-        for ask_key in due {
-            self.ring(now, &ask_key);
-        }
-    }
-
-    /// The claim lost: someone else is the owner, or is no more.
-    pub(super) fn held(&mut self, now: Now, key: &SessionKey, owner: Seen) {
-        if let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) {
-            feed.owner = owner;
-        }
-        if owner.holder.is_none() {
-            return self.claim(now, key, owner);
-        }
-        self.ring_all(now, key, owner);
-    }
-
-    /// The one who should own says that it does not: what it had is free.
-    pub(super) fn not_mine(&mut self, now: Now, key: &SessionKey, owner: Seen) {
-        if self.asks.values().any(|ask| ask.key == *key && ask.owner == owner) {
-            self.claim(now, key, owner);
-        }
-    }
-
-    /// Owners on that node are gone: what waits for them here, and the open turns shown here, need new ones.
-    pub(super) fn died(&mut self, now: Now, node: turnway_core::id::NodeId) {
-        let of = |owner: Seen| owner.holder.is_some_and(|holder| holder.node == node);
-        let asked = self.asks.values().filter(|ask| of(ask.owner)).map(|ask| (ask.key.clone(), ask.owner));
-        let shown = self.feeds.iter().filter(|(_, feed)| feed.state.has_open_turn() && of(feed.owner));
-        let shown = shown.map(|(key, feed)| (key.clone(), feed.owner));
-        for (key, owner) in asked.chain(shown).collect::<Vec<_>>() {
-            self.stats.takeovers += 1;
-            self.claim(now, &key, owner);
-        }
-    }
-
-    // === the end of an ask ===
-
-    fn remove_ask(&mut self, ask_key: &AskKey) -> Option<Ask> {
-        let ask = self.asks.remove(ask_key)?;
-        self.timers.clear(&Timer::Ring(ask_key.clone()));
-        for asker in &ask.askers {
-            if let Some(there) = self.links.get_mut(asker.link) {
-                there.asks = there.asks.saturating_sub(1);
-            }
-        }
-        Some(ask)
-    }
-
-    fn drop_ask(&mut self, ask_key: &AskKey, refusal: Refusal) {
-        let Some(ask) = self.remove_ask(ask_key) else { return };
-        let run_id = match &ask.what {
-            What::Input(_) => None,
-            What::Control { control, .. } => match &control.what {
-                Asked::Cancel { run_id } => run_id.clone(),
-                Asked::Open { .. } | Asked::Close => None,
-            },
-        };
-        for asker in ask.askers.into_iter().filter(|asker| !asker.told) {
-            let session = Some(ask.key.session.clone());
-            self.refuse(asker.link, asker.request_id, session, run_id.clone(), refusal.clone());
-        }
-    }
-
-    /// It is in the owner's hands.
-    pub(super) fn taken(&mut self, run_id: &RunId) {
-        for ask_key in self.asks_of(run_id) {
-            if self.asks.get(&ask_key).is_some_and(|ask| ask.askers.iter().all(|asker| asker.told)) {
-                self.remove_ask(&ask_key);
-            }
-        }
-    }
-
-    fn asks_of(&self, run_id: &RunId) -> Vec<AskKey> {
-        let all = AskKey::Input(run_id.clone(), [0; 32])..=AskKey::Input(run_id.clone(), [255; 32]);
-        self.asks.range(all).map(|(ask_key, _)| ask_key.clone()).collect()
-    }
-
-    /// It is done: whoever asked for a session's opening or closing is answered.
-    pub(super) fn finish(&mut self, ask_key: &AskKey) {
-        let Some(ask) = self.remove_ask(ask_key) else { return };
-        let What::Control { control, .. } = &ask.what else { return };
-        for asker in ask.askers {
-            match &control.what {
-                Asked::Open { .. } => {
-                    self.views.entry(ask.key.clone()).or_default().push((asker.link, asker.request_id));
-                    self.view(&ask.key);
-                }
-                Asked::Close => {
-                    let follows =
-                        self.links.get(asker.link).is_some_and(|link| link.sessions.contains(&ask.key));
-                    if !follows {
-                        let (request_id, session) = (asker.request_id, ask.key.session.clone());
-                        self.note(asker.link, Note::Closed { request_id, session });
-                    }
-                }
-                Asked::Cancel { .. } => {}
-            }
-        }
-    }
-
-    pub(super) fn forget_askers(&mut self, link: LinkId) {
-        let mut lonely = Vec::new();
-        for (ask_key, ask) in &mut self.asks {
-            ask.askers.retain(|asker| asker.link != link);
-            if ask.askers.is_empty() {
-                lonely.push(ask_key.clone());
-            }
-        }
-        // Asks die with their link: what is stored is found by its owner or by a sweep.
-        for ask_key in lonely {
-            self.remove_ask(&ask_key);
-        }
-    }
-
-    /// Facts prove durability: a turn's first ones release its acceptance, so that no link is shown
-    /// anything of a turn before `turn_accepted` (protocol.md §1.3).
-    pub(super) fn release_asks(&mut self, facts: &[(Epoch, Arc<Entry>)]) {
-        for (_, entry) in facts {
-            let Some(run_id) = entry.run_id.as_ref().filter(|_| !self.asks.is_empty()) else { continue };
-            if let (Fact::UserMessage { .. }, [ask_key]) = (&entry.fact, self.asks_of(run_id).as_slice()) {
-                self.release_ask(ask_key);
-            }
-            if matches!(entry.fact, Fact::RunStarted { .. }) || entry.fact.is_terminal() {
-                self.taken(run_id);
-            }
-        }
-    }
-
-    fn release_ask(&mut self, ask_key: &AskKey) {
-        let Some(ask) = self.asks.get_mut(ask_key) else { return };
-        let What::Input(input) = ask.what.clone() else { return };
-        let key = ask.key.clone();
-        let links = &self.links;
-        let follows = |link: LinkId| links.get(link).is_some_and(|there| there.sessions.contains(&key));
-        let mut told = Vec::new();
-        for asker in ask.askers.iter_mut().filter(|asker| !asker.told && follows(asker.link)) {
-            asker.told = true;
-            told.push((asker.link, asker.request_id.clone()));
-        }
-        for (link, request_id) in told {
-            self.note_accepted(link, &key, &input, request_id, false);
         }
     }
 }

@@ -1,25 +1,18 @@
 //! Sessions this node listens to: listen first, then read; then each link follows by its own cursor.
-use super::io::Output;
-use super::sub::{Mode, Post, Shown, Sub, snapshot_note};
+use super::sub::{Mode, Post, Sub, snapshot_note};
 use super::{Switchboard, Timer};
 use crate::channel::authority::{Action, authorize};
 use crate::channel::command::Subscribe;
 use crate::channel::note::{Note, Reset};
 use crate::peer::Words;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
-use turnway_core::id::{Cursor, Epoch, LinkId, NodeId, RunId, Seen, Seq, SessionKey, Stamp, UserId};
+use turnway_core::id::{Cursor, Epoch, LinkId, RunId, Seen, Seq, SessionKey, Stamp, UserId};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::session::State;
 use turnway_core::store::{Op, View};
 use turnway_core::time::Now;
-
-/// A gap is given this long to close by itself before the log is read.
-const GAP: Duration = Duration::from_millis(100);
 
 /// How a feed comes to know its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,114 +326,6 @@ impl Switchboard {
         self.view(key);
     }
 
-    // === facts ===
-
-    /// Durable facts, and the one they follow: from their owner here or elsewhere.
-    pub(super) fn facts(&mut self, now: Now, key: &SessionKey, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) {
-        self.release_asks(facts);
-        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.stage == Stage::Live) else { return };
-        let head = feed.head();
-        feed.known = feed.known.max(Seq(after.seq.0 + facts.len() as u64));
-        if after.seq > head.seq && !planted(Mutant::EdgeSkipsGap) {
-            return self.behind(now, key);
-        }
-        if !planted(Mutant::CursorBare) && belies(head, after, facts) {
-            return self.regress(key);
-        }
-        let skip = usize::try_from(head.seq.0.saturating_sub(after.seq.0)).unwrap_or(usize::MAX);
-        for (epoch, entry) in facts.iter().skip(skip) {
-            self.advance(key, *epoch, entry);
-        }
-        self.behind(now, key);
-    }
-
-    /// The next fact of a feed: known from here on, and shown to everyone who has all before it.
-    fn advance(&mut self, key: &SessionKey, epoch: Epoch, entry: &Arc<Entry>) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.state.apply(epoch, entry);
-        feed.epoch = feed.epoch.max(epoch);
-        let (at, mut holes) = (feed.state.tail, Vec::new());
-        let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
-        for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == Mode::Live) {
-            match sub.show(post, *link, key, at, entry) {
-                Shown::Yes => {}
-                Shown::Full => {
-                    sub.mode = Mode::Paused;
-                    post.stats.slow_links += 1;
-                }
-                Shown::Hole(run_id) => {
-                    let began = feed.state.runs.get(&run_id).map_or(0, |run| run.began.0.saturating_sub(1));
-                    sub.mode = Mode::Reading { scan: Seq(began) };
-                    holes.push(*link);
-                }
-            }
-        }
-        for link in holes {
-            self.go_on(key, link);
-        }
-    }
-
-    /// If somebody has spoken of facts that this node lacks, it reads them, after a moment.
-    pub(super) fn behind(&mut self, now: Now, key: &SessionKey) {
-        let Some(feed) = self.feeds.get(key) else { return };
-        if feed.head().seq < feed.known {
-            self.stats.gaps += 1;
-            self.timers.set_earlier(Timer::Read(key.clone()), now.mono + GAP);
-        } else {
-            self.timers.clear(&Timer::Read(key.clone()));
-        }
-    }
-
-    // === owners ===
-
-    /// While a turn is open, its owner's node is knocked at: one knock per node, not per session.
-    pub(super) fn watch(&mut self, now: Now, key: &SessionKey, owner: Seen) {
-        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) else {
-            return;
-        };
-        feed.owner = owner;
-        if feed.state.has_open_turn() {
-            self.timers.set_earlier(Timer::Knock, now.mono + limits::KNOCK);
-        }
-    }
-
-    pub(super) fn knock(&mut self, now: Now) {
-        let me = self.me;
-        let open = self.feeds.values().filter(|feed| feed.state.has_open_turn());
-        let owners: BTreeSet<NodeId> =
-            open.filter_map(|feed| feed.owner.holder).map(|holder| holder.node).collect();
-        if owners.iter().any(|node| *node != me) {
-            self.timers.set(Timer::Knock, now.mono + limits::KNOCK);
-        }
-        for node in owners.into_iter().filter(|node| *node != me && !self.suspects.contains_key(node)) {
-            self.outbox.push_back(Output::Publish { to: node, words: Words::Knock });
-        }
-    }
-
-    /// Answers how far this node has what the owner says there is.
-    pub(super) fn beacon(&mut self, now: Now, from: NodeId, logs: Vec<(SessionKey, Cursor)>) {
-        let mut have = Vec::new();
-        for (key, end) in logs {
-            match self.feeds.get_mut(&key) {
-                Some(feed) if feed.stage == Stage::Live => {
-                    feed.known = feed.known.max(end.seq);
-                    let head = feed.head();
-                    if head.seq == end.seq && head.epoch != end.epoch && !planted(Mutant::CursorBare) {
-                        self.regress(&key);
-                    }
-                    self.behind(now, &key);
-                    have.push((key, head));
-                }
-                Some(_) => {}
-                None => {
-                    self.unlisten(&key);
-                    have.push((key, end));
-                }
-            }
-        }
-        self.tell(now, from, Words::Have { logs: have });
-    }
-
     /// Answers those who asked to open this session.
     fn show_opened(&mut self, key: &SessionKey, view: &View, state: &State) {
         for (link, request_id) in self.views.remove(key).unwrap_or_default() {
@@ -451,19 +336,6 @@ impl Switchboard {
             }
         }
     }
-}
-
-/// Whether facts give away that the log is not the one this reader has seen: another epoch at the
-/// same place, or a later one before it.
-fn belies(head: Cursor, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) -> bool {
-    if after.seq == head.seq {
-        return head.seq > Seq(0) && after.epoch != head.epoch;
-    }
-    let overlap = head.seq.0.saturating_sub(after.seq.0);
-    facts
-        .iter()
-        .zip(1..=overlap)
-        .any(|((epoch, _), n)| *epoch > head.epoch || (n == overlap && *epoch != head.epoch))
 }
 
 /// What a view makes: nothing, if its snapshot cannot be read.

@@ -121,12 +121,10 @@ impl Sub {
             self.hold = None;
         }
         if let Some(run_id) = &entry.run_id {
-            match &entry.fact {
-                Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } => {
-                    self.texts.insert(run_id.clone(), TextPos::at(*attempt, 0));
-                }
-                fact if fact.is_terminal() => drop(self.texts.remove(run_id)),
-                _ => {}
+            if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = &entry.fact {
+                self.texts.insert(run_id.clone(), TextPos::at(*attempt, 0));
+            } else if entry.fact.is_terminal() {
+                self.texts.remove(run_id);
             }
         }
         let asked = self.types.iter().any(|pattern| pattern.matches(entry.fact.name()));

@@ -1,0 +1,242 @@
+//! What owned sessions want done: facts first, everything else when they are durable.
+use super::io::Output;
+use super::seat::{Ear, Owned, Seat};
+use super::{Switchboard, Timer};
+use crate::peer::{Chunk, Words};
+use std::sync::Arc;
+use turnway_core::id::{Epoch, NodeId, Seen, SessionKey, Token};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::protocol::entry::Entry;
+use turnway_core::session::{Input as Told, Output as Said};
+use turnway_core::store::{Append, Keep, Op, Reply};
+use turnway_core::time::Now;
+
+impl Switchboard {
+    /// Drains one runtime; at most one append is under way per session.
+    pub(super) fn pump(&mut self, now: Now, key: &SessionKey) {
+        let lawful = self.is_lawful(now);
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        let deadline = owned.runtime.poll_timeout().map(|deadline| deadline.at);
+        self.timers.put(Timer::Seat(key.clone()), deadline.filter(|_| lawful));
+        if !lawful {
+            return;
+        }
+        let mut said = Vec::new();
+        while let Some(output) = owned.runtime.poll_output() {
+            match output {
+                Said::Record(record) => owned.backlog.push_back(record),
+                Said::Consume { place } => owned.consumed.push(place),
+                Said::Order(order) => self.outbox.push_back(Output::Order(order)),
+                other @ (Said::Chunk { .. } | Said::Answered { .. } | Said::CatchUp) => said.push(other),
+            }
+        }
+        self.append(key);
+        for output in said {
+            self.say_for(now, key, output);
+        }
+        self.rest(now, key);
+    }
+
+    fn say_for(&mut self, now: Now, key: &SessionKey, output: Said) {
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        match output {
+            Said::Chunk { run_id, attempt, offset, kind, text } => {
+                let (epoch, chunk) = (owned.epoch(), Chunk { run_id, attempt, offset, kind, text });
+                let ears: Vec<NodeId> = owned.ears.keys().copied().filter(|node| *node != self.me).collect();
+                for node in ears {
+                    self.tell(now, node, Words::Chunk { key: key.clone(), epoch, chunk: chunk.clone() });
+                }
+                self.chunk(now, key, epoch, &chunk);
+            }
+            Said::Answered { control } => {
+                let ringer = owned.ringers.remove(&control).unwrap_or(self.me);
+                self.tell(now, ringer, Words::Answered { key: key.clone(), control });
+            }
+            Said::CatchUp => {
+                owned.catching_up = true;
+                self.read_inbox(key);
+            }
+            Said::Record(_) | Said::Consume { .. } | Said::Order(_) => {}
+        }
+    }
+
+    fn append(&mut self, key: &SessionKey) {
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        if owned.in_flight.is_some() || (owned.backlog.is_empty() && owned.consumed.is_empty()) {
+            return;
+        }
+        let mut append = Append {
+            key: key.clone(),
+            token: owned.token,
+            after: owned.tail().seq,
+            facts: Vec::new(),
+            ends: Vec::new(),
+            answers: std::mem::take(&mut owned.consumed),
+            closed: None,
+            known: owned.version,
+        };
+        let count = owned.backlog.len().min(limits::APPEND_FACTS_MAX);
+        for record in owned.backlog.drain(..count) {
+            append.facts.push(record.entry);
+            append.ends.extend(record.ends);
+            append.answers.extend(record.answers);
+            append.closed = record.closed.or(append.closed);
+        }
+        owned.in_flight = Some(append.clone());
+        self.store(Op::Append(Box::new(append)));
+    }
+
+    pub(super) fn appended(&mut self, now: Now, key: &SessionKey, token: Token, reply: Reply) {
+        let me = self.me;
+        let owner = Seen { holder: Some(self.lease.holder), epoch: token.epoch };
+        let Some(owned) = self.owned(key, token) else { return };
+        let Reply::Appended { tail, inbox_tail, control_tail, version, listeners } = reply else {
+            return self.append_failed(now, key, token, &reply);
+        };
+        let Some(append) = owned.in_flight.take() else { return };
+        let after = owned.tail();
+        if append.after != after.seq || tail.0 != after.seq.0 + append.facts.len() as u64 {
+            return self.abandon(now, key, token);
+        }
+        let facts: Vec<(Epoch, Arc<Entry>)> =
+            append.facts.into_iter().map(|entry| (token.epoch, entry)).collect();
+        for (epoch, entry) in &facts {
+            owned.durable.apply(*epoch, entry);
+            owned.bytes_since_kept += entry.weight();
+        }
+        if let Some(listeners) = listeners.filter(|_| !planted(Mutant::AppendIgnoresListeners)) {
+            owned.version = version;
+            owned.ears.retain(|node, _| listeners.contains_key(node));
+            for (node, stamp) in listeners {
+                owned.ears.entry(node).or_insert(Ear::new(stamp)).stamp = stamp;
+            }
+        }
+        owned.runtime.handle_input(now, Told::Durable(tail));
+        let unread = inbox_tail > owned.head || control_tail > owned.control_head;
+        let ears: Vec<NodeId> = owned.ears.keys().copied().filter(|node| *node != me).collect();
+        self.stats.facts += facts.len() as u64;
+        if unread {
+            self.read_inbox(key);
+        }
+        if !facts.is_empty() {
+            for node in ears {
+                let facts = facts.clone();
+                self.tell(now, node, Words::Facts { key: key.clone(), owner, after, facts });
+            }
+            self.facts(now, key, after, &facts);
+            self.watch(now, key, owner);
+        }
+        self.keep(key);
+        self.pump(now, key);
+    }
+
+    fn append_failed(&mut self, now: Now, key: &SessionKey, token: Token, reply: &Reply) {
+        match reply {
+            Reply::Order | Reply::Gone { .. } => self.abandon(now, key, token),
+            Reply::Fenced => {
+                self.stats.fenced += 1;
+                self.drop_seat(key);
+            }
+            other @ (Reply::Renewed { .. }
+            | Reply::Lost
+            | Reply::Done
+            | Reply::Leased { .. }
+            | Reply::Accepted(_)
+            | Reply::Refused(_)
+            | Reply::Claimed(_)
+            | Reply::Held { .. }
+            | Reply::Appended { .. }
+            | Reply::Released
+            | Reply::Pending
+            | Reply::Transferred { .. }
+            | Reply::Listening { .. }
+            | Reply::View(_)
+            | Reply::Heard(_)
+            | Reply::Waiting(_)
+            | Reply::Work { .. }
+            | Reply::Value { .. }) => turnway_core::invariant!(false, "no answer to an append: {other:?}"),
+        }
+    }
+
+    /// Keeps a snapshot, so that taking over never grows with history.
+    fn keep(&mut self, key: &SessionKey) {
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        let tail = owned.tail();
+        let many = tail.seq.0 - owned.kept.0 >= limits::SNAPSHOT_FACTS / 2;
+        if !many && owned.bytes_since_kept < limits::SNAPSHOT_BYTES {
+            return;
+        }
+        let Ok(state) = owned.durable.to_snapshot() else { return };
+        (owned.kept, owned.bytes_since_kept) = (tail.seq, 0);
+        let (token, state) = (owned.token, Arc::from(state));
+        self.store(Op::Keep(Box::new(Keep { key: key.clone(), token, at: tail, state })));
+    }
+
+    /// What is quiet is released after a while; what is not acknowledged is beaconed for.
+    fn rest(&mut self, now: Now, key: &SessionKey) {
+        let (me, draining) = (self.me, self.drain.is_some());
+        let (kept, silent) = (planted(Mutant::IdleKept), planted(Mutant::NoBeacon));
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        let tail = owned.tail().seq;
+        if !silent && owned.ears.iter().any(|(node, ear)| *node != me && (kept || ear.acked < tail)) {
+            self.timers.set_earlier(Timer::Beacon, now.mono + limits::BEACON);
+        }
+        let unheard = silent && owned.runtime.is_quiet() && owned.is_written() && !owned.releasing;
+        let linger = Timer::Linger(key.clone());
+        if kept || !(owned.is_quiet(me) || unheard) {
+            owned.lingering = false;
+            self.timers.clear(&linger);
+            return;
+        }
+        let over = owned.lingering && self.timers.at(&linger).is_none();
+        if draining || over {
+            (owned.releasing, owned.lingering) = (true, false);
+            let token = owned.token;
+            self.timers.clear(&linger);
+            self.store(Op::Release { key: key.clone(), token, tail, drain: draining });
+        } else if !owned.lingering {
+            owned.lingering = true;
+            self.timers.set(linger, now.mono + limits::SEAT_LINGER);
+        }
+        let mut counted = std::mem::take(&mut self.stats);
+        if let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) {
+            add_counts(&mut counted, owned);
+        }
+        self.stats = counted;
+    }
+
+    fn count(&mut self, owned: &mut Owned) {
+        add_counts(&mut self.stats, owned);
+    }
+
+    pub(super) fn released(&mut self, now: Now, key: &SessionKey, token: Token, drain: bool, reply: &Reply) {
+        if self.owned(key, token).is_none() {
+            return;
+        }
+        if *reply == Reply::Pending {
+            return self.abandon(now, key, token);
+        }
+        self.stats.released += 1;
+        self.drop_seat(key);
+        if let Some(feed) = self.feeds.get_mut(key) {
+            feed.owner = Seen { holder: None, epoch: token.epoch };
+        }
+        if drain {
+            self.offer(now, key, Seen { holder: None, epoch: token.epoch });
+        } else {
+            self.ring_all(now, key, Seen { holder: None, epoch: token.epoch });
+        }
+    }
+}
+
+fn add_counts(stats: &mut super::Stats, owned: &mut Owned) {
+    let counts = owned.runtime.take_counts();
+    let [completed, failed, cancelled] = counts.ended;
+    stats.turns_completed += completed;
+    stats.turns_failed += failed;
+    stats.turns_cancelled += cancelled;
+    stats.restarts += counts.restarts;
+    stats.late_reports += counts.late_reports;
+}

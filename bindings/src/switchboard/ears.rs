@@ -1,0 +1,91 @@
+//! Who listens to owned sessions, and whether they have heard everything.
+use super::io::Output;
+use super::seat::{Ear, Seat};
+use super::{Switchboard, Timer};
+use crate::peer::Words;
+use std::collections::{BTreeMap, BTreeSet};
+use turnway_core::id::{Cursor, NodeId, SessionKey, Stamp};
+use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::store::{Append, Op};
+use turnway_core::time::Now;
+
+impl Switchboard {
+    pub(super) fn hello(&mut self, key: &SessionKey, from: NodeId, stamp: Stamp) {
+        if let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) {
+            owned.ears.entry(from).or_insert(Ear::new(stamp));
+        }
+    }
+
+    pub(super) fn have(&mut self, now: Now, from: NodeId, logs: &[(SessionKey, Cursor)]) {
+        for (key, at) in logs {
+            let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { continue };
+            let end = owned.tail();
+            if let Some(ear) = owned.ears.get_mut(&from)
+                && (*at == end || at.seq < end.seq)
+            {
+                ear.acked = ear.acked.max(at.seq);
+                ear.silent = 0;
+            }
+            self.pump(now, key);
+        }
+    }
+
+    /// Strikes a node that is dead from the lists of those who listen.
+    pub(super) fn prune(&mut self, now: Now, node: NodeId) {
+        let mut struck = Vec::new();
+        for (key, seat) in &mut self.seats {
+            if let Some(ear) = seat.owned_mut().and_then(|owned| owned.ears.remove(&node)) {
+                struck.push((key.clone(), ear.stamp));
+            }
+        }
+        for (key, stamp) in struck {
+            self.store(Op::Unlisten { key: key.clone(), node, stamp });
+            self.pump(now, &key);
+        }
+    }
+
+    /// The store may have forgotten what these owners remember: they look.
+    pub(super) fn probe(&mut self) {
+        for (key, seat) in &mut self.seats {
+            let Some(owned) = seat.owned_mut().filter(|owned| owned.in_flight.is_none() && !owned.releasing)
+            else {
+                continue;
+            };
+            let (token, after, known) = (owned.token, owned.tail().seq, owned.version);
+            let (facts, ends, answers) = (Vec::new(), Vec::new(), Vec::new());
+            let append = Append { key: key.clone(), token, after, facts, ends, answers, closed: None, known };
+            owned.in_flight = Some(append.clone());
+            self.outbox.push_back(Output::Store(Op::Append(Box::new(append))));
+        }
+    }
+
+    /// One message per node that has not said that it has everything.
+    pub(super) fn beacons(&mut self, now: Now) {
+        let (me, kept) = (self.me, planted(Mutant::IdleKept));
+        let mut mail: BTreeMap<NodeId, Vec<(SessionKey, Cursor)>> = BTreeMap::new();
+        let mut silent = BTreeSet::new();
+        for (key, seat) in &mut self.seats {
+            let Some(owned) = seat.owned_mut() else { continue };
+            let end = owned.tail();
+            for (node, ear) in
+                owned.ears.iter_mut().filter(|(node, ear)| **node != me && (kept || ear.acked < end.seq))
+            {
+                mail.entry(*node).or_default().push((key.clone(), end));
+                ear.silent += 1;
+                if ear.silent.is_multiple_of(5) {
+                    silent.insert(*node);
+                }
+            }
+        }
+        if !mail.is_empty() {
+            self.timers.set(Timer::Beacon, now.mono + limits::BEACON);
+        }
+        for node in silent {
+            self.store(Op::Lease { node });
+        }
+        for (node, logs) in mail {
+            self.tell(now, node, Words::Beacon { logs });
+        }
+    }
+}
