@@ -109,8 +109,8 @@ impl Agents {
         for spec in specs {
             let agent = match spec.endpoint {
                 Endpoint::Http(endpoint) => Agent::Http(Arc::new(HttpAgent {
-                    health: Health::new(endpoint.clone()),
-                    endpoint,
+                    health: Health::new((*endpoint).clone()),
+                    endpoint: *endpoint,
                     takes_cancel: spec.cancel,
                     cancel_wait: spec.policy.cancel_ack,
                     unknown: Arc::clone(&unknown),

@@ -29,7 +29,7 @@ pub struct AgentSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// Behind HTTP and SSE.
-    Http(HttpEndpoint),
+    Http(Box<HttpEndpoint>),
     /// In this process.
     Builtin(Builtin),
 }
@@ -153,7 +153,7 @@ impl AgentSpec {
             Some("echo") => Endpoint::Builtin(Builtin::Echo),
             Some("counter") => Endpoint::Builtin(Builtin::Counter),
             Some(_) => return Err(bad("there are builtin:echo and builtin:counter")),
-            None => Endpoint::Http(HttpEndpoint::parse(url).map_err(bad)?),
+            None => Endpoint::Http(Box::new(HttpEndpoint::parse(url).map_err(bad)?)),
         };
         let mut policy = AgentPolicy::default();
         let mut cancel = false;

@@ -2,10 +2,10 @@
 use crate::agent::attempt::Attempt;
 use crate::agent::directory::BadAgent;
 use crate::agent::health::Health;
-use crate::agent::request;
+use crate::agent::request::{self, Post};
 use crate::agent::sse::{Events, Said};
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
+use http::{HeaderValue, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
@@ -125,11 +125,9 @@ pub(super) fn client(is_https: bool) -> Result<Client, BadAgent> {
 
 /// Runs one attempt to its end. Dropping it closes the request.
 pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Client, auth: HeaderValue) -> End {
-    let (invoke, cancel) = match request::both(&attempt.invoke, &agent.endpoint, auth) {
-        Ok(requests) => requests,
-        Err(_) => return failed(AgentFailure::Broken("no request could be made".to_owned())),
+    let Ok((mut invoke, cancel)) = request::both(&attempt.invoke, &agent.endpoint, auth) else {
+        return failed(AgentFailure::Broken("no request could be made".to_owned()));
     };
-    let mut invoke = invoke;
     let connection = capture_connection(&mut invoke);
     let line = attempt.line();
     {
@@ -158,7 +156,7 @@ async fn talk(
     attempt: &mut Attempt,
     agent: &HttpAgent,
     client: &Client,
-    request: Request<Full<Bytes>>,
+    request: Post,
     connection: CaptureConnection,
 ) -> End {
     let response = match open(client, request, connection).await {
@@ -206,7 +204,7 @@ enum NoAnswer {
 /// here; how long an agent may think is the runtime's business.
 async fn open(
     client: &Client,
-    request: Request<Full<Bytes>>,
+    request: Post,
     mut connection: CaptureConnection,
 ) -> Result<Response<Incoming>, NoAnswer> {
     let response = client.request(request);

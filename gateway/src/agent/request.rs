@@ -8,6 +8,9 @@ use turnway_core::id::{AgentId, RunId, SessionId, UserId};
 use turnway_core::protocol::agent::Invoke;
 use turnway_core::protocol::input::Message;
 
+/// A request with its whole body.
+pub(super) type Post = Request<Full<Bytes>>;
+
 /// Why there is no request to send; neither can happen with ids that were parsed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoRequest {
@@ -48,7 +51,7 @@ pub(super) fn both(
     invoke: &Invoke,
     endpoint: &HttpEndpoint,
     auth: HeaderValue,
-) -> Result<(Request<Full<Bytes>>, Request<Full<Bytes>>), NoRequest> {
+) -> Result<(Post, Post), NoRequest> {
     let trace = invoke
         .traceparent
         .as_deref()
@@ -74,7 +77,7 @@ fn post(
     trace: &str,
     auth: HeaderValue,
     body: &impl Serialize,
-) -> Result<Request<Full<Bytes>>, NoRequest> {
+) -> Result<Post, NoRequest> {
     let body = serde_json::to_vec(body)?;
     Ok(Request::post(uri.clone())
         .header("traceparent", trace)

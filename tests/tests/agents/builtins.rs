@@ -23,10 +23,9 @@ async fn echo_says_it_back_word_by_word() {
         world.expect(&ask, AgentEvent::Acked).await;
         let mut pieces = Vec::new();
         let end = loop {
-            match world.event(&ask).await {
-                AgentEvent::Delta { text, .. } => pieces.push(text.0),
-                other => break other,
-            }
+            let event = world.event(&ask).await;
+            let AgentEvent::Delta { text, .. } = event else { break event };
+            pieces.push(text.0);
         };
         assert_eq!((pieces.concat().as_str(), pieces.len(), end), (said, words, done()));
     }
@@ -75,10 +74,13 @@ async fn counter_counts_and_tells_how_far_it_is() {
     world.expect(&ask, AgentEvent::Acked).await;
     let (mut text, mut states) = (String::new(), Vec::new());
     let end = loop {
-        match world.event(&ask).await {
-            AgentEvent::Delta { text: piece, .. } => text.push_str(piece.reveal()),
-            AgentEvent::State { state, detail } => states.push((state, detail)),
-            other => break other,
+        let event = world.event(&ask).await;
+        if let AgentEvent::Delta { text: piece, .. } = event {
+            text.push_str(piece.reveal());
+        } else if let AgentEvent::State { state, detail } = event {
+            states.push((state, detail));
+        } else {
+            break event;
         }
     };
     let wanted: String = (1..=20).map(|number| format!("{number}\n")).collect();

@@ -52,15 +52,11 @@ async fn an_endless_body_is_cut_off() {
         let ask = order("a", name, "hi");
         let (stream, _) = world.begin(&ask).await;
         let poured = tokio::spawn(async move { pour(&stream, Bytes::from(piece)).await });
-        loop {
-            match world.event(&ask).await {
-                AgentEvent::Delta { kind: TextKind::Reasoning, .. } => {}
-                other => {
-                    assert_eq!(other, AgentEvent::Failed(AgentFailure::TooLarge), "{name}");
-                    break;
-                }
-            }
-        }
+        let end = loop {
+            let event = world.event(&ask).await;
+            let AgentEvent::Delta { kind: TextKind::Reasoning, .. } = event else { break event };
+        };
+        assert_eq!(end, AgentEvent::Failed(AgentFailure::TooLarge), "{name}");
         let taken = soon("it is cut off", poured).await.expect("a count");
         assert!(taken > AGENT_BODY_BYTES_MAX / 2, "{name}: only {taken} bytes were read");
         assert!(taken <= AGENT_BODY_BYTES_MAX + SLACK, "{name}: {taken} bytes were read");
@@ -124,10 +120,8 @@ async fn stuck(taken: &mut watch::Receiver<usize>) -> usize {
 async fn hear(world: &mut World, ask: &turnway_core::protocol::agent::Invoke, upto: usize) -> usize {
     let mut heard = 0;
     while heard < upto {
-        match world.event(ask).await {
-            AgentEvent::Delta { text, .. } => heard += text.reveal().len(),
-            other => panic!("unexpected {other:?}"),
-        }
+        let AgentEvent::Delta { text, .. } = world.event(ask).await else { panic!("text was to come") };
+        heard += text.reveal().len();
     }
     heard
 }

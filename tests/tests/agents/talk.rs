@@ -185,17 +185,10 @@ async fn large_deltas_are_split() {
     stream.done().await;
     let mut all = String::new();
     let end = loop {
-        match world.event(&ask).await {
-            AgentEvent::Delta { text, .. } => {
-                assert!(text.reveal().len() <= turnway::agent::DELTA_TEXT_BYTES_MAX);
-                all.push_str(text.reveal());
-            }
-            other @ (AgentEvent::Acked
-            | AgentEvent::State { .. }
-            | AgentEvent::Done { .. }
-            | AgentEvent::CancelAcked
-            | AgentEvent::Failed(_)) => break other,
-        }
+        let event = world.event(&ask).await;
+        let AgentEvent::Delta { text, .. } = event else { break event };
+        assert!(text.reveal().len() <= turnway::agent::DELTA_TEXT_BYTES_MAX);
+        all.push_str(text.reveal());
     };
     assert!(all == wanted && end == done());
 }
