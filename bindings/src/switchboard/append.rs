@@ -207,7 +207,7 @@ impl Switchboard {
         self.stats = counted;
     }
 
-    fn count(&mut self, owned: &mut Owned) {
+    pub(super) fn count(&mut self, owned: &mut Owned) {
         add_counts(&mut self.stats, owned);
     }
 

@@ -91,7 +91,7 @@ impl Switchboard {
         }
     }
 
-    fn owned(&mut self, key: &SessionKey, token: Token) -> Option<&mut Owned> {
+    pub(super) fn owned(&mut self, key: &SessionKey, token: Token) -> Option<&mut Owned> {
         self.seats.get_mut(key).and_then(Seat::owned_mut).filter(|owned| owned.token == token)
     }
 
@@ -136,7 +136,7 @@ impl Switchboard {
         self.pump(now, key);
     }
 
-    fn read_inbox(&mut self, key: &SessionKey) {
+    pub(super) fn read_inbox(&mut self, key: &SessionKey) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
         if std::mem::replace(&mut owned.reading, true) {
             owned.read_again = true;
