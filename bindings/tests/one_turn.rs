@@ -1,0 +1,286 @@
+//! One node, its store and an agent in one call stack: the main road, without faults.
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::channel::command::{Command, Invoke, Subscribe, Target};
+use turnway_bindings::channel::note::Note;
+use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, Seq, SessionId, TenantId, UserId};
+use turnway_core::machine::Machine;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Directory, Order, StopReason, TextKind};
+use turnway_core::protocol::input::{Content, Message, Role};
+use turnway_core::store::Shelf;
+use turnway_core::time::{Millis, Mono, Now};
+
+struct Bench {
+    board: Switchboard,
+    shelf: Shelf,
+    now: Now,
+    shown: Vec<(LinkId, String)>,
+    orders: Vec<Order>,
+    inputs: VecDeque<Input>,
+    gone: bool,
+}
+
+fn user(name: &str) -> Principal {
+    let user = UserId::parse(name).expect("a name");
+    Principal { tenant: TenantId::default_tenant(), user, operator: false }
+}
+
+fn session() -> SessionId {
+    SessionId::parse("s1").expect("a name")
+}
+
+fn say(message: &str, text: &str) -> Command {
+    Command::Invoke(Box::new(Invoke {
+        request_id: None,
+        session: Some(session()),
+        agent_id: None,
+        message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
+        message_id: Some(MessageId::parse(message).expect("a name")),
+        strategy: None,
+        metadata: None,
+        traceparent: None,
+    }))
+}
+
+fn subscribe(after: Option<u64>) -> Command {
+    let after_seq = after.map(Seq);
+    let (runs, types) = (Vec::new(), Vec::new());
+    Command::Subscribe(Subscribe {
+        request_id: None,
+        session: session(),
+        after_seq,
+        after_epoch: None,
+        runs,
+        types,
+    })
+}
+
+impl Bench {
+    fn new() -> Self {
+        let echo = AgentId::parse("echo").expect("a name");
+        let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
+        let directory = Arc::new(Directory { agents, default: Some(echo) });
+        let board = Switchboard::new(Config { node: NodeId(7), directory, seed: [3; 32], alone: true });
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let (shown, orders, inputs) = (Vec::new(), Vec::new(), VecDeque::new());
+        let mut bench = Self { board, shelf: Shelf::new(false), now, shown, orders, inputs, gone: false };
+        bench.run(Duration::from_millis(1));
+        bench
+    }
+
+    fn give(&mut self, input: Input) {
+        self.inputs.push_back(input);
+        while let Some(input) = self.inputs.pop_front() {
+            self.board.handle_input(self.now, input);
+            self.drain();
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.board.poll_output() {
+            match output {
+                Output::Store(op) => {
+                    let reply = self.shelf.apply(self.now, &op);
+                    self.inputs.push_back(Input::Stored { op, result: Ok(reply) });
+                }
+                Output::Publish { to, .. } => self.inputs.push_back(Input::Unheard { to }),
+                Output::Order(order) => self.orders.push(order),
+                Output::Send { link, note } => self.shown.push((link, line(&note))),
+                Output::Exit => self.gone = true,
+            }
+        }
+    }
+
+    fn run(&mut self, wait: Duration) {
+        let until = self.now.mono + wait;
+        while let Some(next) = self.board.poll_timeout().map(|d| d.at).filter(|at| *at <= until) {
+            let passed = next - self.now.mono;
+            self.now = Now { mono: self.now.mono + passed, store: self.now.store.after(passed) };
+            self.board.handle_timeout(self.now);
+            self.drain();
+            while let Some(input) = self.inputs.pop_front() {
+                self.board.handle_input(self.now, input);
+                self.drain();
+            }
+        }
+        let passed = until - self.now.mono;
+        self.now = Now { mono: until, store: self.now.store.after(passed) };
+    }
+
+    fn report(&mut self, event: AgentEvent) {
+        let invoke = self.orders.iter().rev().find_map(|order| match order {
+            Order::Invoke(invoke) => Some(invoke.clone()),
+            Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
+        });
+        let invoke = invoke.expect("an order");
+        self.give(Input::Agent { key: invoke.key, run_id: invoke.run_id, attempt: invoke.attempt, event });
+    }
+
+    fn answer(&mut self, pieces: &[&str]) {
+        self.report(AgentEvent::Acked);
+        for piece in pieces {
+            self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private((*piece).to_owned()) });
+        }
+        self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None });
+    }
+
+    fn seen(&mut self, link: u64) -> Vec<String> {
+        let (mine, others) =
+            std::mem::take(&mut self.shown).into_iter().partition(|(to, _)| *to == LinkId(link));
+        self.shown = others;
+        let mine: Vec<(LinkId, String)> = mine;
+        mine.into_iter().map(|(_, line)| line).collect()
+    }
+}
+
+fn line(note: &Note) -> String {
+    match note {
+        Note::Fact { seq, entry, .. } => format!("{} {}", seq.0, entry.fact.name()),
+        Note::Delta { offset, text, .. } => format!("delta {offset} {}", text.reveal()),
+        Note::Accepted(accepted) => format!("accepted {}", accepted.duplicate),
+        Note::Subscribed { snapshot, reset, .. } => format!("subscribed {} {reset:?}", snapshot.seq.0),
+        Note::Opened { snapshot, .. } => format!("opened {}", snapshot.seq.0),
+        Note::Closed { .. } => "closed".to_owned(),
+        Note::Refused { refusal, .. } => format!("refused {}", refusal.code.as_str()),
+        Note::GoAway { .. } => "go_away".to_owned(),
+    }
+}
+
+fn connected(bench: &mut Bench, link: u64, name: &str) {
+    bench.give(Input::Connect { link: LinkId(link), principal: user(name) });
+}
+
+/// Covers: SR-A1, SR-A5, SR-A6, SR-A11, SR-G4, SR-G7, MP-F1, MP-F3.
+#[test]
+fn a_turn_goes_there_and_back() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.answer(&["he", "llo"]);
+    bench.run(Duration::from_millis(100));
+    let expected = [
+        "accepted false",
+        "2 user.message",
+        "3 turn.admitted",
+        "4 run.started",
+        "5 agent.invoke.started",
+        "delta 0 he",
+        "delta 2 llo",
+        "9 run.done",
+    ];
+    let seen: Vec<String> = bench.seen(1);
+    assert_eq!(seen, expected);
+    // Another link of the same user sees the same from the beginning, text included.
+    connected(&mut bench, 2, "ann");
+    bench.give(Input::Say { link: LinkId(2), command: subscribe(Some(0)) });
+    let seen = bench.seen(2);
+    assert_eq!(seen.first().map(String::as_str), Some("subscribed 9 None"));
+    assert!(seen.contains(&"delta 0 he".to_owned()) && seen.contains(&"delta 2 llo".to_owned()), "{seen:?}");
+    // A stranger sees nothing at all, as if there were nothing.
+    connected(&mut bench, 3, "bob");
+    bench.give(Input::Say { link: LinkId(3), command: subscribe(Some(0)) });
+    bench.give(Input::Say { link: LinkId(3), command: say("m1", "hi") });
+    assert_eq!(bench.seen(3), ["refused not_found", "refused not_found"]);
+    // The same message again is the same turn.
+    bench.give(Input::Say { link: LinkId(2), command: say("m1", "hi") });
+    bench.give(Input::Say { link: LinkId(2), command: say("m1", "other") });
+    assert_eq!(bench.seen(2), ["accepted true", "refused idempotency_conflict"]);
+    // What is idle is released.
+    bench.run(Duration::from_secs(5));
+    let key = turnway_core::id::SessionKey { tenant: TenantId::default_tenant(), session: session() };
+    assert_eq!(bench.shelf.session(&key).and_then(|slot| slot.holder), None);
+}
+
+/// Covers: SR-C1, SR-C4, SR-C9, ST-12, RX-6, ST-14.
+#[test]
+fn what_runs_and_what_waits_can_be_cancelled() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "one") });
+    bench.give(Input::Say { link: LinkId(1), command: say("m2", "two") });
+    bench.report(AgentEvent::Acked);
+    bench.report(AgentEvent::Delta { kind: TextKind::Text, text: Private("so".to_owned()) });
+    bench.seen(1);
+    bench.give(Input::Say {
+        link: LinkId(1),
+        command: Command::Cancel { request_id: None, target: Target::Session(session()) },
+    });
+    bench.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(" late".to_owned()) });
+    bench.report(AgentEvent::CancelAcked);
+    let seen = bench.seen(1);
+    assert_eq!(seen, ["9 run.cancelling", "10 run.cancelled", "11 run.started"], "{seen:?}");
+    bench.answer(&["two"]);
+    assert_eq!(bench.seen(1).last().map(String::as_str), Some("15 run.done"));
+    bench.give(Input::Say {
+        link: LinkId(1),
+        command: Command::Cancel { request_id: None, target: Target::Session(session()) },
+    });
+    assert_eq!(bench.seen(1), ["16 session.notice"]);
+}
+
+/// Covers: SR-H1, SR-H2, SR-H6, LN-SR2.
+#[test]
+fn a_session_closes_after_what_speaks_was_stopped() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    let open = Command::Open { request_id: None, session: Some(session()), agents: Vec::new(), active: None };
+    bench.give(Input::Say { link: LinkId(1), command: open.clone() });
+    assert_eq!(bench.seen(1), ["opened 1"]);
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "one") });
+    bench.give(Input::Say { link: LinkId(1), command: say("m2", "two") });
+    bench.report(AgentEvent::Acked);
+    bench.seen(1);
+    bench.give(Input::Say {
+        link: LinkId(1),
+        command: Command::Close { request_id: None, session: session() },
+    });
+    assert_eq!(bench.seen(1), ["8 session.closing", "9 run.failed", "10 run.cancelling"]);
+    bench.run(Duration::from_secs(3));
+    assert_eq!(bench.seen(1), ["11 run.cancelled", "12 session.closed"]);
+    bench.give(Input::Say { link: LinkId(1), command: say("m3", "three") });
+    assert_eq!(bench.seen(1), ["refused session_closed"]);
+    bench.give(Input::Say { link: LinkId(1), command: open });
+    assert_eq!(bench.seen(1), ["13 session.opened", "opened 13"]);
+}
+
+/// Covers: G8 (a slow link's cursor stands still, and nothing is missing afterwards).
+#[test]
+fn a_slow_link_gets_everything_later() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.report(AgentEvent::Acked);
+    let piece = "x".repeat(4096);
+    for _ in 0..200 {
+        bench.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(piece.clone()) });
+    }
+    bench.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None });
+    let mut seen = bench.seen(1);
+    assert!(!seen.iter().any(|line| line.ends_with("run.done")), "it was held back");
+    for _ in 0..40 {
+        bench.give(Input::Written { link: LinkId(1), weight: 64 * 1024 });
+        seen.extend(bench.seen(1));
+    }
+    let mut text = String::new();
+    for delta in seen.iter().filter_map(|line| line.strip_prefix("delta ")) {
+        let (offset, piece) = delta.split_once(' ').expect("an offset");
+        assert_eq!(offset, text.len().to_string());
+        text.push_str(piece);
+    }
+    assert_eq!(text.len(), 200 * 4096);
+    assert!(seen.last().is_some_and(|line| line.ends_with("run.done")), "{:?}", seen.last());
+}
+
+#[test]
+fn a_node_that_leaves_lets_running_turns_end() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.give(Input::Drain);
+    bench.answer(&["bye"]);
+    assert_eq!(bench.seen(1).last().map(String::as_str), Some("8 run.done"));
+    assert!(bench.gone);
+}
