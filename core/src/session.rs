@@ -12,5 +12,3 @@ pub use outbox::{Output, Record};
 pub use runtime::{Counts, Input, SessionRuntime};
 pub use state::{Phase, Run, RunPhase, State};
 
-#[cfg(test)]
-mod tests;
