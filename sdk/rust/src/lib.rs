@@ -1,1 +1,51 @@
-//! Turnway.
+//! A client for Turnway, with resume built in: an input is said until its turn has ended, text
+//! comes in order and once, and a lost connection is something to be told about, no more.
+//!
+//! The brain is [`ClientState`], which has no sockets and no clock; the hands are one tokio task.
+//!
+//! ```no_run
+//! use turnway_client::{Client, ClientError, Event, Invoke, Options};
+//!
+//! # async fn run() -> Result<(), ClientError> {
+//! let mut client = Client::connect(Options::new("ws://127.0.0.1:8080").user("ann")).await?;
+//! let session = client.new_session();
+//! let question = session.invoke(Invoke::text("hello")).await?;
+//! while let Some(event) = client.next_event().await {
+//!     match event {
+//!         Event::Text { text, .. } => eprint!("{text}"),
+//!         Event::Done(done) if done.message_id.as_ref() == Some(&question) => break,
+//!         _ => {}
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+mod ask;
+mod backoff;
+mod client;
+mod conversation;
+mod error;
+mod event;
+mod frame;
+mod fx;
+mod invoke;
+pub mod limits;
+mod listen;
+mod options;
+mod place;
+mod refuse;
+mod socket;
+mod state;
+mod text;
+
+pub use backoff::Backoff;
+pub use client::{Client, Session};
+pub use error::ClientError;
+pub use event::{
+    Accepted, Bookmark, Cursor, Done, Event, Failure, Message, Note, OpenRun, Place, RunMark, Snapshot,
+    Status,
+};
+pub use fx::{Lost, Output};
+pub use invoke::{Invoke, Open, Start, Strategy, Subscribe};
+pub use options::Options;
+pub use state::ClientState;

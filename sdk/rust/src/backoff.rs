@@ -1,0 +1,68 @@
+//! How long to wait before the next try.
+use crate::limits;
+use std::time::Duration;
+
+/// The waits between reconnects: doubled from `base` to `max`, each cut by up to half at random so
+/// that the clients of one lost node do not come back together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// Before the first reconnect.
+    pub base: Duration,
+    /// Never longer than this.
+    pub max: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { base: limits::BACKOFF_BASE, max: limits::BACKOFF_MAX }
+    }
+}
+
+impl Backoff {
+    /// The wait after `failures` failures in a row, by `chance`.
+    pub(crate) fn wait(self, failures: u32, chance: &mut Chance) -> Duration {
+        let whole = self.base.saturating_mul(1u32 << failures.min(16)).min(self.max);
+        whole / 2 + chance.below(whole / 2)
+    }
+}
+
+/// Chance as a value, so that a state can be replayed: SplitMix64, good enough for jitter.
+#[derive(Clone, Debug)]
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A duration shorter than `bound` (zero for a bound of zero), in whole microseconds.
+    pub(crate) fn below(&mut self, bound: Duration) -> Duration {
+        let micros = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(self.next() % micros.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_to_a_ceiling_and_differ() {
+        let backoff = Backoff::default();
+        let mut chance = Chance::from_seed(7);
+        for failures in 0..40 {
+            let whole = backoff.base.saturating_mul(1 << failures.min(16)).min(backoff.max);
+            let wait = backoff.wait(failures, &mut chance);
+            assert!(wait >= whole / 2 && wait <= whole, "{failures}: {wait:?}");
+        }
+        assert_ne!(backoff.wait(5, &mut chance), backoff.wait(5, &mut chance));
+    }
+}

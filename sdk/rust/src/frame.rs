@@ -1,0 +1,72 @@
+//! One message of the gateway, read tolerantly: what is not there or of the wrong type is absent.
+use crate::event::Place;
+use serde_json::{Map, Value};
+
+/// A JSON object with a `type`. Fields nobody asks for are ignored, as the protocol wants it.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame(Map<String, Value>);
+
+impl Frame {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match serde_json::from_str(text) {
+            Ok(Value::Object(map)) if map.get("type").is_some_and(Value::is_string) => Some(Self(map)),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    pub(crate) fn kind(&self) -> &str {
+        self.text("type").unwrap_or_default()
+    }
+
+    /// A field, at the top or in `data`: facts a link asks for by type may come as envelopes.
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        let inner = || self.0.get("data").and_then(|data| data.get(key));
+        self.0.get(key).or_else(inner).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.get(key).and_then(Value::as_str)
+    }
+
+    pub(crate) fn string(&self, key: &str) -> Option<String> {
+        self.text(key).map(str::to_owned)
+    }
+
+    pub(crate) fn number(&self, key: &str) -> Option<u64> {
+        self.get(key).and_then(Value::as_u64)
+    }
+
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.get(key).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Which attempt it is about, where it says so.
+    pub(crate) fn attempt(&self) -> Option<u32> {
+        self.number("attempt").and_then(|attempt| u32::try_from(attempt).ok())
+    }
+
+    /// Its place in the log, if it is a fact.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let seq = self.0.get("seq").and_then(Value::as_u64)?;
+        Some(Place { seq, epoch: self.number("epoch"), ts: self.number("ts") })
+    }
+
+    /// A field of the stored message a `message` shows, flat or nested.
+    pub(crate) fn of_message(&self, key: &str) -> Option<&Value> {
+        let nested = || self.get("message").and_then(|message| message.get(key));
+        self.get(key).or_else(nested)
+    }
+
+    pub(crate) fn body(&self) -> &Map<String, Value> {
+        &self.0
+    }
+}
+
+/// A text, or the texts of content parts joined.
+pub(crate) fn plain(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
+    }
+}

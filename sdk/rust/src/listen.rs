@@ -1,0 +1,324 @@
+//! What a session's client makes of the gateway's messages.
+use crate::ask::AskKind;
+use crate::conversation::{Attach, Conversation};
+use crate::event::{Accepted, Done, Event, Message, Note, Place, Status};
+use crate::frame::{Frame, plain};
+use crate::fx::Fx;
+use crate::limits::{LAST_WORDS_MAX, RUNS_MAX};
+use crate::text::{RunText, Took};
+use serde_json::Value;
+
+impl Conversation {
+    /// Takes one message about this session.
+    pub(crate) fn handle(&mut self, frame: &Frame, fx: &mut Fx) {
+        match frame.kind() {
+            "turn_accepted" => self.handle_accepted(frame, fx),
+            "subscribed" => self.handle_subscribed(frame, fx),
+            "error" => self.handle_error(frame, fx),
+            "session_opened" => self.handle_opened(frame, fx),
+            "session_closed" => self.handle_closed(frame, fx),
+            _ => self.handle_shown(frame, fx),
+        }
+    }
+
+    fn handle_accepted(&mut self, frame: &Frame, fx: &mut Fx) {
+        let (Some(run), Some(id)) =
+            (frame.string("run_id"), frame.text("message_id").or(frame.text("request_id")))
+        else {
+            return;
+        };
+        self.attach_by_input();
+        self.accept(id, &run, frame, fx);
+        if self.is_ended(&run) {
+            self.inputs.retain(|input| input.invoke.message_id != id);
+        }
+    }
+
+    /// Ties an input to its run; told once.
+    fn accept(&mut self, id: &str, run: &str, frame: &Frame, fx: &mut Fx) {
+        let mine = |input: &&mut crate::ask::Pending| input.invoke.message_id == id;
+        let Some(input) = self.inputs.iter_mut().find(mine) else { return };
+        if input.run.replace(run.to_owned()).is_none() {
+            fx.tell(Event::Accepted(Accepted {
+                session: self.id.clone(),
+                message_id: id.to_owned(),
+                run: run.to_owned(),
+                duplicate: frame.flag("duplicate"),
+                durability: frame.string("durability"),
+            }));
+        }
+    }
+
+    // --- what is shown: facts, text, and what is neither ---
+
+    fn handle_shown(&mut self, frame: &Frame, fx: &mut Fx) {
+        let place = frame.place();
+        if !self.is_news(place) {
+            return;
+        }
+        self.tie_input(frame, fx);
+        if frame.kind() == "done" && !self.has_whole_text(frame, fx) {
+            return;
+        }
+        self.tell_fact(place, frame, fx);
+        match (frame.kind(), frame.text("name")) {
+            ("delta", _) => self.handle_delta(frame, fx),
+            ("done", _) => self.handle_done(place, frame, fx),
+            ("message", _) => self.handle_message(place, frame, fx),
+            ("run_started", _) => self.handle_run_started(frame, fx),
+            ("state", _) => self.handle_state(frame, fx),
+            ("event", Some("RUN_RESTARTED")) => self.handle_restarted(frame, fx),
+            ("event", Some("agent.stream.delta")) => {
+                // A checkpoint, asked for by type: the same text. What is missing before it comes
+                // as `delta`.
+                let _ = self.take_text(frame, fx);
+                self.handle_note(place, frame, fx);
+            }
+            (_, _) => self.handle_note(place, frame, fx),
+        }
+        if let Some(place) = place {
+            self.advance(place.seq, place.epoch, fx);
+        }
+    }
+
+    /// Whether it is of the present subscription and after the cursor.
+    fn is_news(&self, place: Option<Place>) -> bool {
+        let repeat = match (place, self.cursor) {
+            (Some(place), Some(cursor)) => place.seq <= cursor.seq,
+            (Some(_), None) | (None, _) => false,
+        };
+        self.attach == Attach::On && !repeat
+    }
+
+    fn tell_fact(&self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
+        if let Some(place) = place.filter(|_| self.facts) {
+            fx.tell(Event::Fact { session: self.id.clone(), place, body: frame.body().clone() });
+        }
+    }
+
+    /// A fact of the run that comes before `turn_accepted` proves that the input is durable.
+    fn tie_input(&mut self, frame: &Frame, fx: &mut Fx) {
+        let Some(run) = frame.string("run_id") else { return };
+        let message_id = frame.of_message("message_id").and_then(Value::as_str);
+        for id in [message_id, frame.text("request_id")].into_iter().flatten() {
+            self.accept(id, &run, frame, fx);
+        }
+    }
+
+    fn handle_delta(&mut self, frame: &Frame, fx: &mut Fx) {
+        let hole = match frame.text("kind") {
+            None | Some("text") => self.take_text(frame, fx) == Took::Hole,
+            Some("reasoning") => {
+                self.take_reasoning(frame, fx);
+                false
+            }
+            Some(_) => false,
+        };
+        if hole {
+            // Past the last repair the run's end will tell what is missing.
+            let _ = self.repair(fx.now);
+        }
+    }
+
+    /// The run a piece belongs to, in the piece's attempt; none if it is over or there is no room.
+    fn run_of(&mut self, frame: &Frame, fx: &mut Fx) -> Option<(String, &mut RunText)> {
+        let id = frame.string("run_id")?;
+        if self.is_ended(&id) || (self.runs.len() >= RUNS_MAX && !self.runs.contains_key(&id)) {
+            return None;
+        }
+        let run = self.runs.entry(id.clone()).or_default();
+        let attempt = frame.attempt().unwrap_or(run.attempt.max(1));
+        if attempt > run.attempt {
+            let void = run.attempt > 0;
+            run.restart(attempt);
+            if void {
+                fx.tell(Event::Restarted { session: self.id.clone(), run: id.clone(), attempt });
+            }
+        }
+        (attempt == run.attempt).then_some((id, run))
+    }
+
+    fn take_text(&mut self, frame: &Frame, fx: &mut Fx) -> Took {
+        let Some(piece) = frame.string("text") else { return Took::Nothing };
+        let Some((id, run)) = self.run_of(frame, fx) else { return Took::Nothing };
+        let offset = frame.number("offset").unwrap_or(run.text.len() as u64);
+        let took = run.take(offset, &piece);
+        if let Took::New(text) = &took {
+            let text = text.clone();
+            self.repairs = 0;
+            fx.tell(Event::Text { session: self.id.clone(), run: id, text });
+        }
+        took
+    }
+
+    fn take_reasoning(&mut self, frame: &Frame, fx: &mut Fx) {
+        let Some(piece) = frame.string("text") else { return };
+        let session = self.id.clone();
+        let Some((run, text)) = self.run_of(frame, fx) else { return };
+        if let Some(text) = text.take_reasoning(frame.number("offset").unwrap_or(u64::MAX), &piece) {
+            fx.tell(Event::Reasoning { session, run, text });
+        }
+    }
+
+    fn handle_run_started(&mut self, frame: &Frame, fx: &mut Fx) {
+        let agent = frame.string("agent_id");
+        let session = self.id.clone();
+        let Some((run, text)) = self.run_of(frame, fx) else { return };
+        text.agent.clone_from(&agent);
+        let attempt = text.attempt;
+        fx.tell(Event::RunStarted { session, run, agent: agent.unwrap_or_default(), attempt });
+    }
+
+    fn handle_restarted(&mut self, frame: &Frame, fx: &mut Fx) {
+        let Some(id) = frame.string("run_id") else { return };
+        let run = self.runs.entry(id.clone()).or_default();
+        let attempt = frame.attempt().unwrap_or(run.attempt + 1);
+        if attempt > run.attempt {
+            run.restart(attempt);
+            fx.tell(Event::Restarted { session: self.id.clone(), run: id, attempt });
+        }
+    }
+
+    fn handle_message(&self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
+        let Some(place) = place else { return };
+        let word = |key: &str| frame.of_message(key).and_then(Value::as_str).map(str::to_owned);
+        let content = frame.of_message("content").cloned().unwrap_or_default();
+        fx.tell(Event::Message(Box::new(Message {
+            session: self.id.clone(),
+            place,
+            run: frame.string("run_id"),
+            message_id: word("message_id"),
+            role: word("role").unwrap_or_else(|| "user".to_owned()),
+            sender: word("user_id").or_else(|| word("user")).or_else(|| word("agent_id")),
+            text: plain(&content),
+            content,
+        })));
+    }
+
+    fn handle_state(&self, frame: &Frame, fx: &mut Fx) {
+        fx.tell(Event::State {
+            session: self.id.clone(),
+            run: frame.string("run_id"),
+            scope: frame.string("scope").unwrap_or_else(|| "run".to_owned()),
+            state: frame.string("state").unwrap_or_default(),
+            detail: frame.get("detail").cloned(),
+        });
+    }
+
+    fn handle_note(&mut self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
+        let name = match frame.kind() {
+            "event" => frame.string("name").unwrap_or_default(),
+            kind => kind.to_owned(),
+        };
+        if matches!(name.as_str(), "CANCEL_SENT" | "CANCELED" | "NO_ACTIVE_SPEAKING") {
+            self.asks.retain(|ask| ask.kind != AskKind::Cancel { run: None });
+        }
+        let (session, run) = (self.id.clone(), frame.string("run_id"));
+        let note = Note { session, place, name, run, body: frame.body().clone() };
+        match note.run.as_ref().and_then(|run| self.runs.get_mut(run)) {
+            // Part of a fact whose last message is still to come, and may come again.
+            Some(run) if note.place.is_none() => {
+                if run.last_words.len() < LAST_WORDS_MAX {
+                    run.last_words.push(note);
+                }
+            }
+            Some(_) | None => fx.tell(Event::Note(Box::new(note))),
+        }
+    }
+
+    // --- the end of a turn ---
+
+    /// Whether all the text `done` counts is here; if not, it is asked for and `done` comes again.
+    fn has_whole_text(&mut self, frame: &Frame, fx: &mut Fx) -> bool {
+        let Some(id) = frame.string("run_id") else { return true };
+        let run = self.runs.entry(id.clone()).or_default();
+        let attempt = frame.attempt().unwrap_or(run.attempt);
+        if attempt != run.attempt {
+            // The attempt that counts is not the one on show.
+            let void = !run.text.is_empty();
+            run.restart(attempt);
+            if void {
+                fx.tell(Event::Restarted { session: self.id.clone(), run: id, attempt });
+            }
+        }
+        let have = run.text.len() as u64;
+        frame.number("text_bytes").is_none_or(|bytes| bytes <= have) || !self.repair(fx.now)
+    }
+
+    fn handle_done(&mut self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
+        let Some(id) = frame.string("run_id") else { return };
+        let mut run = self.runs.remove(&id).unwrap_or_default();
+        let text_bytes = frame.number("text_bytes").unwrap_or(run.text.len() as u64);
+        run.cut(text_bytes);
+        let mine = self.inputs.iter().find(|input| input.run.as_ref() == Some(&id));
+        let message_id = mine.map(|input| input.invoke.message_id.clone());
+        self.inputs.retain(|input| input.run.as_ref() != Some(&id));
+        self.asks.retain(|ask| match &ask.kind {
+            AskKind::Cancel { run } => run.as_ref().is_some_and(|run| *run != id),
+            AskKind::Open(_) | AskKind::Close => true,
+        });
+        self.remember_end(&id);
+        run.last_words.into_iter().for_each(|note| fx.tell(Event::Note(Box::new(note))));
+        fx.tell(Event::Done(Box::new(Done {
+            session: self.id.clone(),
+            place,
+            run: id,
+            message_id,
+            agent: run.agent,
+            status: Status::parse(frame.text("status").unwrap_or("completed")),
+            stop_reason: frame.string("stop_reason"),
+            attempt: run.attempt,
+            text_bytes,
+            complete: run.text.len() as u64 == text_bytes,
+            text: run.text,
+            usage: frame.get("usage").cloned(),
+            error: run.failure,
+        })));
+    }
+
+    // --- the session's life ---
+
+    fn handle_opened(&mut self, frame: &Frame, fx: &mut Fx) {
+        let before = self.asks.len();
+        let answers = |ask: &crate::ask::Ask| match ask.kind {
+            AskKind::Open(_) => frame.text("request_id").is_none_or(|id| id == ask.request_id),
+            AskKind::Close | AskKind::Cancel { .. } => false,
+        };
+        self.asks.retain(|ask| !answers(ask));
+        let answered = self.asks.len() < before;
+        // The answer has a snapshot, and the place that stands at; only the fact moves the cursor.
+        let place =
+            frame.place().filter(|place| frame.get("snapshot").is_none() && self.is_news(Some(*place)));
+        // Whoever asked may be told twice, by the answer and by the fact.
+        let known = frame.text("request_id").is_some_and(|id| fx.is_mine(id)) && !answered;
+        if (answered || place.is_some()) && !known {
+            self.tell_fact(place, frame, fx);
+            let snapshot = frame.get("snapshot").map(|_| Box::new(self.snapshot_of(frame)));
+            fx.tell(Event::Opened { session: self.id.clone(), snapshot });
+        }
+        if answered && self.attach == Attach::Off {
+            let snapshot = self.snapshot_of(frame);
+            // Everything after what the answer has shown.
+            self.follow(&snapshot, fx.now);
+        }
+        if let Some(place) = place {
+            self.advance(place.seq, place.epoch, fx);
+        }
+    }
+
+    fn handle_closed(&mut self, frame: &Frame, fx: &mut Fx) {
+        let before = self.asks.len();
+        let mine = frame.text("request_id");
+        self.asks.retain(|ask| ask.kind != AskKind::Close || mine.is_some_and(|id| id != ask.request_id));
+        let answered = self.asks.len() < before;
+        let place = frame.place().filter(|_| self.is_news(frame.place()));
+        let known = mine.is_some_and(|id| fx.is_mine(id)) && !answered;
+        if (answered || place.is_some()) && !known {
+            self.tell_fact(place, frame, fx);
+            fx.tell(Event::Closed { session: self.id.clone() });
+        }
+        if let Some(place) = place {
+            self.advance(place.seq, place.epoch, fx);
+        }
+    }
+}

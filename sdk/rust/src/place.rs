@@ -1,0 +1,168 @@
+//! How far a session's log has been seen, and how to get back there.
+use crate::ask::Retry;
+use crate::conversation::{Attach, Conversation};
+use crate::event::{Cursor, Event, OpenRun, Snapshot};
+use crate::frame::Frame;
+use crate::fx::Fx;
+use crate::invoke::Start;
+use crate::limits;
+use crate::text::RunText;
+use serde_json::json;
+use std::time::Duration;
+
+impl Conversation {
+    /// Takes the answer to `subscribe`.
+    pub(crate) fn handle_subscribed(&mut self, frame: &Frame, fx: &mut Fx) {
+        let (reset, request_id) = (frame.flag("reset"), frame.text("request_id"));
+        let expected = match &self.attach {
+            Attach::Asking(asked) => request_id.is_none_or(|id| id == asked),
+            // A log can lose facts under a subscription that stands.
+            Attach::On => reset && request_id.is_none(),
+            Attach::Off | Attach::Back | Attach::Due(_) => false,
+        };
+        if !expected {
+            return;
+        }
+        let snapshot = self.snapshot_of(frame);
+        let end = Cursor { seq: frame.number("seq").unwrap_or(snapshot.seq), epoch: snapshot.epoch };
+        if reset {
+            let reason = frame.string("reason").unwrap_or_else(|| "trimmed".to_owned());
+            return self.reset(reason, Some(snapshot), fx);
+        }
+        self.attach = Attach::On;
+        self.retry = Retry::default();
+        match (self.cursor, self.start.take()) {
+            (None, Some(Start::Beginning)) => self.cursor = Some(Cursor { seq: 0, epoch: None }),
+            (None, Some(Start::Now | Start::After(_)) | None) => {
+                self.cursor = Some(end);
+                self.adopt(&snapshot.runs);
+            }
+            (Some(_), _) => {}
+        }
+        self.goal = Some(end.seq);
+        fx.tell(Event::Subscribed { session: self.id.clone(), snapshot: Box::new(snapshot) });
+        self.check_goal(fx);
+    }
+
+    /// Drops what it holds and starts from the snapshot, or from nothing.
+    pub(crate) fn reset(&mut self, reason: String, snapshot: Option<Snapshot>, fx: &mut Fx) {
+        self.runs.clear();
+        self.ended.clear();
+        self.start = None;
+        self.goal = None;
+        self.repairs = 0;
+        self.cursor = snapshot.as_ref().map(|snapshot| Cursor { seq: snapshot.seq, epoch: snapshot.epoch });
+        for input in &mut self.inputs {
+            input.sent = false;
+        }
+        self.attach = match &snapshot {
+            None => Attach::Off,
+            Some(snapshot) if self.inputs.is_empty() => {
+                self.adopt(&snapshot.runs);
+                Attach::On
+            }
+            Some(_) => {
+                // An invoke on a session the link is subscribed to moves no cursor, so let go first.
+                fx.send(json!({ "type": "unsubscribe", "ts": 0, "session_id": self.id }).to_string());
+                Attach::Back
+            }
+        };
+        fx.tell(Event::Reset { session: self.id.clone(), reason, snapshot: snapshot.map(Box::new) });
+    }
+
+    fn adopt(&mut self, runs: &[OpenRun]) {
+        for open in runs.iter().take(limits::RUNS_MAX) {
+            let mut run = RunText { agent: open.agent_id.clone(), ..RunText::default() };
+            run.restart(open.attempt);
+            self.runs.entry(open.run_id.clone()).or_insert(run);
+        }
+    }
+
+    /// Begins to follow without a cursor: the first accepted input has subscribed this link.
+    pub(crate) fn attach_by_input(&mut self) {
+        match self.attach {
+            Attach::Off | Attach::Back => {
+                self.attach = Attach::On;
+                self.cursor = None;
+            }
+            Attach::Due(_) | Attach::Asking(_) | Attach::On => {}
+        }
+    }
+
+    /// Steps forward to a fact that has been told.
+    pub(crate) fn advance(&mut self, seq: u64, epoch: Option<u64>, fx: &mut Fx) {
+        self.cursor = Some(Cursor { seq, epoch });
+        self.repairs = 0;
+        self.check_goal(fx);
+    }
+
+    fn check_goal(&mut self, fx: &mut Fx) {
+        if let (Some(goal), Some(cursor)) = (self.goal, self.cursor)
+            && cursor.seq >= goal
+        {
+            self.goal = None;
+            fx.tell(Event::CaughtUp { session: self.id.clone(), seq: cursor.seq });
+        }
+    }
+
+    /// Asks for everything after the cursor again; false once that has not helped too often.
+    pub(crate) fn repair(&mut self, now: Duration) -> bool {
+        if self.repairs >= limits::REPAIRS_MAX {
+            return false;
+        }
+        let wait = if self.repairs == 0 { Duration::ZERO } else { limits::REPAIR_BASE * (1 << self.repairs) };
+        self.repairs += 1;
+        self.runs.values_mut().for_each(RunText::forget_end);
+        self.attach = Attach::Due(now + wait);
+        true
+    }
+
+    /// Plans another try at a subscription that was refused for now; false once that takes too long.
+    pub(crate) fn subscribe_again(&mut self, now: Duration, after_ms: Option<u64>) -> bool {
+        let again = self.retry.again(now, after_ms);
+        if again {
+            self.attach = Attach::Due(self.retry.due);
+        }
+        again
+    }
+
+    /// Stops asking on this connection; an input may still subscribe.
+    pub(crate) fn give_up_subscription(&mut self) {
+        self.attach = Attach::Off;
+        self.start = None;
+        // Patterns that were refused would spoil the next `hello`.
+        self.types.clear();
+        self.cursor = self.cursor.filter(|cursor| cursor.seq > 0);
+    }
+
+    /// Goes on from what the answer to `session_open` has shown.
+    pub(crate) fn follow(&mut self, snapshot: &Snapshot, now: Duration) {
+        self.cursor = Some(Cursor { seq: snapshot.seq, epoch: snapshot.epoch });
+        self.adopt(&snapshot.runs);
+        self.attach = Attach::Due(now);
+    }
+
+    pub(crate) fn snapshot_of(&self, frame: &Frame) -> Snapshot {
+        let value = frame.get("snapshot").cloned().unwrap_or_default();
+        let mut snapshot: Snapshot = serde_json::from_value(value).unwrap_or_default();
+        if snapshot.session_id.is_empty() {
+            snapshot.session_id.clone_from(&self.id);
+        }
+        if snapshot.seq == 0 {
+            snapshot.seq = frame.number("seq").unwrap_or(0);
+            snapshot.epoch = snapshot.epoch.or(frame.number("epoch"));
+        }
+        snapshot
+    }
+
+    pub(crate) fn is_ended(&self, run: &str) -> bool {
+        self.ended.iter().any(|ended| ended == run)
+    }
+
+    pub(crate) fn remember_end(&mut self, run: &str) {
+        if self.ended.len() >= limits::ENDED_RUNS_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(run.to_owned());
+    }
+}

@@ -1,0 +1,87 @@
+//! What is refused: for now, and then it is asked again; for good, and then it is told.
+use crate::ask::passes;
+use crate::conversation::{Attach, Conversation};
+use crate::event::{Event, Failure};
+use crate::frame::Frame;
+use crate::fx::Fx;
+
+impl Conversation {
+    /// Whether a request of this session has this id.
+    pub(crate) fn asked(&self, request_id: &str) -> bool {
+        self.inputs.iter().any(|input| input.invoke.message_id == request_id)
+            || self.asks.iter().any(|ask| ask.request_id == request_id)
+            || self.attach == Attach::Asking(request_id.to_owned())
+    }
+
+    /// Takes one `error`.
+    pub(crate) fn handle_error(&mut self, frame: &Frame, fx: &mut Fx) {
+        let mut failure = failure_of(frame);
+        failure.session = Some(self.id.clone());
+        // What answers no request is about the end of a run.
+        if failure.run.is_some() && (frame.flag("terminal") || frame.text("request_id").is_none()) {
+            return self.hold_failure(failure);
+        }
+        let id = frame.text("request_id").unwrap_or_default();
+        let (pass, after) = (passes(&failure.code), frame.number("retry_after_ms"));
+        if self.attach == Attach::Asking(id.to_owned()) || (id.is_empty() && self.is_asking(&failure)) {
+            return self.handle_subscribe_refused(failure, after, fx);
+        }
+        if let Some(at) = self.inputs.iter().position(|input| input.invoke.message_id == id) {
+            let Some(input) = self.inputs.get_mut(at) else { return };
+            if pass && input.retry.again(fx.now, after) {
+                input.sent = false;
+                return;
+            }
+            self.inputs.remove(at);
+            failure.asked = "agent_invoke".to_owned();
+            failure.message_id = Some(id.to_owned());
+        } else if let Some(at) = self.asks.iter().position(|ask| ask.request_id == id) {
+            let Some(ask) = self.asks.get_mut(at) else { return };
+            if pass && ask.retry.again(fx.now, after) {
+                ask.sent = false;
+                return;
+            }
+            failure.asked = ask.name().to_owned();
+            self.asks.remove(at);
+        }
+        fx.tell(Event::Error(Box::new(failure)));
+    }
+
+    fn is_asking(&self, failure: &Failure) -> bool {
+        matches!(self.attach, Attach::Asking(_)) && failure.run.is_none() && failure.code == "not_found"
+    }
+
+    /// The error of a failed run: told with its `done`, which follows.
+    fn hold_failure(&mut self, failure: Failure) {
+        let Some(id) = failure.run.clone().filter(|id| !self.is_ended(id)) else { return };
+        if self.attach == Attach::On {
+            self.runs.entry(id).or_default().failure = Some(failure);
+        }
+    }
+
+    fn handle_subscribe_refused(&mut self, mut failure: Failure, after: Option<u64>, fx: &mut Fx) {
+        if passes(&failure.code) && self.subscribe_again(fx.now, after) {
+            return;
+        }
+        if failure.code == "not_found" && self.cursor.is_some_and(|cursor| cursor.seq > 0) {
+            // What we have seen of it is gone with it; unfinished inputs make it anew.
+            return self.reset("not_found".to_owned(), None, fx);
+        }
+        self.give_up_subscription();
+        failure.asked = "subscribe".to_owned();
+        fx.tell(Event::Error(Box::new(failure)));
+    }
+}
+
+/// Reads an `error`.
+pub(crate) fn failure_of(frame: &Frame) -> Failure {
+    Failure {
+        session: frame.string("session_id"),
+        run: frame.string("run_id"),
+        message_id: None,
+        asked: String::new(),
+        code: frame.string("code").unwrap_or_default(),
+        message: frame.string("message").unwrap_or_default(),
+        retryable: frame.flag("retryable"),
+    }
+}

@@ -1,0 +1,112 @@
+//! Against a small model of a gateway that loses connections anywhere and goes on from anywhere
+//! the protocol allows: what the application is told is always the same.
+use super::*;
+use crate::backoff::Chance;
+
+/// A log of facts with text between them, as a gateway has it.
+struct Model {
+    chance: Chance,
+    /// The text of each run.
+    texts: Vec<String>,
+}
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance::from_seed(seed);
+        let mut texts = Vec::new();
+        for _ in 0..3 {
+            let length = pick(&mut chance, 30);
+            texts.push((0..length).map(|_| ['a', 'é', '日', '🙂'][pick(&mut chance, 4)]).collect());
+        }
+        Self { chance, texts }
+    }
+
+    /// Everything after a cursor: three facts a run, its text in random pieces before the last.
+    fn after(&mut self, seq: u64, have: &Value) -> Vec<Value> {
+        let mut messages = Vec::new();
+        for (n, text) in self.texts.clone().iter().enumerate() {
+            let (first, id) = (3 * n as u64 + 1, format!("s.{n}"));
+            let said = json!({"type": "message", "content": "q", "message_id": format!("m{n}"), "run_id": id,
+                "seq": first, "epoch": 1});
+            let begun =
+                json!({"type": "run_started", "run_id": id, "attempt": 1, "seq": first + 1, "epoch": 1});
+            let end = json!({"type": "done", "run_id": id, "status": "completed", "attempt": 1,
+                "text_bytes": text.len(), "seq": first + 2, "epoch": 1});
+            let facts = [said, begun, end];
+            for (at, fact) in (first..).zip(facts) {
+                if at == first + 2 && seq < at {
+                    let from = have[&id]["offset"].as_u64().and_then(|n| usize::try_from(n).ok());
+                    self.stream(&id, text, from.unwrap_or(0), &mut messages);
+                }
+                if at > seq {
+                    messages.push(fact);
+                }
+            }
+        }
+        messages
+    }
+
+    /// Pieces that overlap at random, as live text and recorded text may.
+    fn stream(&mut self, id: &str, text: &str, mut from: usize, to: &mut Vec<Value>) {
+        let bounds: Vec<usize> = (0..=text.len()).filter(|n| text.is_char_boundary(*n)).collect();
+        while from < text.len() {
+            let back = bounds.iter().rev().filter(|n| **n <= from).nth(pick(&mut self.chance, 3));
+            let end = bounds.iter().filter(|n| **n > from).nth(pick(&mut self.chance, 3));
+            let (start, end) = (back.copied().unwrap_or(0), end.copied().unwrap_or(text.len()));
+            to.push(json!({"type": "delta", "run_id": id, "attempt": 1, "offset": start,
+                "text": &text[start..end]}));
+            from = end;
+        }
+    }
+}
+
+fn pick(chance: &mut Chance, below: u64) -> usize {
+    usize::try_from(chance.below(Duration::from_micros(below)).as_micros()).unwrap_or(0)
+}
+
+/// Facts once and in order, text once and whole, every input ended, at the end of any history of cuts.
+#[test]
+fn any_history_of_cuts_tells_the_same_story() {
+    for seed in 0..300 {
+        let mut model = Model::new(seed);
+        let mut rig = Rig::new();
+        rig.subscribe(Start::Beginning);
+        for n in 0..3 {
+            rig.invoke(&format!("m{n}"));
+        }
+        let mut cuts = 0;
+        loop {
+            let wish = rig.last_subscribe();
+            rig.subscribed(9, json!({}));
+            let script = model.after(wish["after_seq"].as_u64().unwrap_or(0), &wish["runs"]);
+            let until =
+                if cuts == 20 { script.len() } else { pick(&mut model.chance, script.len() as u64 + 1) };
+            for message in script.iter().take(until) {
+                rig.s(message.clone());
+            }
+            if until == script.len() {
+                break;
+            }
+            cuts += 1;
+            rig.reconnect();
+        }
+        let ends: Vec<String> = rig.events.iter().filter_map(end_of).collect();
+        assert_eq!(ends, model.texts, "seed {seed}");
+        for (n, text) in model.texts.iter().enumerate() {
+            assert_eq!(rig.text(&format!("s.{n}")), *text, "seed {seed}");
+        }
+        let facts = |told: &Event| matches!(told, Event::Message(_) | Event::RunStarted { .. });
+        assert_eq!(rig.events.iter().filter(|told| facts(told)).count(), 6, "seed {seed}");
+        rig.reconnect();
+        rig.subscribed(9, json!({}));
+        let repeats = rig.sent.iter().rev().take_while(|message| message["type"] != "hello");
+        assert_eq!(repeats.filter(|message| message["type"] == "agent_invoke").count(), 0, "seed {seed}");
+    }
+}
+
+fn end_of(event: &Event) -> Option<String> {
+    match event {
+        Event::Done(done) if done.complete => Some(done.text.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,208 @@
+//! What happens to the connection, and what is said on the next one.
+use super::*;
+
+fn accepted(id: &str, run: &str) -> Value {
+    json!({"type": "turn_accepted", "run_id": run, "message_id": id, "request_id": id})
+}
+
+#[test]
+fn unfinished_inputs_are_said_again_in_order() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.invoke("a"), ["> invoke a"]);
+    assert_eq!(rig.invoke("b"), Vec::<String>::new(), "not before a is accepted");
+    assert_eq!(rig.s(accepted("a", "s.r")), ["accepted a", "> invoke b"]);
+    // Nothing seen yet, so nothing to resume from: the repeat of `a` subscribes from before its turn.
+    assert_eq!(rig.reconnect(), ["> hello []", "connected", "> invoke a", "> invoke b"]);
+    assert_eq!(rig.s(accepted("a", "s.r")), Vec::<String>::new(), "told before");
+    rig.s(started(1));
+    assert_eq!(rig.reconnect(), ["> hello [subscribe after 1.1 s.r@1+0]", "connected"]);
+    let lines = rig.subscribed(2, json!({}));
+    assert_eq!(lines, ["subscribed", "> invoke a", "> invoke b"]);
+    assert_eq!(rig.s(done(2, 0)), ["done completed ", "caught up 2"]);
+    rig.reconnect();
+    assert_eq!(rig.subscribed(2, json!({})), ["subscribed", "caught up 2", "> invoke b"]);
+}
+
+/// The answer was lost, and the turn ended before the next connection.
+#[test]
+fn an_input_whose_end_is_resumed_is_not_waited_for() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Now);
+    rig.subscribed(4, json!({}));
+    rig.invoke("a");
+    rig.reconnect();
+    assert_eq!(rig.subscribed(7, json!({})), ["subscribed", "> invoke a"]);
+    let said = json!({"type": "message", "content": "hi", "message_id": "a", "run_id": "s.r", "seq": 5});
+    assert_eq!(rig.s(said), ["accepted a", "message hi"]);
+    assert_eq!(rig.s(done(7, 0)), ["done completed ", "caught up 7"]);
+    assert_eq!(rig.s(accepted("a", "s.r")), Vec::<String>::new());
+    rig.reconnect();
+    assert_eq!(rig.subscribed(7, json!({})), ["subscribed", "caught up 7"], "nothing to repeat");
+}
+
+#[test]
+fn a_reset_starts_from_the_snapshot() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Beginning);
+    rig.subscribed(9, json!({}));
+    rig.s(started(8));
+    rig.hear(delta(0, "void"));
+    rig.reconnect();
+    let runs = json!([{"run_id": "s.r", "agent_id": "echo", "state": "RUNNING", "attempt": 1}]);
+    let reset = json!({"reset": true, "reason": "regressed",
+        "snapshot": {"session_id": "s", "runs": runs, "seq": 3, "epoch": 2}});
+    assert_eq!(rig.subscribed(3, reset), ["reset regressed"]);
+    assert_eq!(rig.hear(delta(0, "new")), ["text new"]);
+    assert_eq!(rig.s(done(4, 3)), ["done completed new"], "a place that was there before");
+    assert_eq!(rig.reconnect()[0], "> hello [subscribe after 4.1]");
+}
+
+/// An unfinished turn may lie before the snapshot: so let go, and let the repeat subscribe.
+#[test]
+fn a_reset_with_unfinished_inputs_looks_back() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Beginning);
+    rig.subscribed(9, json!({}));
+    rig.s(started(8));
+    rig.invoke("a");
+    rig.reconnect();
+    let lines = rig.subscribed(3, json!({"reset": true, "reason": "trimmed"}));
+    assert_eq!(lines, ["> unsubscribe", "reset trimmed", "> invoke a"]);
+    assert_eq!(rig.s(started(8)), Vec::<String>::new(), "of the old subscription");
+    // Lost once more: still no cursor to trust.
+    assert_eq!(rig.reconnect(), ["> hello []", "connected", "> invoke a"]);
+    assert_eq!(rig.s(accepted("a", "s.r")), ["accepted a"]);
+    assert_eq!(rig.s(started(2)), ["started s.r@1"]);
+    assert_eq!(rig.s(done(3, 0)), ["done completed "]);
+}
+
+/// The store can lose facts under a subscription that stands.
+#[test]
+fn a_reset_may_come_unasked() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Now);
+    rig.subscribed(9, json!({}));
+    let reset = json!({"type": "subscribed", "reset": true, "reason": "regressed", "seq": 2, "epoch": 3,
+        "snapshot": {"seq": 2, "epoch": 3}});
+    assert_eq!(rig.s(reset), ["reset regressed"]);
+    assert_eq!(rig.s(started(3)), ["started s.r@1"]);
+}
+
+#[test]
+fn a_session_that_is_gone_is_made_anew() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Now);
+    rig.subscribed(9, json!({}));
+    rig.invoke("a");
+    rig.reconnect();
+    let id = rig.last_subscribe()["request_id"].clone();
+    let lines = rig.hear(json!({"type": "error", "request_id": id, "code": "not_found"}));
+    assert_eq!(lines, ["reset not_found", "> invoke a"]);
+    rig.s(accepted("a", "s.r"));
+    assert_eq!(rig.s(started(1)), ["started s.r@1"]);
+}
+
+#[test]
+fn close_codes() {
+    let cases = [
+        (Some(4401), "final"),
+        (Some(4403), "final"),
+        (Some(4409), "final"),
+        (Some(4413), "final"),
+        (Some(4400), "final"),
+        (Some(4408), "retry"),
+        (Some(4429), "retry"),
+        (Some(4503), "retry"),
+        (Some(4508), "retry"),
+        (Some(1000), "retry"),
+        (None, "retry"),
+    ];
+    for (code, outcome) in cases {
+        let mut rig = Rig::new();
+        rig.state.handle_lost(rig.now, Lost { code, ..Lost::default() });
+        assert_eq!(rig.drain(), [format!("disconnected {} {outcome}", code.unwrap_or(0))]);
+        let next = rig.state.poll_timeout();
+        let wait = next.map(|at| at - rig.now);
+        match code {
+            Some(4429) => assert!(wait >= Some(limits::BACKOFF_RATE_LIMITED)),
+            _ if outcome == "final" => assert_eq!((wait, rig.state.is_over()), (None, true)),
+            _ => assert!(wait <= Some(limits::BACKOFF_BASE) && wait.is_some()),
+        }
+        let refused = rig.state.invoke(rig.now, "s", Invoke::text("x"));
+        assert_eq!(refused.is_err(), outcome == "final");
+    }
+}
+
+#[test]
+fn waits_grow_and_a_good_connection_forgives() {
+    let mut rig = Rig::new();
+    for _ in 0..12 {
+        rig.lose();
+        rig.wait(Duration::from_secs(31));
+        rig.state.handle_open(rig.now);
+        rig.drain();
+    }
+    rig.lose();
+    let wait = rig.state.poll_timeout().map(|at| at - rig.now);
+    assert!(wait >= Some(limits::BACKOFF_MAX / 2), "{wait:?}");
+    rig.wait(limits::BACKOFF_MAX);
+    rig.connect();
+    rig.wait(limits::STABLE_AFTER);
+    rig.lose();
+    assert!(rig.state.poll_timeout().map(|at| at - rig.now) <= Some(limits::BACKOFF_BASE));
+}
+
+#[test]
+fn an_impatient_client_fails_once_and_for_good() {
+    let mut state = ClientState::new(&Options::new("ws://test"), 1, true);
+    assert_eq!(state.poll_output(), Some(Output::Dial));
+    state.handle_lost(Duration::ZERO, Lost { reason: "refused".to_owned(), ..Lost::default() });
+    assert!(state.is_over() && matches!(state.poll_output(), Some(Output::Tell(Event::Disconnected { .. }))));
+}
+
+#[test]
+fn go_away_is_obeyed_within_its_time() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Now);
+    rig.subscribed(1, json!({}));
+    rig.hear(json!({"type": "go_away", "reason": "drain", "reconnect_within_ms": 2000, "jitter_ms": 9000}));
+    assert_eq!(rig.s(started(2)), ["started s.r@1"], "until then all goes on");
+    assert_eq!(rig.wait(Duration::from_secs(2)), ["hangup", "disconnected 0 retry", "dial"]);
+    assert_eq!(rig.connect()[0], "> hello [subscribe after 2.1 s.r@1+0]");
+}
+
+#[test]
+fn silence_is_questioned_and_then_final() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.wait(limits::PING_AFTER), ["> ping"]);
+    rig.hear(json!({"type": "pong"}));
+    assert_eq!(rig.wait(limits::PING_AFTER), ["> ping"]);
+    let lines = rig.wait(limits::IDLE_TIMEOUT - limits::PING_AFTER);
+    assert_eq!(lines, ["hangup", "disconnected 0 retry"]);
+    assert_eq!(rig.wait(Duration::from_secs(1)), ["dial"]);
+    rig.state.handle_open(rig.now);
+    rig.drain();
+    assert_eq!(rig.wait(limits::WELCOME_TIMEOUT), ["hangup", "disconnected 0 retry"], "no welcome");
+}
+
+/// The gateway reads no long `hello` of a stranger.
+#[test]
+fn what_does_not_fit_into_hello_is_subscribed_to_afterwards() {
+    let mut rig = Rig::new();
+    for n in 0..limits::SESSIONS_MAX {
+        let cursor = Cursor { seq: 1 << 50, epoch: Some(1 << 52) };
+        let session = format!("{n:0>64}");
+        let wish = Subscribe::from(Start::After(cursor));
+        rig.state.subscribe(rig.now, &session, wish).expect("taken");
+    }
+    let full = rig.state.subscribe(rig.now, "one-more", Subscribe::default());
+    assert!(matches!(full, Err(ClientError::TooMany { what: "sessions", .. })));
+    rig.drain();
+    rig.sent.clear();
+    rig.reconnect();
+    let hello = &rig.sent[0];
+    assert!(hello.to_string().len() <= limits::HELLO_BYTES_MAX);
+    let resumed = hello["resume"].as_array().map_or(0, Vec::len);
+    assert!(resumed > 10, "{resumed}");
+    assert_eq!(resumed + rig.sent.len() - 1, limits::SESSIONS_MAX);
+}

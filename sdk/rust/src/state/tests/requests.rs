@@ -1,0 +1,183 @@
+//! What is asked, refused and asked again.
+use super::*;
+
+fn refused(id: &Value, code: &str, more: Value) -> Value {
+    let mut error = json!({"type": "error", "request_id": id, "code": code, "message": "no"});
+    if let (Some(error), Value::Object(more)) = (error.as_object_mut(), more) {
+        error.extend(more);
+    }
+    error
+}
+
+fn none() -> Vec<String> {
+    Vec::new()
+}
+
+#[test]
+fn what_passes_is_asked_again_in_its_place() {
+    for code in ["too_many_pending", "store_unavailable", "rate_limited", "draining"] {
+        let mut rig = Rig::new();
+        rig.invoke("a");
+        rig.invoke("b");
+        assert_eq!(rig.hear(refused(&json!("a"), code, json!({"retry_after_ms": 2000}))), none());
+        assert_eq!(rig.wait(Duration::from_millis(1999)), none());
+        assert_eq!(rig.wait(Duration::from_millis(1)), ["> invoke a"]);
+        let accepted = json!({"type": "turn_accepted", "run_id": "s.r", "message_id": "a"});
+        assert_eq!(rig.s(accepted), ["accepted a", "> invoke b"]);
+    }
+}
+
+#[test]
+fn the_budget_of_a_request_ends() {
+    let mut rig = Rig::new();
+    rig.invoke("a");
+    rig.invoke("b");
+    let mut asked = 1;
+    let told = loop {
+        let lines = rig.hear(refused(&json!("a"), "store_unavailable", json!({})));
+        if !lines.is_empty() {
+            break lines;
+        }
+        while rig.wait(Duration::from_secs(1)) != ["> invoke a"] {
+            rig.state.handle_bytes(rig.now);
+        }
+        asked += 1;
+    };
+    assert_eq!(told, ["error agent_invoke store_unavailable", "> invoke b"]);
+    assert!((10..60).contains(&asked), "{asked}");
+}
+
+#[test]
+fn what_does_not_pass_is_told() {
+    for code in ["busy", "session_closed", "idempotency_conflict", "invalid_message", "internal_error"] {
+        let mut rig = Rig::new();
+        rig.invoke("a");
+        let lines = rig.hear(refused(&json!("a"), code, json!({})));
+        assert_eq!(lines, [format!("error agent_invoke {code}")]);
+        let Some(Event::Error(failure)) = rig.events.last() else { panic!("an error") };
+        assert_eq!((failure.message_id.as_deref(), failure.session.as_deref()), (Some("a"), Some("s")));
+        assert_eq!(rig.reconnect(), ["> hello []", "connected"], "not said again");
+    }
+}
+
+#[test]
+fn what_is_too_large_or_too_many_never_leaves() {
+    let mut rig = Rig::offline();
+    rig.state.handle_open(rig.now);
+    rig.hear(json!({"type": "welcome", "limits": {"max_message_bytes": 300}}));
+    let long = rig.state.invoke(rig.now, "s", Invoke::text("x".repeat(300)));
+    assert!(matches!(long, Err(ClientError::TooLarge { max: 300, .. })));
+    for id in ["", "a b", "é", "a.b"] {
+        let bad = rig.state.invoke(rig.now, id, Invoke::text("x"));
+        assert_eq!(bad, Err(ClientError::BadName { what: "session id" }), "{id:?}");
+    }
+    let bad = rig.state.invoke(rig.now, "s", Invoke::text("x").message_id("a\n"));
+    assert_eq!(bad, Err(ClientError::BadName { what: "message id" }));
+    for n in 0..limits::INPUTS_MAX {
+        rig.state.invoke(rig.now, "s", Invoke::text("x").message_id(n.to_string())).expect("room");
+    }
+    let full = rig.state.invoke(rig.now, "s", Invoke::text("x"));
+    assert!(matches!(full, Err(ClientError::TooMany { .. })));
+    let again = rig.state.invoke(rig.now, "s", Invoke::text("x").message_id("0"));
+    assert_eq!(again, Ok(()), "said before");
+}
+
+#[test]
+fn a_subscription_is_asked_again_or_told() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Beginning);
+    let id = rig.last_subscribe()["request_id"].clone();
+    assert_eq!(rig.hear(refused(&id, "store_unavailable", json!({"retry_after_ms": 700}))), none());
+    assert_eq!(rig.wait(Duration::from_millis(700)), ["> subscribe after 0.null"]);
+    let id = rig.last_subscribe()["request_id"].clone();
+    assert_eq!(rig.hear(refused(&id, "not_found", json!({}))), ["error subscribe not_found"]);
+    // Nothing to see; the first input makes it and subscribes.
+    assert_eq!(rig.invoke("a"), ["> invoke a"]);
+    rig.s(json!({"type": "turn_accepted", "run_id": "s.r", "message_id": "a"}));
+    assert_eq!(rig.s(started(3)), ["started s.r@1"]);
+}
+
+#[test]
+fn opening_comes_first_and_is_followed_from_its_snapshot() {
+    let mut rig = Rig::new();
+    let open = Open { agents: vec!["echo".to_owned()], active_agent: None };
+    rig.state.open(rig.now, "s", open).expect("taken");
+    assert_eq!(rig.drain(), ["> session_open"]);
+    let id = rig.sent[0]["request_id"].clone();
+    assert_eq!(rig.invoke("a"), none(), "not before it is open");
+    assert_eq!(rig.reconnect(), ["> hello []", "connected", "> session_open"]);
+    let opened = json!({"type": "session_opened", "request_id": id, "seq": 1, "epoch": 4,
+        "snapshot": {"session_id": "s", "seq": 1, "epoch": 4}});
+    assert_eq!(rig.s(opened), ["opened", "> subscribe after 1.4"]);
+    assert_eq!(rig.subscribed(1, json!({})), ["subscribed", "caught up 1", "> invoke a"]);
+    let fact = json!({"type": "session_opened", "request_id": id, "seq": 2, "epoch": 4});
+    assert_eq!(rig.s(fact), none(), "told by the answer");
+}
+
+/// The answer to `session_open` shows the end of a log whose facts are still to come.
+#[test]
+fn an_answer_moves_no_cursor() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Beginning);
+    rig.subscribed(5, json!({}));
+    rig.state.open(rig.now, "s", Open::default()).expect("taken");
+    rig.drain();
+    let id = rig.sent.last().map(|message| message["request_id"].clone());
+    let opened = json!({"type": "session_opened", "request_id": id, "seq": 5, "epoch": 1,
+        "snapshot": {"seq": 5, "epoch": 1}});
+    assert_eq!(rig.s(opened), ["opened"]);
+    assert_eq!(rig.s(started(1)), ["started s.r@1"]);
+}
+
+#[test]
+fn closing_waits_for_what_was_said_before() {
+    let mut rig = Rig::new();
+    rig.invoke("a");
+    rig.invoke("b");
+    rig.state.close(rig.now, "s").expect("taken");
+    assert_eq!(rig.drain(), none());
+    let accepted = json!({"type": "turn_accepted", "run_id": "s.r", "message_id": "a"});
+    assert_eq!(rig.s(accepted), ["accepted a", "> invoke b", "> session_close"]);
+    let id = rig.sent.last().map(|message| message["request_id"].clone());
+    let closed = json!({"type": "session_closed", "request_id": id, "seq": 7, "epoch": 1});
+    assert_eq!(rig.s(closed.clone()), ["closed"]);
+    assert_eq!(rig.s(closed), none());
+}
+
+#[test]
+fn a_named_cancel_is_repeated_until_its_run_has_ended() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Now);
+    rig.subscribed(0, json!({}));
+    rig.s(started(1));
+    rig.state.cancel(rig.now, "s", Some("s.r".to_owned())).expect("taken");
+    rig.state.cancel(rig.now, "s", None).expect("taken");
+    assert_eq!(rig.drain(), ["> cancel_run", "> cancel_run"]);
+    let lines = rig.reconnect();
+    assert_eq!(lines[1..], ["connected", "> cancel_run"], "one without a name might hit the next turn");
+    rig.subscribed(1, json!({}));
+    rig.s(done(2, 0));
+    assert_eq!(rig.reconnect()[1..], ["connected"]);
+}
+
+#[test]
+fn errors_of_nobody_are_told() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.hear(json!({"type": "error", "code": "invalid_message"})), ["error  invalid_message"]);
+    rig.hear(json!({"type": "error"}));
+    for noise in ["", "[]", "{}", "{\"type\":1}", "nonsense", "{\"type\":\"delta\",\"run_id\":5}"] {
+        rig.state.handle_text(rig.now, noise);
+        assert_eq!(rig.drain(), none(), "{noise}");
+    }
+}
+
+#[test]
+fn a_session_left_is_forgotten() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Now);
+    rig.subscribed(3, json!({}));
+    rig.state.leave(rig.now, "s");
+    assert_eq!(rig.drain(), ["> unsubscribe"]);
+    assert_eq!(rig.s(started(4)), none());
+    assert_eq!(rig.reconnect(), ["> hello []", "connected"]);
+}
