@@ -48,7 +48,7 @@ class Client:
             self.take_text(message)
         if message.get("name") == "RUN_RESTARTED":
             self.text[message["run_id"]] = b""
-        if "seq" in message and "session_id" in message and message["type"] != "subscribed":
+        if "seq" in message and "snapshot" not in message:
             seen = self.facts.setdefault(message["session_id"], [])
             assert not seen or message["seq"] > seen[-1]["seq"], ("a fact twice or out of order", message)
             assert message["epoch"] > 0, message

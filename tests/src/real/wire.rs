@@ -89,11 +89,12 @@ impl Wire {
         }
     }
 
-    /// Asks with a request id of its own and reads on to the answer that echoes it.
+    /// Asks with a request id of its own and reads on to the first message that echoes it: the answer
+    /// comes before any fact it causes.
     pub async fn ask(&mut self, request_id: &str, mut message: Value) -> Result<Value, Gone> {
         message["request_id"] = request_id.into();
         self.say(message).await?;
-        self.until(|answer| answer["request_id"] == request_id && answer.get("seq").is_none()).await
+        self.until(|answer| answer["request_id"] == request_id).await
     }
 
     /// Runs one turn to its `done`; the answer's text, checked for gaps, and the `done`.

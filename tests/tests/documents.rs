@@ -1,0 +1,44 @@
+//! The reference says what the code does, where the two can be compared.
+use std::collections::BTreeMap;
+use turnway_bindings::channel::json::render::SHOWN;
+use turnway_core::protocol::refusal::Code;
+
+fn document(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+/// The rows of the table under a header that begins like this: first cell, without backticks, to the second.
+fn table(document: &str, header: &str) -> BTreeMap<String, String> {
+    let (_, rows) = document.split_once(header).unwrap_or_else(|| panic!("no table {header}"));
+    let rows = rows.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let cells = rows.map(|row| {
+        let mut cells = row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', ""));
+        (cells.next().unwrap_or_default(), cells.next().unwrap_or_default())
+    });
+    cells.collect()
+}
+
+#[test]
+fn every_fact_is_shown_as_the_reference_says() {
+    let written = table(&document("protocol.md"), "| fact | shown on a link as |");
+    let shown = SHOWN.iter().map(|(fact, shown)| {
+        let shown = if shown.is_empty() { "nothing" } else { shown };
+        ((*fact).to_owned(), shown.to_owned())
+    });
+    let written: BTreeMap<_, _> = written
+        .into_iter()
+        .map(|(fact, shown)| (fact, shown.split(';').next().unwrap_or_default().to_owned()))
+        .collect();
+    assert_eq!(written, shown.collect::<BTreeMap<_, _>>());
+}
+
+#[test]
+fn every_code_stands_in_the_reference() {
+    let written = table(&document("protocol.md"), "| code | retryable |");
+    let codes = Code::ALL.iter().map(|code| {
+        let retryable = if code.retryable() { "yes" } else { "no" };
+        (code.as_str().to_owned(), retryable.to_owned())
+    });
+    assert_eq!(written, codes.collect::<BTreeMap<_, _>>());
+}
