@@ -1,0 +1,86 @@
+//! Logs: to stderr, one event a line, without content and without control characters.
+use std::fmt::{self, Debug};
+use tracing::field::Field;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Our own crates; others are heard only when they warn, since some of them would log what they carry.
+const OURS: [&str; 4] = ["turnway", "turnway_bindings", "turnway_core", "turnway_client"];
+
+/// Begins to log. `level` is the text of `RUST_LOG`, if it is set: a plain level, for our own crates.
+pub fn start(shape: Shape, level: Option<&str>) {
+    let level = level.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO);
+    let targets = Targets::new().with_default(LevelFilter::WARN).with_targets(OURS.map(|ours| (ours, level)));
+    let registry = tracing_subscriber::registry().with(targets);
+    let stderr = std::io::stderr;
+    let started = match shape {
+        Shape::Pretty => {
+            registry.with(layer().with_writer(stderr).fmt_fields(debug_fn(escaped).delimited(" "))).try_init()
+        }
+        Shape::Json => registry.with(layer().json().flatten_event(true).with_writer(stderr)).try_init(),
+    };
+    if started.is_err() {
+        tracing::debug!("somebody else already logs");
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, why = invariant(panic.payload()), "panic");
+    }));
+}
+
+/// How a log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// For people.
+    Pretty,
+    /// For machines.
+    Json,
+}
+
+/// The message of a panic of ours. Others stay silent: the library's own, of a slice out of bounds
+/// for example, quote the very text that was sliced (S-38).
+fn invariant(payload: &(dyn std::any::Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
+    if text.starts_with("invariant: ") { text } else { "not said: it may quote content" }
+}
+
+/// Writes a field that cannot forge a line or command the terminal (S-39). JSON does that by itself.
+fn escaped(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    if field.name() != "message" {
+        write!(writer, "{field}=")?;
+    }
+    writer.write_str(&visible(value))
+}
+
+/// What it says, with its control characters made visible.
+fn visible(value: &dyn Debug) -> String {
+    let mut text = String::new();
+    for c in format!("{value:?}").chars() {
+        if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: S-39.
+    #[test]
+    fn a_field_cannot_forge_a_line() {
+        assert_eq!(visible(&format_args!("a\n\u{1b}[31mERROR\u{85}")), "a\\n\\u{1b}[31mERROR\\u{85}");
+    }
+
+    /// Covers: S-38.
+    #[test]
+    fn only_our_own_panics_are_quoted() {
+        assert_eq!(invariant(&"invariant: the log never shrinks"), "invariant: the log never shrinks");
+        assert!(!invariant(&"byte index 1 is inside 'é' of `canary`".to_owned()).contains("canary"));
+    }
+}
