@@ -1,0 +1,114 @@
+//! What an operator has decided: file < environment < flags, with every mistake told at once.
+//!
+//! - [`raw`]: finds the settings and where each was made.
+//! - [`parse`]: turns their words into values, and sees whether they fit each other.
+//! - [`mistake`]: what is wrong, and where.
+pub mod mistake;
+pub mod parse;
+pub mod raw;
+
+pub use mistake::{Mistake, Place};
+pub use raw::{AgentText, Flag, Key, Sources};
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A node's configuration: values, no words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// For clients.
+    pub http: SocketAddr,
+    /// For operators.
+    pub admin: SocketAddr,
+    /// Where facts live.
+    pub store: StoreConfig,
+    /// A label for people; a node's id is one boot.
+    pub node_name: String,
+    /// Who answers where nobody is addressed, and where that was said.
+    pub default_agent: Option<(String, Place)>,
+    /// Bring agents of our own.
+    pub demo: bool,
+    /// How logs look.
+    pub log: LogFormat,
+}
+
+/// Everything that was found in the sources.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The values; of use only where there are no mistakes.
+    pub config: Config,
+    /// The agents, as they were written; the room that knows agents reads them.
+    pub agents: Vec<AgentText>,
+    /// What is wrong.
+    pub mistakes: Vec<Mistake>,
+}
+
+/// Reads every source to its end, whatever is wrong with it.
+pub fn load(sources: &Sources) -> Loaded {
+    let mut raw = raw::gather(sources);
+    let config = parse::read(&mut raw);
+    Loaded { config, agents: raw.agents, mistakes: raw.mistakes }
+}
+
+/// Where facts live, and what an acknowledgement promises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreConfig {
+    /// In a directory of this machine.
+    Embedded {
+        /// Which.
+        dir: PathBuf,
+        /// What it promises.
+        durability: Durability,
+    },
+    /// Nowhere: they end with the process.
+    Memory,
+}
+
+/// What survives which mishap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing survives the process.
+    Mem,
+    /// The process may die, the machine not.
+    Os,
+    /// The machine may die, the disk not.
+    #[default]
+    Fsync,
+}
+
+/// How logs look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people on a terminal, for machines elsewhere.
+    #[default]
+    Auto,
+    /// For people.
+    Pretty,
+    /// For machines.
+    Json,
+}
+
+// === impl StoreConfig ===
+
+impl StoreConfig {
+    /// `turn_accepted.durability`.
+    pub fn promise(&self) -> &'static str {
+        match self {
+            Self::Memory => Durability::Mem.word(),
+            Self::Embedded { durability, .. } => durability.word(),
+        }
+    }
+}
+
+// === impl Durability ===
+
+impl Durability {
+    /// As it is written in configurations and on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Mem => "mem",
+            Self::Os => "os",
+            Self::Fsync => "fsync",
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Words become values here, and nowhere else; then the values must fit each other.
+use super::mistake::{Mistake, Place};
+use super::raw::{Key, Raw};
+use super::{Config, Durability, LogFormat, StoreConfig};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// Said wherever a store is asked for that this release does not have.
+const STORES: &str = "this release has embedded:DIR and memory:";
+
+/// Values with the places they came from; the strongest source was written last.
+struct Draft {
+    http: (SocketAddr, Place),
+    admin: (SocketAddr, Place),
+    store: (StoreUrl, Place),
+    durability: Option<(Durability, Place)>,
+    node_name: Option<String>,
+    default_agent: Option<(String, Place)>,
+    demo: bool,
+    log: LogFormat,
+}
+
+enum StoreUrl {
+    Embedded(PathBuf),
+    Memory,
+}
+
+/// Reads all settings, also those that a stronger source overrules: a mistake is a mistake. What it
+/// returns is of use only where it found none.
+pub(super) fn read(raw: &mut Raw) -> Config {
+    let mut draft = Draft::default();
+    for (key, text, place) in std::mem::take(&mut raw.settings) {
+        if let Err(what) = draft.set(key, &text, &place) {
+            // The words themselves are not repeated: a URL may hold a password.
+            raw.mistakes.push(Mistake::new(&place, format!("{}: {what}", key.name())));
+        }
+    }
+    let store = draft.store(&mut raw.mistakes);
+    draft.check_listeners(&mut raw.mistakes);
+    Config {
+        http: draft.http.0,
+        admin: draft.admin.0,
+        store,
+        node_name: draft.node_name.unwrap_or_else(host_name),
+        default_agent: draft.default_agent,
+        demo: draft.demo,
+        log: draft.log,
+    }
+}
+
+// === impl Draft ===
+
+impl Default for Draft {
+    fn default() -> Self {
+        let loopback = |port| (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Place::Default);
+        Self {
+            http: loopback(8080),
+            admin: loopback(8081),
+            store: (StoreUrl::Embedded(PathBuf::from("./turnway-data")), Place::Default),
+            durability: None,
+            node_name: None,
+            default_agent: None,
+            demo: false,
+            log: LogFormat::Auto,
+        }
+    }
+}
+
+impl Draft {
+    fn set(&mut self, key: Key, text: &str, place: &Place) -> Result<(), String> {
+        match key {
+            Key::ListenHttp => self.http = (address(text)?, place.clone()),
+            Key::ListenAdmin => self.admin = (address(text)?, place.clone()),
+            Key::ListenQuic if text == "off" => {}
+            Key::ListenQuic => return Err("QUIC is not in this release; only \"off\" is accepted".into()),
+            Key::StoreUrl => self.store = (store_url(text)?, place.clone()),
+            Key::StoreDurability => self.durability = Some((durability(text)?, place.clone())),
+            Key::Auth if text == "none" => {}
+            Key::Auth => return Err("only \"none\" is in this release".into()),
+            Key::NodeName => self.node_name = Some(label(text)?),
+            Key::DefaultAgent => self.default_agent = Some((label(text)?, place.clone())),
+            Key::Demo => self.demo = text.parse().map_err(|_| "expected true or false")?,
+            Key::Log => self.log = log_format(text)?,
+        }
+        Ok(())
+    }
+
+    fn store(&self, mistakes: &mut Vec<Mistake>) -> StoreConfig {
+        match (&self.store.0, &self.durability) {
+            (StoreUrl::Embedded(dir), asked) => {
+                let durability = asked.as_ref().map_or(Durability::default(), |(level, _)| *level);
+                StoreConfig::Embedded { dir: dir.clone(), durability }
+            }
+            (StoreUrl::Memory, None | Some((Durability::Mem, _))) => StoreConfig::Memory,
+            (StoreUrl::Memory, Some((level, place))) => {
+                let what = format!("store.durability: memory: gives mem, never {}", level.word());
+                mistakes.push(Mistake::new(place, what));
+                StoreConfig::Memory
+            }
+        }
+    }
+
+    /// Without authentication everybody who reaches a listener is somebody: only this machine may.
+    fn check_listeners(&self, mistakes: &mut Vec<Mistake>) {
+        for (key, (address, place)) in [(Key::ListenHttp, &self.http), (Key::ListenAdmin, &self.admin)] {
+            if !address.ip().is_loopback() {
+                let what = format!(
+                    "{}: {address} is not a loopback address, and without authentication (auth = \"none\") \
+                     a node serves this machine only",
+                    key.name()
+                );
+                mistakes.push(Mistake::new(place, what));
+            }
+        }
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let bad = "expected ADDRESS:PORT, such as 127.0.0.1:8080, [::1]:8080 or localhost:0";
+    match text.strip_prefix("localhost:") {
+        Some(port) => {
+            port.parse().map(|port| (IpAddr::from(Ipv4Addr::LOCALHOST), port).into()).map_err(|_| bad.into())
+        }
+        None => text.parse().map_err(|_| bad.into()),
+    }
+}
+
+fn store_url(text: &str) -> Result<StoreUrl, String> {
+    match text.split_once(':') {
+        Some(("embedded", "")) => Err("embedded: needs a directory, such as embedded:./turnway-data".into()),
+        Some(("embedded", dir)) => Ok(StoreUrl::Embedded(dir.into())),
+        Some(("memory", "")) => Ok(StoreUrl::Memory),
+        Some(("redis" | "rediss" | "redis+sentinel", _)) => {
+            Err(format!("Redis is not in this release; {STORES}"))
+        }
+        Some(_) | None => Err(format!("unknown kind of store; {STORES}")),
+    }
+}
+
+fn durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "mem" => Ok(Durability::Mem),
+        "os" => Ok(Durability::Os),
+        "fsync" => Ok(Durability::Fsync),
+        "fsync+replica" => Err("one machine has no replica; this release gives mem, os and fsync".into()),
+        _ => Err("expected mem, os or fsync".into()),
+    }
+}
+
+fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "pretty" => Ok(LogFormat::Pretty),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("expected pretty or json".into()),
+    }
+}
+
+fn label(text: &str) -> Result<String, String> {
+    let fits = (1..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic());
+    if fits { Ok(text.to_owned()) } else { Err("expected 1 to 64 printable ASCII characters".into()) }
+}
+
+/// The machine's name: a default label, so a machine without one still gets a node.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    label(name.trim()).unwrap_or_else(|_| "node".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AgentText, Flag, Sources, load};
+    use super::*;
+
+    fn sources(file: &str, env: &[(&str, &str)], flags: &[(Flag, &str)]) -> Sources {
+        Sources {
+            file: Some(("t.toml".into(), file.to_owned())),
+            env: env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            flags: flags.iter().map(|(flag, value)| (*flag, (*value).to_owned())).collect(),
+        }
+    }
+
+    fn good(sources: &Sources) -> Config {
+        let loaded = load(sources);
+        assert_eq!(loaded.mistakes, []);
+        loaded.config
+    }
+
+    fn wrong(sources: &Sources) -> Vec<String> {
+        let mut mistakes = load(sources).mistakes;
+        mistakes.sort();
+        mistakes.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn nothing_said_is_a_node_on_this_machine() {
+        let config = good(&Sources::default());
+        assert_eq!(config.http, "127.0.0.1:8080".parse().expect("an address"));
+        assert_eq!(config.store.promise(), "fsync");
+        assert!(!config.demo);
+    }
+
+    #[test]
+    fn flags_overrule_the_environment_and_that_the_file() {
+        let file = "demo = true\nlog = \"json\"\n[listen]\nhttp = \"[::1]:1\"\nadmin = \"[::1]:1\"\n";
+        let env = [("TURNWAY_LISTEN_HTTP", "localhost:2"), ("TURNWAY_LISTEN_ADMIN", "127.0.0.1:2")];
+        let flags = [(Flag::Key(Key::ListenAdmin), "127.0.0.1:3"), (Flag::Key(Key::ListenQuic), "off")];
+        let config = good(&sources(file, &env, &flags));
+        assert_eq!((config.http.port(), config.admin.port()), (2, 3));
+        assert!(config.demo);
+        assert_eq!(config.log, LogFormat::Json);
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_its_place() {
+        let file = "colour = 1\ndemo = \"yes\"\n[listen]\nhttp = \"0.0.0.0:1\"\nhtpp = \"x\"\n[store]\nurl = \"redis://u:hunter2@h\"\n";
+        let env = [("TURNWAY_LISTEN_PORT", "1"), ("TURNWAY_LOG", "loud"), ("TURNWAY_URL", "not ours")];
+        let flags = [(Flag::Key(Key::StoreDurability), "fsync+replica"), (Flag::Key(Key::ListenQuic), "1")];
+        let said = wrong(&sources(file, &env, &flags));
+        let starts = [
+            "t.toml:1:1: unknown key \"colour\"",
+            "t.toml:2:8: demo: expected true or false, not string",
+            "t.toml:4:8: listen.http: 0.0.0.0:1 is not a loopback address",
+            "t.toml:5:1: unknown key \"listen.htpp\"",
+            "t.toml:7:7: store.url: Redis is not in this release",
+            "environment TURNWAY_LISTEN_PORT: unknown setting",
+            "environment TURNWAY_LOG: log: expected pretty or json",
+            "flag --durability: store.durability: one machine has no replica",
+            "flag --quic: listen.quic: QUIC is not in this release",
+        ];
+        assert_eq!(said.len(), starts.len(), "{said:#?}");
+        for (said, start) in said.iter().zip(starts) {
+            assert!(said.starts_with(start), "{said}\n{start}");
+            assert!(!said.contains("hunter2"));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_toml_is_told_with_its_places() {
+        let said = wrong(&sources("log = \n[listen\nhttp = \"x\"\n", &[], &[]));
+        assert!(said.iter().any(|said| said.starts_with("t.toml:1:")), "{said:#?}");
+        assert!(said.iter().any(|said| said.starts_with("t.toml:2:")), "{said:#?}");
+    }
+
+    #[test]
+    fn memory_promises_nothing() {
+        let memory = (Flag::Key(Key::StoreUrl), "memory:");
+        assert_eq!(good(&sources("", &[], &[memory])).store, StoreConfig::Memory);
+        let said = wrong(&sources("", &[], &[memory, (Flag::Key(Key::StoreDurability), "fsync")]));
+        assert_eq!(said, ["flag --durability: store.durability: memory: gives mem, never fsync"]);
+    }
+
+    #[test]
+    fn agents_come_from_everywhere() {
+        let file = "[agents.a]\nurl = \"http://h\"\ncancel = true\n";
+        let env = [("TURNWAY_AGENTS_b", "http://h")];
+        let loaded = load(&sources(file, &env, &[(Flag::Agent, "c=http://h")]));
+        let [AgentText::Table { id, pairs, .. }, AgentText::Line { text, .. }, AgentText::Line { .. }] =
+            loaded.agents.as_slice()
+        else {
+            panic!("{:?}", loaded.agents)
+        };
+        assert_eq!((id.as_str(), pairs.len(), text.as_str()), ("a", 2, "b=http://h"));
+    }
+}
