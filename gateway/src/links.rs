@@ -1,0 +1,274 @@
+//! Every accepted connection, by name: what the switchboard shows goes to a mailbox, what a link
+//! asks goes to the [`Board`].
+use dashmap::DashMap;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Notify, mpsc};
+use turnway_bindings::channel::command::Command;
+use turnway_bindings::channel::note::Note;
+use turnway_bindings::switchboard::Input;
+use turnway_core::id::{LinkId, Principal};
+use turnway_core::limits;
+
+/// A mailbox holds no more than this. The switchboard stops long before, by the link's credit; this
+/// net catches what it would do wrong.
+const MAILBOX_BYTES_MAX: usize = 4 * limits::LINK_UNWRITTEN_BYTES_MAX;
+
+/// The open links of this process.
+#[derive(Debug, Default)]
+pub struct Links {
+    mailboxes: DashMap<LinkId, Arc<Mailbox>>,
+    last: AtomicU64,
+}
+
+/// A link's place in [`Links`]: it ends with the link's task.
+#[derive(Debug)]
+pub struct Seat {
+    id: LinkId,
+    mailbox: Arc<Mailbox>,
+    links: Arc<Links>,
+}
+
+/// What a link finds in its mailbox.
+#[derive(Debug)]
+pub enum Mail {
+    /// Notes, in order.
+    Notes(VecDeque<Note>),
+    /// The link has to go.
+    Leave(Fate),
+}
+
+/// Why the process closes a link by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its mailbox is full.
+    Slow,
+    /// The process ends.
+    Leaving,
+}
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    post: Mutex<Post>,
+    bell: Notify,
+}
+
+/// An empty queue owns no memory, and most links are idle most of the time.
+#[derive(Debug, Default)]
+struct Post {
+    notes: VecDeque<Note>,
+    weight: usize,
+    fate: Option<Fate>,
+}
+
+// === impl Links ===
+
+impl Links {
+    /// A place for one more link, under a name that was never used.
+    pub fn open(self: &Arc<Self>) -> Seat {
+        let id = LinkId(self.last.fetch_add(1, Ordering::Relaxed) + 1);
+        let mailbox = Arc::new(Mailbox::default());
+        self.mailboxes.insert(id, Arc::clone(&mailbox));
+        Seat { id, mailbox, links: Arc::clone(self) }
+    }
+
+    /// Shows a link something. Never waits; for a link that is gone it does nothing.
+    pub fn send(&self, link: LinkId, note: Note) {
+        if let Some(mailbox) = self.mailboxes.get(&link) {
+            mailbox.put(note);
+        }
+    }
+
+    /// Has every link close, once it has shown what is in its mailbox.
+    pub fn close_all(&self) {
+        for mailbox in &self.mailboxes {
+            mailbox.doom(Fate::Leaving);
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.mailboxes.len()
+    }
+}
+
+// === impl Seat ===
+
+impl Seat {
+    /// The link's name.
+    pub fn id(&self) -> LinkId {
+        self.id
+    }
+
+    /// Waits for mail. Safe to drop and to ask again.
+    pub async fn mail(&self) -> Mail {
+        loop {
+            // A bell that rings between the look and the wait is kept by `Notify`.
+            if let Some(mail) = self.mailbox.take() {
+                return mail;
+            }
+            self.mailbox.bell.notified().await;
+        }
+    }
+
+    /// Waits until the mailbox is too full; mail waits where it is. Safe to drop and to ask again.
+    pub async fn overflowed(&self) {
+        while self.mailbox.lock().fate != Some(Fate::Slow) {
+            self.mailbox.bell.notified().await;
+        }
+        // The bell may have been meant for the next look into the mailbox.
+        self.mailbox.bell.notify_one();
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.links.mailboxes.remove(&self.id);
+    }
+}
+
+// === impl Mailbox ===
+
+impl Mailbox {
+    fn put(&self, note: Note) {
+        let mut post = self.lock();
+        if post.fate == Some(Fate::Slow) {
+            return;
+        }
+        post.weight += note.weight();
+        if post.weight > MAILBOX_BYTES_MAX {
+            *post = Post { fate: Some(Fate::Slow), ..Post::default() };
+        } else {
+            post.notes.push_back(note);
+        }
+        drop(post);
+        self.bell.notify_one();
+    }
+
+    fn take(&self) -> Option<Mail> {
+        let mut post = self.lock();
+        if post.notes.is_empty() {
+            return post.fate.map(Mail::Leave);
+        }
+        post.weight = 0;
+        Some(Mail::Notes(std::mem::take(&mut post.notes)))
+    }
+
+    fn doom(&self, fate: Fate) {
+        self.lock().fate.get_or_insert(fate);
+        self.bell.notify_one();
+    }
+
+    /// Nothing in here can panic half-way, so a poisoned mailbox is as good as any.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Post> {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The links' way to the switchboard. Waiting here is the back-pressure: a link that waits does not
+/// read its socket.
+#[derive(Clone, Debug)]
+pub struct Board(mpsc::Sender<Input>);
+
+/// The other end of every [`Board`].
+#[derive(Debug)]
+pub struct Asked {
+    inputs: mpsc::Receiver<Input>,
+    /// Kept so that a node without links waits for one instead of finding the channel closed.
+    _board: Board,
+}
+
+/// There is no switchboard any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// A board and its other end, with room for [`limits::DRIVER_QUEUE_MAX`] inputs.
+pub fn board() -> (Board, Asked) {
+    let (sender, inputs) = mpsc::channel(limits::DRIVER_QUEUE_MAX);
+    let board = Board(sender);
+    (board.clone(), Asked { inputs, _board: board })
+}
+
+// === impl Board ===
+
+impl Board {
+    /// A link was admitted. From now on [`Board::disconnect`] is owed.
+    pub async fn connect(&self, link: LinkId, principal: Principal) -> Result<(), Gone> {
+        self.put(Input::Connect { link, principal }).await
+    }
+
+    /// A link is gone.
+    pub async fn disconnect(&self, link: LinkId) -> Result<(), Gone> {
+        self.put(Input::Disconnect { link }).await
+    }
+
+    /// A link asks for something.
+    pub async fn say(&self, link: LinkId, command: Command) -> Result<(), Gone> {
+        self.put(Input::Say { link, command }).await
+    }
+
+    /// A link has written notes of this weight.
+    pub async fn written(&self, link: LinkId, weight: usize) -> Result<(), Gone> {
+        self.put(Input::Written { link, weight }).await
+    }
+
+    async fn put(&self, input: Input) -> Result<(), Gone> {
+        self.0.send(input).await.map_err(|_| Gone)
+    }
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// Waits for up to `most` inputs. Safe to drop and to ask again.
+    pub async fn take(&mut self, into: &mut Vec<Input>, most: usize) -> usize {
+        self.inputs.recv_many(into, most).await
+    }
+
+    /// One that is already there.
+    pub fn try_take(&mut self) -> Option<Input> {
+        self.inputs.try_recv().ok()
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.inputs.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn note() -> Note {
+        Note::GoAway { reason: "drain", within: Duration::ZERO, jitter: Duration::ZERO }
+    }
+
+    #[tokio::test]
+    async fn mail_keeps_its_order_and_the_end_comes_last() {
+        let links = Arc::new(Links::default());
+        let seat = links.open();
+        links.send(seat.id(), note());
+        links.send(LinkId(99), note());
+        links.close_all();
+        assert!(matches!(seat.mail().await, Mail::Notes(notes) if notes.len() == 1));
+        assert!(matches!(seat.mail().await, Mail::Leave(Fate::Leaving)));
+        drop(seat);
+        assert_eq!(links.count(), 0);
+    }
+
+    /// Covers: G8.
+    #[tokio::test]
+    async fn a_full_mailbox_is_emptied_and_closed() {
+        let links = Arc::new(Links::default());
+        let seat = links.open();
+        for _ in 0..=MAILBOX_BYTES_MAX / note().weight() {
+            links.send(seat.id(), note());
+        }
+        links.send(seat.id(), note());
+        assert!(matches!(seat.mail().await, Mail::Leave(Fate::Slow)));
+        seat.overflowed().await;
+    }
+}
