@@ -1,0 +1,105 @@
+//! The operators' listener: health, metrics, drain. Never on the public port (S-45).
+use crate::answer::{self, Body};
+use crate::phase::{Life, Phase, Unready};
+use http::{Method, Request, Response, StatusCode};
+use prometheus::{Encoder, Registry, TextEncoder};
+use serde::Serialize;
+
+/// The pages of the operators' listener.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    /// The process's phase and health.
+    pub life: Life,
+    /// Everything that is counted.
+    pub registry: Registry,
+}
+
+/// `/readyz`: ready or not, and the kind of reason, nothing more (S-46).
+#[derive(Serialize)]
+struct Readiness {
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<u64>,
+}
+
+// === impl Pages ===
+
+impl Pages {
+    /// Answers one request.
+    pub fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
+        match (request.method(), request.uri().path()) {
+            // Process only: a dead store must not make an orchestrator kill every node.
+            (&Method::GET | &Method::HEAD, "/livez") => answer::text(StatusCode::OK, "live\n"),
+            (&Method::GET | &Method::HEAD, "/readyz") => self.ready(),
+            (&Method::GET | &Method::HEAD, "/metrics") => self.metrics(),
+            (&Method::POST, "/drain") => self.drain(),
+            (_, "/livez" | "/readyz" | "/metrics" | "/drain") => {
+                answer::problem(StatusCode::METHOD_NOT_ALLOWED, "invalid_message", "not this way")
+            }
+            (_, _) => answer::problem(StatusCode::NOT_FOUND, "not_found", "there is nothing here"),
+        }
+    }
+
+    fn ready(&self) -> Response<Body> {
+        let (reason, remaining) = match self.life.unready() {
+            None => (None, None),
+            Some(Unready::Starting) => (Some("starting"), None),
+            Some(Unready::Store) => (Some("store"), None),
+            Some(Unready::Draining { remaining }) => (Some("draining"), Some(remaining)),
+        };
+        let ready = reason.is_none();
+        let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        answer::json(status, &Readiness { ready, reason, remaining })
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        let mut text = Vec::new();
+        match TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            Ok(()) => answer::of(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
+            Err(error) => {
+                tracing::error!(%error, "metrics cannot be told");
+                answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "metrics cannot be told")
+            }
+        }
+    }
+
+    /// Saying it twice does no harm.
+    fn drain(&self) -> Response<Body> {
+        if self.life.advance(Phase::Draining) {
+            tracing::info!("an operator asks to drain");
+        }
+        answer::json(
+            StatusCode::ACCEPTED,
+            &Readiness { ready: false, reason: Some("draining"), remaining: None },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(pages: &Pages, method: Method, path: &str) -> StatusCode {
+        let request = Request::builder().method(method).uri(path).body(()).expect("a request");
+        pages.answer(&request).status()
+    }
+
+    #[test]
+    fn a_node_is_ready_while_it_serves() {
+        let pages = Pages { life: Life::default(), registry: Registry::new() };
+        assert_eq!(ask(&pages, Method::GET, "/livez"), StatusCode::OK);
+        assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
+        pages.life.advance(Phase::Serving);
+        assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::OK);
+        pages.life.store_answers(false);
+        assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
+        pages.life.store_answers(true);
+        assert_eq!(ask(&pages, Method::GET, "/drain"), StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(ask(&pages, Method::POST, "/drain"), StatusCode::ACCEPTED);
+        assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(ask(&pages, Method::GET, "/livez"), StatusCode::OK);
+        assert_eq!(ask(&pages, Method::GET, "/console"), StatusCode::NOT_FOUND);
+    }
+}

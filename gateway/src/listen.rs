@@ -1,0 +1,164 @@
+//! Sockets that accept: HTTP/1.1 with tight limits, and WebSockets out of it.
+//!
+//! - [`Listener`]: a bound socket and its accept loop.
+//! - [`upgrade`]: from an HTTP request to a WebSocket.
+//! - [`websocket`]: one link from its first byte to its last.
+pub mod upgrade;
+pub mod websocket;
+
+use crate::answer::{self, Body};
+use crate::door::browser;
+use crate::metrics::{Handshake, Metrics};
+use crate::phase::{Life, Phase};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+use turnway_core::limits;
+use upgrade::Reception;
+
+/// A request's line and headers together (S-10).
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// Headers of one request (S-10).
+const HEADERS_MAX: usize = 64;
+/// From the first byte of a connection, or the last answer, to the end of the next header (S-10).
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Before the next try where the process is out of files or memory: at once would only burn a core.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// What is said to a connection there is no room for; there is no task for it that could say more.
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
+
+/// Answers requests that stay HTTP.
+pub type Pages = Arc<dyn Fn(&Request<Incoming>) -> Response<Body> + Send + Sync>;
+
+/// A bound socket that does not accept yet: ports are taken before anything else is begun.
+#[derive(Debug)]
+pub struct Listener {
+    socket: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+/// What stands behind a listener.
+pub struct House {
+    /// HTTP.
+    pub pages: Pages,
+    /// WebSocket, if this listener has any.
+    pub reception: Option<Arc<Reception>>,
+    /// Accepting ends, and connections are asked to, when the process reaches this phase.
+    pub until: Phase,
+    /// The process's phase.
+    pub life: Life,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Every connection runs as one of these.
+    pub tasks: TaskTracker,
+}
+
+/// One connection's place among [`House::connections_max`]; given back when its last clone is gone.
+type Room = Arc<OwnedSemaphorePermit>;
+
+// === impl Listener ===
+
+impl Listener {
+    /// Takes a port.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = std::net::TcpListener::bind(address)?;
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address })
+    }
+
+    /// Its address, with its real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts until the process reaches the house's last phase.
+    pub async fn serve(self, house: Arc<House>) -> io::Result<()> {
+        let socket = TcpListener::from_std(self.socket)?;
+        let rooms = Arc::new(Semaphore::new(house.connections_max));
+        loop {
+            let accepted = tokio::select! {
+                accepted = socket.accept() => accepted,
+                () = house.life.reached(house.until) => return Ok(()),
+            };
+            match (accepted, Arc::clone(&rooms).try_acquire_owned()) {
+                (Ok((stream, _)), Ok(room)) => {
+                    house.tasks.spawn(connection(stream, Arc::clone(&house), Arc::new(room)));
+                }
+                (Ok((stream, _)), Err(_)) => {
+                    house.metrics.links.began(Handshake::Full);
+                    // A fresh socket has room for so little; if it has not, closing says enough.
+                    let _ = stream.try_write(FULL);
+                }
+                (Err(error), _) => {
+                    tracing::warn!(%error, "cannot accept");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+}
+
+/// One connection, as long as it speaks HTTP.
+async fn connection(stream: TcpStream, house: Arc<House>, room: Room) {
+    // Without it small messages wait for each other's acknowledgements; a socket that cannot is slower.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(|request| {
+        let answer = house.answer(request, &room);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let http = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_header_size(HEADER_BYTES_MAX)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    let mut http = std::pin::pin!(http);
+    let ended = tokio::select! {
+        ended = http.as_mut() => ended,
+        () = house.life.reached(house.until) => {
+            http.as_mut().graceful_shutdown();
+            http.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended badly");
+    }
+}
+
+// === impl House ===
+
+impl House {
+    fn answer(&self, mut request: Request<Incoming>, room: &Room) -> Response<Body> {
+        if let Err(unwelcome) = browser::check(request.uri(), request.headers()) {
+            self.metrics.links.began(Handshake::Unwelcome);
+            return answer::problem(StatusCode::FORBIDDEN, "forbidden", unwelcome.why());
+        }
+        match &self.reception {
+            Some(reception) if request.uri().path() == upgrade::PATH => {
+                reception.receive(&mut request, Arc::clone(room))
+            }
+            Some(_) | None => (self.pages)(&request),
+        }
+    }
+}
+
+impl Reception {
+    /// The cap of one process (S-16).
+    pub const CONNECTIONS_MAX: usize = limits::CONNECTIONS_MAX;
+}

@@ -1,0 +1,220 @@
+//! `GET /v1/connect`: from an HTTP request to a WebSocket (RFC 6455 §4.2).
+use super::Room;
+use super::websocket::{self, Socket};
+use crate::answer::{self, Body};
+use crate::clock::Clock;
+use crate::door::Door;
+use crate::links::{Board, Links};
+use crate::metrics::{Handshake, Metrics};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_util::task::TaskTracker;
+use turnway_core::id::NodeId;
+use turnway_core::limits;
+
+/// Where clients connect.
+pub const PATH: &str = "/v1/connect";
+/// The one subprotocol; a client that offers none is served the same.
+const PROTOCOL: &str = "turnway.v1";
+/// Most links are idle: what they hold meanwhile counts 18,000 times. tungstenite keeps 128 KiB
+/// by itself, and this much costs no throughput.
+const READ_BUFFER_BYTES: usize = 1024;
+/// Notes that come together leave together.
+const WRITE_BUFFER_BYTES: usize = 16 * 1024;
+/// Writing waits for the socket long before this; one note may be large.
+const WRITE_BUFFER_BYTES_MAX: usize = 4 * limits::FRAME_BYTES_MAX;
+
+/// Everything a link needs of its node.
+pub struct Reception {
+    /// Who may come in.
+    pub door: Door,
+    /// Where links are shown things.
+    pub links: Arc<Links>,
+    /// Where links ask.
+    pub board: Board,
+    /// The time.
+    pub clock: Clock,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// Which node this is.
+    pub node: NodeId,
+    /// What an acknowledgement promises.
+    pub durability: &'static str,
+    /// Every link runs as one of these.
+    pub tasks: TaskTracker,
+}
+
+// === impl Reception ===
+
+impl Reception {
+    /// Answers a request for a WebSocket, and lets it become a link.
+    pub(super) fn receive(self: &Arc<Self>, request: &mut Request<Incoming>, room: Room) -> Response<Body> {
+        let accept = match check(request) {
+            Ok(accept) => accept,
+            Err(refused) => {
+                self.metrics.links.began(Handshake::Malformed);
+                return refused.answer();
+            }
+        };
+        let mut response = answer::text(StatusCode::SWITCHING_PROTOCOLS, "");
+        let headers = response.headers_mut();
+        headers.clear();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+        if has_token(request.headers(), header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL) {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
+        }
+        let upgrade = hyper::upgrade::on(request);
+        self.tasks.spawn(Arc::clone(self).begin(upgrade, room));
+        response
+    }
+
+    /// Waits for the switch, then gives the bare socket to a task of its own: this one still has the
+    /// size of everything that HTTP needed.
+    async fn begin(self: Arc<Self>, upgrade: OnUpgrade, room: Room) {
+        let Ok(upgraded) = upgrade.await else {
+            return self.metrics.links.began(Handshake::Abandoned);
+        };
+        match bare(upgraded) {
+            Ok(stream) => {
+                let socket = open(stream.0, stream.1).await;
+                let tasks = self.tasks.clone();
+                tasks.spawn(async move {
+                    websocket::serve(socket, &self).await;
+                    drop(room);
+                });
+            }
+            Err(_) => tracing::error!("a connection is not what was accepted"),
+        }
+    }
+}
+
+/// The socket under HTTP, and what the client has already sent after its request.
+fn bare(upgraded: Upgraded) -> Result<(TcpStream, Vec<u8>), Upgraded> {
+    let parts = upgraded.downcast::<TokioIo<TcpStream>>()?;
+    Ok((parts.io.into_inner(), parts.read_buf.to_vec()))
+}
+
+async fn open(stream: TcpStream, read: Vec<u8>) -> Socket {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_write_buffer_size(WRITE_BUFFER_BYTES_MAX)
+        .max_message_size(Some(limits::MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(limits::MESSAGE_BYTES_MAX));
+    if read.is_empty() {
+        WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await
+    } else {
+        WebSocketStream::from_partially_read(stream, read, Role::Server, Some(config)).await
+    }
+}
+
+/// Why a request is not a WebSocket handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoHandshake {
+    /// It does not ask for one.
+    NotAsked,
+    /// In a version that nobody speaks.
+    Version,
+    /// Its key is missing, is there twice, or is not 16 bytes in base64.
+    Key,
+}
+
+/// Whether this is a WebSocket handshake; if so, the answer to its key.
+fn check<B>(request: &Request<B>) -> Result<HeaderValue, NoHandshake> {
+    let headers = request.headers();
+    let wants = request.method() == Method::GET
+        && has_token(headers, header::CONNECTION, "upgrade")
+        && has_token(headers, header::UPGRADE, "websocket");
+    if !wants {
+        return Err(NoHandshake::NotAsked);
+    }
+    if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
+        return Err(NoHandshake::Version);
+    }
+    let mut keys = headers.get_all(header::SEC_WEBSOCKET_KEY).iter();
+    match (keys.next(), keys.next()) {
+        // 16 bytes are 24 in base64; what they say does not matter.
+        (Some(key), None) if key.len() == 24 => {
+            HeaderValue::from_str(&derive_accept_key(key.as_bytes())).map_err(|_| NoHandshake::Key)
+        }
+        (_, _) => Err(NoHandshake::Key),
+    }
+}
+
+// === impl NoHandshake ===
+
+impl NoHandshake {
+    fn answer(self) -> Response<Body> {
+        let refuse = |status, why, name, value| {
+            let mut response = answer::problem(status, "invalid_message", why);
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+            response
+        };
+        match self {
+            Self::NotAsked => {
+                let why = "this is a WebSocket endpoint";
+                let mut response = refuse(StatusCode::UPGRADE_REQUIRED, why, header::UPGRADE, "websocket");
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+                response
+            }
+            Self::Version => {
+                let why = "expected Sec-WebSocket-Version: 13";
+                refuse(StatusCode::UPGRADE_REQUIRED, why, header::SEC_WEBSOCKET_VERSION, "13")
+            }
+            Self::Key => {
+                let why = "expected one Sec-WebSocket-Key of 16 bytes";
+                refuse(StatusCode::BAD_REQUEST, why, header::CONNECTION, "close")
+            }
+        }
+    }
+}
+
+/// Whether a list header holds this token.
+fn has_token(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
+    let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).any(|part| part.trim().eq_ignore_ascii_case(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handshake() -> http::request::Builder {
+        Request::builder()
+            .uri(PATH)
+            .header("connection", "keep-alive, Upgrade")
+            .header("upgrade", "WebSocket")
+            .header("sec-websocket-version", "13")
+    }
+
+    #[test]
+    fn a_handshake_is_answered_as_the_rfc_says() {
+        let request =
+            handshake().header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==").body(()).expect("good");
+        assert_eq!(check(&request).expect("good"), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn what_is_no_handshake_is_told_why() {
+        let key = "dGhlIHNhbXBsZSBub25jZQ==";
+        for (request, status) in [
+            (Request::builder().uri(PATH), 426),
+            (handshake().method("POST").header("sec-websocket-key", key), 426),
+            (handshake(), 400),
+            (handshake().header("sec-websocket-key", "short"), 400),
+            (handshake().header("sec-websocket-key", key).header("sec-websocket-key", key), 400),
+        ] {
+            let refused = check(&request.body(()).expect("a request")).expect_err("no handshake");
+            assert_eq!(refused.answer().status(), status);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! One link from its first byte to its last: a [`Link`] machine between a socket, the door and the
+//! switchboard. One task, one timer, and nothing else while it is idle.
+use super::upgrade::Reception;
+use crate::links::{Fate, Gone, Mail, Seat};
+use crate::metrics::{Direction, Handshake};
+use futures_util::{FutureExt, Sink, SinkExt, StreamExt};
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
+use turnway_bindings::link::{Hello, Input, Link, LinkConfig, Output};
+use turnway_core::machine::Machine;
+use turnway_core::time::Mono;
+
+/// A WebSocket over TCP.
+pub(super) type Socket = WebSocketStream<TcpStream>;
+
+/// From our close frame to hanging up: a client that has left need not be waited for.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// A timer where the link has no deadline.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A link while it lasts.
+struct Visit<'a> {
+    reception: &'a Reception,
+    seat: Seat,
+    link: Box<Link>,
+    socket: &'a mut Socket,
+    /// Written but not flushed.
+    unflushed: bool,
+    /// What the link wanted while its socket was stuck.
+    held: VecDeque<Output>,
+    alarm: Pin<Box<Sleep>>,
+    /// When the alarm goes off. It may be earlier than the link's deadline: waking up for nothing
+    /// costs less than setting it anew with every message.
+    armed: Mono,
+    stage: Stage,
+}
+
+/// How far a link has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Stranger,
+    Denied,
+    /// The switchboard knows it, and must be told when it is gone.
+    Connected,
+}
+
+/// How a link ends.
+#[derive(Debug)]
+enum End {
+    /// We close.
+    Close(u16, Cow<'static, str>),
+    /// The client closed, with this code.
+    Closed(u16),
+    /// The connection is gone without a word.
+    Lost,
+}
+
+/// What woke a link.
+enum Event {
+    Mail(Mail),
+    Heard(Option<Result<Message, Error>>),
+    Alarm,
+}
+
+/// Serves one client until it or we have had enough.
+pub(super) async fn serve(mut socket: Socket, reception: &Reception) {
+    let metrics = &reception.metrics.links;
+    metrics.opened();
+    let mut visit = Visit::new(&mut socket, reception);
+    let id = visit.seat.id();
+    // The switchboard must hear of the end also where the end is a bug of ours.
+    let end = AssertUnwindSafe(visit.run()).catch_unwind().await;
+    let end = end.unwrap_or(End::Close(1011, "internal error".into()));
+    let stage = visit.stage;
+    drop(visit);
+    match stage {
+        // Without a switchboard there is nobody left to tell.
+        Stage::Connected => _ = reception.board.disconnect(id).await,
+        Stage::Denied => metrics.began(Handshake::Denied),
+        Stage::Stranger => metrics.began(Handshake::Abandoned),
+    }
+    tracing::debug!(link = id.0, ?end, "link closed");
+    metrics.closed(end.code());
+    match end {
+        // On the heap: it is larger than all that a link needs while it lives.
+        End::Close(code, reason) => Box::pin(farewell(socket, code, reason)).await,
+        // The answer to the client's own close frame.
+        End::Closed(_) => _ = tokio::time::timeout(FAREWELL, socket.close(None)).await,
+        End::Lost => {}
+    }
+}
+
+/// Says why, and waits a little until the client has heard it: a socket that is closed while unread
+/// bytes wait in it is reset, and the reason is lost.
+async fn farewell(mut socket: Socket, code: u16, reason: Cow<'static, str>) {
+    let reason = reason.into_owned().into();
+    let goodbye = async {
+        socket.close(Some(CloseFrame { code: code.into(), reason })).await.ok();
+        let stream = socket.get_mut();
+        stream.shutdown().await.ok();
+        let mut unread = [0; 512];
+        while stream.read(&mut unread).await.is_ok_and(|count| count > 0) {}
+    };
+    let _ = tokio::time::timeout(FAREWELL, goodbye).await;
+}
+
+// === impl Visit ===
+
+impl<'a> Visit<'a> {
+    fn new(socket: &'a mut Socket, reception: &'a Reception) -> Self {
+        let seat = reception.links.open();
+        let now = reception.clock.now();
+        let node = format!("{}", reception.node);
+        let config = LinkConfig {
+            node: reception.node,
+            connection_id: format!("{}-{}", &node[..8], seat.id().0),
+            resume_window_ms: 0,
+            durability: reception.durability,
+            // Any spread will do: neighbours get heartbeats far from each other.
+            heartbeat_permille: 900 + u32::try_from(seat.id().0.wrapping_mul(83) % 201).unwrap_or(100),
+        };
+        Self {
+            reception,
+            seat,
+            link: Box::new(Link::new(now, config)),
+            socket,
+            unflushed: false,
+            held: VecDeque::new(),
+            alarm: Box::pin(tokio::time::sleep(LONG)),
+            armed: now.mono + LONG,
+            stage: Stage::Stranger,
+        }
+    }
+
+    async fn run(&mut self) -> End {
+        loop {
+            let done = match self.perform().await {
+                Ok(()) => {
+                    let event = self.wait().await;
+                    self.take(event).await
+                }
+                Err(end) => Err(end),
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    async fn wait(&mut self) -> Event {
+        self.arm();
+        tokio::select! {
+            mail = self.seat.mail() => Event::Mail(mail),
+            heard = self.socket.next() => Event::Heard(heard),
+            () = &mut self.alarm => Event::Alarm,
+        }
+    }
+
+    async fn take(&mut self, event: Event) -> Result<(), End> {
+        match event {
+            Event::Mail(Mail::Notes(notes)) => {
+                for note in notes {
+                    self.tell(Input::Note(note));
+                    self.drain().await?;
+                }
+            }
+            Event::Mail(Mail::Leave(fate)) => return Err(fate.into()),
+            Event::Heard(None) => return Err(End::Lost),
+            Event::Heard(Some(Err(error))) => match End::of(&error) {
+                None => self.tell(Input::TooLarge),
+                Some(end) => return Err(end),
+            },
+            Event::Heard(Some(Ok(message))) => self.hear(message)?,
+            Event::Alarm => self.wake(),
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, message: Message) -> Result<(), End> {
+        self.reception.metrics.links.passed(Direction::In, message.len());
+        match message {
+            Message::Text(text) => self.tell(Input::Text(text.as_str().to_owned())),
+            Message::Binary(_) => self.tell(Input::Binary),
+            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => self.tell(Input::Alive),
+            Message::Close(frame) => return Err(End::Closed(frame.map_or(1005, |frame| frame.code.into()))),
+        }
+        Ok(())
+    }
+
+    /// Everything the link wants, with one flush at the end; until it wants nothing more.
+    async fn perform(&mut self) -> Result<(), End> {
+        loop {
+            self.drain().await?;
+            if !self.unflushed {
+                return Ok(());
+            }
+            self.push(|socket, cx| socket.poll_flush(cx)).await?;
+            self.unflushed = false;
+            self.tell(Input::Flushed);
+        }
+    }
+
+    /// Does what the link wants now.
+    async fn drain(&mut self) -> Result<(), End> {
+        while let Some(output) = self.held.pop_front().or_else(|| self.link.poll_output()) {
+            match output {
+                Output::Write(text) => self.write(Message::text(text)).await?,
+                Output::Ping => self.write(Message::Ping(Bytes::new())).await?,
+                Output::Hello(hello) => self.meet(&hello).await?,
+                Output::Command(command) => self.reception.board.say(self.seat.id(), command).await?,
+                Output::Written(weight) => self.reception.board.written(self.seat.id(), weight).await?,
+                Output::Close { code, reason } => return Err(End::Close(code, reason)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn meet(&mut self, hello: &Hello) -> Result<(), End> {
+        match self.reception.door.admit(hello) {
+            Ok(principal) => {
+                self.reception.board.connect(self.seat.id(), principal.clone()).await?;
+                self.stage = Stage::Connected;
+                self.reception.metrics.links.began(Handshake::Admitted);
+                self.tell(Input::Admitted { principal });
+            }
+            Err(denied) => {
+                tracing::info!(link = self.seat.id().0, ?denied, "denied");
+                self.stage = Stage::Denied;
+                self.tell(Input::Denied);
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, message: Message) -> Result<(), End> {
+        self.push(|socket, cx| socket.poll_ready(cx)).await?;
+        self.reception.metrics.links.passed(Direction::Out, message.len());
+        self.unflushed = true;
+        self.socket.start_send_unpin(message).map_err(|_| End::Lost)
+    }
+
+    /// Waits for the socket to take what is written. Nothing is read meanwhile: a client that does
+    /// not listen may not speak.
+    async fn push(
+        &mut self,
+        mut poll: impl FnMut(Pin<&mut Socket>, &mut Context<'_>) -> Poll<Result<(), Error>>,
+    ) -> Result<(), End> {
+        loop {
+            self.arm();
+            let socket = &mut *self.socket;
+            tokio::select! {
+                biased;
+                done = poll_fn(|cx| poll(Pin::new(&mut *socket), cx)) => return done.map_err(|_| End::Lost),
+                () = &mut self.alarm => self.wake(),
+                () = self.seat.overflowed() => return Err(Fate::Slow.into()),
+            }
+            // The machine's law: what it wants is taken before it is told anything more.
+            while let Some(output) = self.link.poll_output() {
+                match output {
+                    // What came before it can no longer be said, so nothing is lost by closing now.
+                    Output::Close { code, reason } => return Err(End::Close(code, reason)),
+                    Output::Write(_)
+                    | Output::Ping
+                    | Output::Hello(_)
+                    | Output::Command(_)
+                    | Output::Written(_) => self.held.push_back(output),
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.link.handle_input(self.reception.clock.now(), input);
+    }
+
+    fn wake(&mut self) {
+        let now = self.reception.clock.now();
+        self.armed = now.mono + LONG;
+        self.alarm.as_mut().reset(Instant::now() + LONG);
+        self.link.handle_timeout(now);
+    }
+
+    /// Sees that the alarm goes off at the link's deadline, or before.
+    fn arm(&mut self) {
+        if let Some(deadline) = self.link.poll_timeout()
+            && deadline.at < self.armed
+        {
+            self.armed = deadline.at;
+            let wait = deadline.at - self.reception.clock.mono();
+            self.alarm.as_mut().reset(Instant::now() + wait);
+        }
+    }
+}
+
+// === impl End ===
+
+impl End {
+    /// What follows from a failed read; nothing, if the link has to decide.
+    fn of(error: &Error) -> Option<Self> {
+        match error {
+            Error::Capacity(CapacityError::MessageTooLong { .. }) => None,
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Some(Self::Lost),
+            Error::Protocol(_) => Some(Self::Close(1002, "not RFC 6455".into())),
+            Error::Utf8(_) => Some(Self::Close(1007, "not UTF-8".into())),
+            Error::ConnectionClosed
+            | Error::AlreadyClosed
+            | Error::Io(_)
+            | Error::Tls(_)
+            | Error::Capacity(CapacityError::TooManyHeaders)
+            | Error::WriteBufferFull(_)
+            | Error::AttackAttempt
+            | Error::Url(_)
+            | Error::Http(_)
+            | Error::HttpFormat(_) => Some(Self::Lost),
+        }
+    }
+
+    fn code(&self) -> u16 {
+        match self {
+            Self::Close(code, _) | Self::Closed(code) => *code,
+            Self::Lost => 1006,
+        }
+    }
+}
+
+impl From<Gone> for End {
+    fn from(Gone: Gone) -> Self {
+        Fate::Leaving.into()
+    }
+}
+
+impl From<Fate> for End {
+    fn from(fate: Fate) -> Self {
+        match fate {
+            Fate::Slow => Self::Close(4508, "slow consumer".into()),
+            Fate::Leaving => Self::Close(4503, "draining".into()),
+        }
+    }
+}
