@@ -1,0 +1,177 @@
+//! The one task that owns the switchboard: tells it what happened, does what it asks.
+//!
+//! - [`event`]: where inputs come from, and how many of each are taken at a time.
+//! - [`perform`]: what becomes of outputs.
+//!
+//! After every `handle_*` the outputs are drained before the next one: that is a machine's law.
+pub mod event;
+pub mod perform;
+
+pub use event::{AnswerQueue, Inbox};
+pub use perform::Hands;
+
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+use crate::phase::{Life, Phase};
+use perform::Done;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::switchboard::{Input, Output, Switchboard};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::time::{Mono, Now};
+
+/// Broken invariants within [`PANICS_WINDOW`] after which the brain is not to be trusted any more.
+const PANICS_MAX: usize = 3;
+/// See [`PANICS_MAX`].
+const PANICS_WINDOW: Duration = Duration::from_secs(60);
+/// Between two readings of the brain's counters, which cost a look at every session it owns.
+const STATS_EVERY: Duration = Duration::from_millis(250);
+
+/// Drives one switchboard to its end.
+pub struct Driver {
+    switchboard: Switchboard,
+    inbox: Inbox,
+    hands: Hands,
+    clock: Clock,
+    life: Life,
+    metrics: Arc<Metrics>,
+    draining: bool,
+    panics: VecDeque<Mono>,
+    counted: Option<Mono>,
+    batch: Vec<Input>,
+    outputs: Vec<Output>,
+}
+
+/// How a driver ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The switchboard has nothing left to do.
+    Exit,
+    /// It broke too many of its own rules.
+    Broken,
+}
+
+// === impl Driver ===
+
+impl Driver {
+    /// A driver that has not begun.
+    pub fn new(
+        switchboard: Switchboard,
+        inbox: Inbox,
+        hands: Hands,
+        clock: Clock,
+        life: Life,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            switchboard,
+            inbox,
+            hands,
+            clock,
+            life,
+            metrics,
+            draining: false,
+            panics: VecDeque::new(),
+            counted: None,
+            batch: Vec::with_capacity(limits::DRIVER_BATCH_MAX),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Round after round: wait, take a batch, let time pass, count.
+    pub async fn run(mut self) -> Ended {
+        loop {
+            self.wait().await;
+            let began = self.clock.mono();
+            if let Some(ended) = self.round() {
+                return ended;
+            }
+            let now = self.clock.mono();
+            self.metrics.driver.round(now - began, self.inbox.waiting());
+            self.count(now);
+            // A brain that always has something to do must not keep a worker thread to itself.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Until something happened, or time is up.
+    async fn wait(&mut self) {
+        let now = self.clock.mono();
+        let wait = match self.switchboard.poll_timeout() {
+            Some(deadline) if deadline.at <= now => return,
+            Some(deadline) => deadline.at - now,
+            None => Duration::MAX,
+        };
+        tokio::select! {
+            () = self.inbox.wait() => {}
+            () = self.life.reached(Phase::Draining), if !self.draining => {}
+            () = sleep(wait) => {}
+        }
+    }
+
+    fn round(&mut self) -> Option<Ended> {
+        if !self.draining && self.life.phase() >= Phase::Draining {
+            self.draining = true;
+            self.inbox.echo(Input::Drain);
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        self.inbox.take(&mut batch, &self.metrics.driver);
+        let mut ended = None;
+        for input in batch.drain(..) {
+            self.hands.count(&input, self.clock.mono());
+            ended = ended.or(self.step(|switchboard, now| switchboard.handle_input(now, input)));
+        }
+        self.batch = batch;
+        let due = self.switchboard.poll_timeout().is_some_and(|deadline| deadline.at <= self.clock.mono());
+        if due { ended.or(self.step(Switchboard::handle_timeout)) } else { ended }
+    }
+
+    /// One call of the machine, everything it wants done, and the doing.
+    fn step(&mut self, act: impl FnOnce(&mut Switchboard, Now)) -> Option<Ended> {
+        let now = self.clock.now();
+        let (switchboard, outputs) = (&mut self.switchboard, &mut self.outputs);
+        // What follows a broken invariant is no worse than what follows a crash: every fact is fenced
+        // and every op may be said twice (S-52).
+        let sound = catch_unwind(AssertUnwindSafe(|| {
+            act(switchboard, now);
+            outputs.extend(std::iter::from_fn(|| switchboard.poll_output()));
+        }));
+        let mut ended = sound.is_err().then(|| self.panicked(now.mono)).flatten();
+        for output in self.outputs.drain(..) {
+            match self.hands.perform(output, now.mono) {
+                Done::Nothing => {}
+                Done::Answered(input) => self.inbox.echo(*input),
+                Done::Exit => ended = ended.or(Some(Ended::Exit)),
+            }
+        }
+        ended
+    }
+
+    fn panicked(&mut self, now: Mono) -> Option<Ended> {
+        self.metrics.driver.panicked();
+        self.panics.push_back(now);
+        self.panics.retain(|at| now - *at < PANICS_WINDOW);
+        tracing::error!(lately = self.panics.len(), "the switchboard broke one of its rules");
+        (self.panics.len() >= PANICS_MAX).then_some(Ended::Broken)
+    }
+
+    fn count(&mut self, now: Mono) {
+        if self.counted.is_none_or(|at| now - at >= STATS_EVERY) {
+            self.counted = Some(now);
+            let remaining = self.switchboard.drain_progress().unwrap_or_default();
+            self.life.drain_remaining(remaining as u64);
+            self.metrics.switchboard.tell(self.switchboard.stats());
+        }
+    }
+}
+
+/// Sleeps, for as long as a timer can.
+async fn sleep(wait: Duration) {
+    match wait {
+        Duration::MAX => std::future::pending().await,
+        wait => tokio::time::sleep(wait).await,
+    }
+}
