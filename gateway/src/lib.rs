@@ -1,5 +1,27 @@
 //! Turnway's shell: sockets, clocks, tasks and disks around a brain that has none.
 //!
 //! The shell performs and reports; it has no opinions about sessions.
+//!
+//! # Layout (a room leans only on rooms of the lines below its own)
+//! - [`app`]: builds a node from its plan, runs it to its end.
+//! - [`listen`], [`http`], [`driver`], [`admin`], [`cli`]: sockets, pages, the task that owns the
+//!   switchboard, operators, commands.
+//! - [`door`], [`links`], [`store`], [`agent`]: who comes in, who is connected, where facts live, who answers.
+//! - [`config`], [`clock`], [`phase`], [`metrics`], [`trace`], [`signal`], [`answer`]: what everybody needs.
+pub mod admin;
 pub mod agent;
+pub mod answer;
+pub mod app;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod door;
+pub mod driver;
+pub mod http;
+pub mod links;
+pub mod listen;
+pub mod metrics;
+pub mod phase;
+pub mod signal;
 pub mod store;
+pub mod trace;

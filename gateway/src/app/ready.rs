@@ -1,0 +1,29 @@
+//! What a node says once it serves: one line for programs, then some for people.
+use crate::cli::plan::Plan;
+use crate::cli::say;
+use std::net::SocketAddr;
+use turnway_core::id::NodeId;
+
+/// The first line on stdout; whoever started the node may wait for it.
+pub(super) fn announce(plan: &Plan, node: NodeId, http: SocketAddr, admin: SocketAddr) {
+    say(&format!("turnway ready http={http} quic=off admin={admin} node={node}\n"));
+    if plan.config.demo {
+        say(&demo(plan, http, admin));
+    }
+    if plan.agents.is_empty() {
+        tracing::warn!("there are no agents: --agent ID=URL or --demo brings some");
+    }
+    let durability = plan.config.store.promise();
+    tracing::info!(%http, %admin, %node, name = plan.config.node_name, durability, "turnway serves");
+}
+
+fn demo(plan: &Plan, http: SocketAddr, admin: SocketAddr) -> String {
+    let agents: Vec<&str> = plan.agents.iter().map(|spec| spec.id.as_str()).collect();
+    format!(
+        "\n  WebSocket  ws://{http}/v1/connect\n  \
+           Operators  http://{admin}/readyz  http://{admin}/metrics\n  \
+           Agents     {}\n\n  \
+           Talk to it:  turnway chat --url ws://{http}/v1/connect\n\n",
+        agents.join(", ")
+    )
+}

@@ -1,0 +1,116 @@
+//! Serving, draining, leaving.
+use super::build::App;
+use super::ready;
+use crate::cli::Exit;
+use crate::driver::Ended;
+use crate::listen::{House, Listener};
+use crate::phase::{Life, Phase};
+use crate::signal::Leave;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::{JoinError, JoinHandle};
+use turnway_core::limits;
+
+/// What the switchboard may take beyond [`limits::DRAIN`] to hand over and give its lease back.
+const HANDOVER: Duration = Duration::from_secs(5);
+/// What links may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(3);
+
+// === impl App ===
+
+impl App {
+    /// Runs a node to its end.
+    pub async fn run(self) -> Exit {
+        let Ok(leave) = Leave::listen() else {
+            tracing::error!("signals cannot be heard");
+            return Exit::Unavailable;
+        };
+        let mut hurried = tokio::spawn(obey(leave, self.life.clone()));
+        let mut driver = tokio::spawn(self.driver.run());
+        let (listener, house) = self.public;
+        let public = listener.address();
+        tokio::spawn(accept(listener, house));
+        let (listener, house) = self.admin;
+        let admin = listener.address();
+        if let Err(error) = office(listener, house) {
+            tracing::error!(%error, "the operators' listener cannot be started");
+            return Exit::Unavailable;
+        }
+        self.life.advance(Phase::Serving);
+        ready::announce(&self.plan, self.node, public, admin);
+
+        let exit = tokio::select! {
+            exit = serve_and_drain(&mut driver, &self.life) => exit,
+            () = self.fatal.notified() => {
+                tracing::error!("the store can promise nothing more; leaving");
+                Exit::Unavailable
+            }
+            _ = &mut hurried => return Exit::Failed,
+        };
+        self.life.advance(Phase::Leaving);
+        driver.abort();
+        self.agents.close();
+        self.links.close_all();
+        self.tasks.close();
+        tokio::select! {
+            () = self.tasks.wait() => {}
+            () = tokio::time::sleep(GOODBYE) => {
+                tracing::warn!(links = self.links.count(), "not everybody said goodbye");
+            }
+            _ = &mut hurried => return Exit::Failed,
+        }
+        tracing::info!(?exit, "turnway ends");
+        exit
+    }
+}
+
+/// Until the switchboard has nothing left to do, or takes too long for it.
+async fn serve_and_drain(driver: &mut JoinHandle<Ended>, life: &Life) -> Exit {
+    tokio::select! {
+        ended = &mut *driver => return finished(ended),
+        () = life.reached(Phase::Draining) => tracing::info!("draining"),
+    }
+    match tokio::time::timeout(limits::DRAIN + HANDOVER, driver).await {
+        Ok(ended) => finished(ended),
+        Err(_) => {
+            tracing::error!("draining took too long; what was left is taken over by others");
+            Exit::Failed
+        }
+    }
+}
+
+fn finished(ended: Result<Ended, JoinError>) -> Exit {
+    match ended {
+        Ok(Ended::Exit) => Exit::Fine,
+        Ok(Ended::Broken) | Err(_) => Exit::Bug,
+    }
+}
+
+/// The first request to leave drains; this returns with the second, which is obeyed at once.
+async fn obey(mut leave: Leave, life: Life) {
+    leave.asked().await;
+    life.advance(Phase::Draining);
+    leave.asked().await;
+    tracing::warn!("asked twice; leaving at once");
+}
+
+async fn accept(listener: Listener, house: Arc<House>) {
+    if let Err(error) = listener.serve(house).await {
+        tracing::error!(%error, "a listener failed");
+    }
+}
+
+/// Operators are served by a thread of their own: health is asked for most when everything else is busy.
+fn office(listener: Listener, house: Arc<House>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let serve = move || runtime.block_on(during(house.life.clone(), accept(listener, house)));
+    std::thread::Builder::new().name("admin".to_owned()).spawn(serve).map(|_| ())
+}
+
+/// The listener stops accepting when the process leaves, but what is being answered is.
+async fn during(life: Life, serving: impl Future<Output = ()>) {
+    serving.await;
+    life.reached(Phase::Leaving).await;
+    tokio::time::sleep(GOODBYE).await;
+}
