@@ -14,6 +14,7 @@ mod io;
 mod lease;
 mod link;
 mod read;
+mod rebuild;
 mod ring;
 mod seat;
 mod stats;
@@ -52,6 +53,8 @@ pub struct Config {
     pub seed: [u8; 32],
     /// No other node can share its store (the embedded one), so a lost owner need not be waited for.
     pub alone: bool,
+    /// How many facts of a session are kept at least; none: all of them, for ever.
+    pub keep_facts: Option<u64>,
 }
 
 /// Router, edge, host of session machines, and delivery of one node.
@@ -59,6 +62,7 @@ pub struct Config {
 pub struct Switchboard {
     me: NodeId,
     alone: bool,
+    keep_facts: Option<u64>,
     directory: Arc<Directory>,
     rng: Rng,
     lease: Lease,
@@ -72,6 +76,7 @@ pub struct Switchboard {
     feeds: BTreeMap<SessionKey, Feed>,
     /// Links that wait for a session's present state.
     views: BTreeMap<SessionKey, Vec<(LinkId, Option<RequestId>)>>,
+    rebuilds: BTreeMap<SessionKey, Vec<rebuild::Rebuild>>,
     links: Links,
     stamp: Stamp,
     timers: Timers<Timer>,
@@ -110,6 +115,7 @@ impl Switchboard {
         Self {
             me: config.node,
             alone: config.alone,
+            keep_facts: config.keep_facts,
             directory: config.directory,
             rng,
             lease,
@@ -120,6 +126,7 @@ impl Switchboard {
             asks: BTreeMap::new(),
             feeds: BTreeMap::new(),
             views: BTreeMap::new(),
+            rebuilds: BTreeMap::new(),
             links: Links::default(),
             stamp: Stamp(0),
             timers,
@@ -203,10 +210,11 @@ impl Switchboard {
             (Op::Append(append), reply) => self.appended(now, &append.key, append.token, reply),
             (Op::Release { key, token, drain, .. }, reply) => self.released(now, &key, token, drain, &reply),
             (Op::Open { key, reader: Some(token) }, Reply::View(view)) => {
-                self.loaded(now, &key, token, &view)
+                self.loaded(now, &key, token, *view)
             }
-            (Op::Open { key, reader: None }, Reply::View(view)) => self.viewed(now, &key, &view),
+            (Op::Open { key, reader: None }, Reply::View(view)) => self.viewed(now, &key, *view),
             (Op::Read { key, after, .. }, Reply::Heard(heard)) => self.heard(now, &key, after, &heard),
+            (Op::Keep(keep), Reply::Done) => self.kept(now, &keep.key, keep.token, keep.at.seq),
             (Op::Inbox { key, token, .. }, Reply::Waiting(inputs)) => self.inputs(now, &key, token, inputs),
             (Op::Listen { key, stamp, .. }, Reply::Listening { owner, .. }) => {
                 self.listening(now, &key, stamp, owner);

@@ -63,7 +63,13 @@ impl Bench {
         let echo = AgentId::parse("echo").expect("a name");
         let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
         let directory = Arc::new(Directory { agents, default: Some(echo) });
-        let board = Switchboard::new(Config { node: NodeId(7), directory, seed: [3; 32], alone: true });
+        let board = Switchboard::new(Config {
+            node: NodeId(7),
+            directory,
+            seed: [3; 32],
+            alone: true,
+            keep_facts: None,
+        });
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let (shown, orders, inputs) = (Vec::new(), Vec::new(), VecDeque::new());
         let mut bench = Self { board, shelf: Shelf::new(false), now, shown, orders, inputs, gone: false };

@@ -76,6 +76,8 @@ pub const DELTA_WAIT: Duration = Duration::from_millis(20);
 pub const DELTA_BYTES: usize = 4 * 1024;
 /// Text of a run that is not checkpointed: past it the agent is not read (ownership.md §2.4).
 pub const UNSAVED_TEXT_BYTES_MAX: usize = 1024 * 1024;
+/// A message id is known as long as the facts of its turn are kept, and at least this long: 24 h.
+pub const MESSAGE_ID_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 /// A snapshot is written at the latest after so many facts, so that opening a session never grows
 /// with its history.
 pub const SNAPSHOT_FACTS: u64 = 512;

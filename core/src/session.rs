@@ -11,4 +11,3 @@ mod text;
 pub use outbox::{Output, Record};
 pub use runtime::{Counts, Input, SessionRuntime};
 pub use state::{Phase, Run, RunPhase, State};
-

@@ -4,7 +4,7 @@ use super::seat::{Ear, Owned, Seat};
 use super::{Switchboard, Timer};
 use crate::peer::{Chunk, Words};
 use std::sync::Arc;
-use turnway_core::id::{Epoch, NodeId, Seen, SessionKey, Token};
+use turnway_core::id::{Epoch, NodeId, Seen, Seq, SessionKey, Token};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
@@ -164,7 +164,10 @@ impl Switchboard {
     fn keep(&mut self, key: &SessionKey) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
         let tail = owned.tail();
-        let many = tail.seq.0 - owned.kept.0 >= limits::SNAPSHOT_FACTS / 2;
+        let every = self
+            .keep_facts
+            .map_or(limits::SNAPSHOT_FACTS / 2, |keep| keep.clamp(1, limits::SNAPSHOT_FACTS / 2));
+        let many = tail.seq.0 - owned.kept.0 >= every;
         if !many && owned.bytes_since_kept < limits::SNAPSHOT_BYTES {
             return;
         }
@@ -172,6 +175,20 @@ impl Switchboard {
         (owned.kept, owned.bytes_since_kept) = (tail.seq, 0);
         let (token, state) = (owned.token, Arc::from(state));
         self.store(Op::Keep(Box::new(Keep { key: key.clone(), token, at: tail, state })));
+    }
+
+    /// A snapshot is kept: what is older than the operator wants may go, but nothing of an open turn.
+    pub(super) fn kept(&mut self, now: Now, key: &SessionKey, token: Token, at: Seq) {
+        let Some(keep) = self.keep_facts else { return };
+        let Some(owned) = self.owned(key, token) else { return };
+        let open = owned.durable.runs.values().map(|run| run.first.0.saturating_sub(1)).min();
+        let upto = at.0.min(owned.tail().seq.0.saturating_sub(keep)).min(open.unwrap_or(u64::MAX));
+        if upto > owned.trimmed.0 {
+            owned.trimmed = Seq(upto);
+            self.store(Op::Trim { key: key.clone(), token, upto: Seq(upto) });
+            let before_ms = now.store.0.saturating_sub(limits::MESSAGE_ID_KEPT_MS);
+            self.store(Op::Expire { key: key.clone(), before_ms });
+        }
     }
 
     /// What is quiet is released after a while; what is not acknowledged is beaconed for.

@@ -6,7 +6,7 @@ use crate::channel::command::Subscribe;
 use crate::channel::note::{Note, Reset};
 use crate::peer::Words;
 use std::collections::{BTreeMap, BTreeSet};
-use turnway_core::id::{Cursor, Epoch, LinkId, RunId, Seen, Seq, SessionKey, Stamp, UserId};
+use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seen, Seq, SessionKey, Stamp, UserId};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -76,7 +76,10 @@ impl Switchboard {
         }
         there.sessions.insert(key.clone());
         let mut sub = Sub::joining(ask.after_seq.map(|seq| (seq, ask.after_epoch)));
-        sub.greet = Some(ask.request_id);
+        if let Some(before) = self.feeds.get_mut(&key).and_then(|feed| feed.subs.remove(&link)) {
+            sub.greets = before.greets;
+        }
+        sub.greets.push(ask.request_id);
         sub.types = ask.types;
         let texts =
             ask.runs.into_iter().map(|run| (run.run_id, super::sub::TextPos::at(run.attempt, run.offset)));
@@ -183,16 +186,20 @@ impl Switchboard {
                 there.sessions.remove(key);
             }
             let refusal = Refusal::new(Code::RateLimited, "too many nodes listen to this session");
-            self.refuse(link, sub.greet.flatten(), Some(key.session.clone()), None, refusal);
+            self.refuse_sub(link, key, sub.greets, &refusal);
         }
     }
 
     /// A session's present state was read.
-    pub(super) fn viewed(&mut self, now: Now, key: &SessionKey, view: &View) {
-        let Some(state) = state_of(view) else {
-            self.stats.abandoned += 1;
-            return self.again(now, Op::Open { key: key.clone(), reader: None });
-        };
+    pub(super) fn viewed(&mut self, now: Now, key: &SessionKey, view: View) {
+        match state_of(&view) {
+            Some(state) => self.known(now, key, &view, state),
+            None => self.rebuild(key, None, view),
+        }
+    }
+
+    /// A session's present state is known.
+    pub(super) fn known(&mut self, now: Now, key: &SessionKey, view: &View, state: State) {
         self.show_opened(key, view, &state);
         self.check(key, view);
         let Some(feed) = self.feeds.get_mut(key) else { return };
@@ -211,12 +218,13 @@ impl Switchboard {
             Stage::Live if view.tail.seq < feed.head().seq && !planted(Mutant::CursorBare) => {
                 return self.regress(key);
             }
-            Stage::Live => {}
+            Stage::Live => {
+                // A link may have seen more elsewhere than this node knew until now.
+                let after = view.snapshot.as_ref().map_or(Cursor::default(), |snapshot| snapshot.at);
+                self.facts(now, key, after, &view.facts);
+            }
         }
-        let joining = feed.subs.iter().filter(|(_, sub)| matches!(sub.mode, Mode::Joining { .. }));
-        for link in joining.map(|(link, _)| *link).collect::<Vec<_>>() {
-            self.join(key, link, Some(view.tail));
-        }
+        self.join_all(key, Some(view.tail));
         self.watch(now, key, view.owner);
         self.behind(now, key);
     }
@@ -229,12 +237,36 @@ impl Switchboard {
             let principal = self.links.get(*link).map(|there| &there.principal);
             let verdict = principal.map(|principal| authorize(principal, Action::Read, view.user.as_ref()));
             if let Some(Err(refusal)) = verdict.filter(|_| !planted(Mutant::ReadUnchecked)) {
-                denied.push((*link, sub.greet.clone().flatten(), refusal));
+                denied.push((*link, sub.greets.clone(), refusal));
             }
         }
-        for (link, request_id, refusal) in denied {
+        for (link, greets, refusal) in denied {
             self.unsubscribe(key, link);
-            self.refuse(link, request_id, Some(key.session.clone()), None, refusal);
+            self.refuse_sub(link, key, greets, &refusal);
+        }
+    }
+
+    fn refuse_sub(
+        &mut self,
+        link: LinkId,
+        key: &SessionKey,
+        mut greets: Vec<Option<RequestId>>,
+        refusal: &Refusal,
+    ) {
+        if greets.is_empty() {
+            greets.push(None);
+        }
+        for request_id in greets {
+            self.refuse(link, request_id, Some(key.session.clone()), None, refusal.clone());
+        }
+    }
+
+    /// Puts every link in its place that waits for that. `fresh` is where the log was just seen to end.
+    pub(super) fn join_all(&mut self, key: &SessionKey, fresh: Option<Cursor>) {
+        let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == Stage::Live) else { return };
+        let joining = feed.subs.iter().filter(|(_, sub)| matches!(sub.mode, Mode::Joining { .. }));
+        for link in joining.map(|(link, _)| *link).collect::<Vec<_>>() {
+            self.join(key, link, fresh);
         }
     }
 
@@ -249,9 +281,9 @@ impl Switchboard {
         if let Err(refusal) = authorize(&principal, Action::Read, feed.user.as_ref())
             && !planted(Mutant::ReadUnchecked)
         {
-            let request_id = sub.greet.clone().flatten();
+            let greets = std::mem::take(&mut sub.greets);
             self.unsubscribe(key, link);
-            return self.refuse(link, request_id, Some(key.session.clone()), None, refusal);
+            return self.refuse_sub(link, key, greets, &refusal);
         }
         let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
         match asked {
@@ -262,6 +294,10 @@ impl Switchboard {
                 sub.mode = sub.read_for_text(&feed.state);
             }
             Some((seq, _)) if seq > head.seq && fresh.is_none() => return self.view(key),
+            // The feed has yet to get there: what it shows must not be older than what the link has seen.
+            Some((seq, _)) if seq > head.seq && fresh.is_some_and(|tail| seq <= tail.seq) => {
+                return self.catch_up(key);
+            }
             Some((seq, _)) if fresh.is_some_and(|tail| seq > tail.seq) => {
                 sub.greet(post, link, key, &feed.state, Some(Reset::Regressed));
                 sub.start_over(&feed.state);

@@ -11,7 +11,7 @@ use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::agent::AgentEvent;
 use turnway_core::rng::Rng;
-use turnway_core::session::{Input as Told, SessionRuntime};
+use turnway_core::session::{Input as Told, SessionRuntime, State};
 use turnway_core::store::{Inputs, Op, Reply, View};
 use turnway_core::time::Now;
 
@@ -46,13 +46,22 @@ impl Switchboard {
         }
     }
 
-    pub(super) fn loaded(&mut self, now: Now, key: &SessionKey, by: Token, view: &View) {
+    pub(super) fn loaded(&mut self, now: Now, key: &SessionKey, by: Token, view: View) {
+        match state_of(&view) {
+            Some(state) => self.own(now, key, by, &view, state),
+            None => self.rebuild(key, Some(by), view),
+        }
+    }
+
+    /// The state of a claimed session is known: it is owned from here on.
+    pub(super) fn own(&mut self, now: Now, key: &SessionKey, by: Token, view: &View, state: State) {
         let Some(Seat::Loading { claimed }) = self.seats.get(key) else { return };
         if claimed.token != by {
             return;
         }
-        let state = state_of(view).filter(|_| view.tail == claimed.tail);
-        let Some(state) = state else { return self.abandon(now, key, by) };
+        if view.tail != claimed.tail {
+            return self.abandon(now, key, by);
+        }
         let Some(Seat::Loading { claimed }) = self.seats.remove(key) else { return };
         let mut seed = [0; 32];
         seed[..16].copy_from_slice(&self.rng.next_u128().to_be_bytes());

@@ -27,6 +27,7 @@ impl Switchboard {
 
     /// A page has come.
     pub(super) fn heard(&mut self, now: Now, key: &SessionKey, after: Seq, heard: &Heard) {
+        self.rebuild_page(now, key, heard);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.reads.remove(&after);
         if feed.stage != Stage::Live {
@@ -37,6 +38,8 @@ impl Switchboard {
             return self.regress(key);
         }
         feed.known = feed.known.max(heard.tail.seq);
+        self.release_asks(&heard.facts);
+        let Some(feed) = self.feeds.get(key) else { return };
         let readers = feed.subs.iter().filter(|(_, sub)| sub.mode == Mode::Reading { scan: after });
         for link in readers.map(|(link, _)| *link).collect::<Vec<_>>() {
             self.page(key, link, heard);
@@ -62,6 +65,7 @@ impl Switchboard {
         if feed.head().seq < heard.tail.seq {
             self.catch_up(key);
         }
+        self.join_all(key, None);
     }
 
     /// A page for one link.
@@ -82,7 +86,7 @@ impl Switchboard {
             return self.go_on(key, link);
         }
         sub.verify = None;
-        if sub.greet.is_some() {
+        if !sub.greets.is_empty() {
             // Text before the cursor that the link lacks is found further back.
             sub.greet(post, link, key, &feed.state, None);
             sub.follow_open_runs(&feed.state);

@@ -6,7 +6,7 @@ use crate::peer::{Item, Words};
 use std::sync::Arc;
 use turnway_core::id::{Epoch, LinkId, NodeId, RunId, Seen, SessionKey};
 use turnway_core::protocol::entry::{Entry, Fact};
-use turnway_core::protocol::input::Ask as Asked;
+use turnway_core::protocol::input::{Ask as Asked, Input};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::Now;
 
@@ -159,8 +159,10 @@ impl Switchboard {
     pub(super) fn release_asks(&mut self, facts: &[(Epoch, Arc<Entry>)]) {
         for (_, entry) in facts {
             let Some(run_id) = entry.run_id.as_ref().filter(|_| !self.asks.is_empty()) else { continue };
-            if let (Fact::UserMessage { .. }, [ask_key]) = (&entry.fact, self.asks_of(run_id).as_slice()) {
-                self.release_ask(ask_key);
+            if let Fact::UserMessage { .. } = &entry.fact {
+                for ask_key in self.asks_of(run_id) {
+                    self.release_ask(&ask_key, &entry.fact);
+                }
             }
             if matches!(entry.fact, Fact::RunStarted { .. }) || entry.fact.is_terminal() {
                 self.taken(run_id);
@@ -168,9 +170,12 @@ impl Switchboard {
         }
     }
 
-    fn release_ask(&mut self, ask_key: &AskKey) {
+    fn release_ask(&mut self, ask_key: &AskKey, said: &Fact) {
         let Some(ask) = self.asks.get_mut(ask_key) else { return };
         let What::Input(input) = ask.what.clone() else { return };
+        if !is_said(&input, said) {
+            return;
+        }
         let key = ask.key.clone();
         let links = &self.links;
         let follows = |link: LinkId| links.get(link).is_some_and(|there| there.sessions.contains(&key));
@@ -182,5 +187,34 @@ impl Switchboard {
         for (link, request_id) in told {
             self.note_accepted(link, &key, &input, request_id, false);
         }
+    }
+}
+
+/// Whether this is the input that the fact tells of, and not another body under the same name.
+fn is_said(input: &Input, said: &Fact) -> bool {
+    match said {
+        Fact::UserMessage { message, agent_id, strategy, metadata, .. } => {
+            input.message == *message
+                && input.agent_id == *agent_id
+                && input.strategy == *strategy
+                && input.metadata == *metadata
+        }
+        Fact::SessionOpened { .. }
+        | Fact::SessionClosing { .. }
+        | Fact::SessionClosed { .. }
+        | Fact::SessionNotice { .. }
+        | Fact::AgentSwitched { .. }
+        | Fact::TurnAdmitted { .. }
+        | Fact::RunStarted { .. }
+        | Fact::RunRestarted { .. }
+        | Fact::AgentInvokeStarted { .. }
+        | Fact::AgentStreamDelta { .. }
+        | Fact::AgentInvokeDone { .. }
+        | Fact::RunState { .. }
+        | Fact::RunSuspended { .. }
+        | Fact::RunCancelling { .. }
+        | Fact::RunDone { .. }
+        | Fact::RunFailed { .. }
+        | Fact::RunCancelled { .. } => false,
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Owned {
     /// The session after every durable fact: what snapshots are made of.
     pub(super) durable: State,
     pub(super) kept: Seq,
+    /// Facts up to here were forgotten by this owner.
+    pub(super) trimmed: Seq,
     pub(super) bytes_since_kept: usize,
     /// The append under way: at most one, so that the log's order is the order of decisions.
     pub(super) in_flight: Option<Append>,
@@ -84,6 +86,7 @@ impl Owned {
             runtime,
             durable,
             kept,
+            trimmed: Seq(0),
             bytes_since_kept: 0,
             in_flight: None,
             backlog: VecDeque::new(),

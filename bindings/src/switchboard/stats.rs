@@ -57,6 +57,8 @@ pub struct Stats {
     pub subscribed: u64,
     /// Of these, with a reset.
     pub resets: u64,
+    /// Snapshots this release could not read; their states were rebuilt from the log.
+    pub snapshots_unreadable: u64,
     /// Times a link was too slow and its cursor stood still.
     pub slow_links: u64,
     /// Gaps noticed in what owners said.

@@ -60,8 +60,9 @@ pub(super) struct Sub {
     pub(super) mode: Mode,
     /// Nothing is shown before this turn's first fact.
     pub(super) hold: Option<RunId>,
-    /// `subscribed` is still to be said, with this request id.
-    pub(super) greet: Option<Option<RequestId>>,
+    /// `subscribed` is still to be said, once for each of these requests: a later one may move the
+    /// link before an earlier one was answered.
+    pub(super) greets: Vec<Option<RequestId>>,
     /// The fact at this place must be of this epoch.
     pub(super) verify: Option<(Seq, Epoch)>,
     pub(super) types: Vec<Pattern>,
@@ -85,7 +86,7 @@ impl Sub {
             cursor: Cursor::default(),
             mode: Mode::Joining { asked },
             hold: None,
-            greet: None,
+            greets: Vec::new(),
             verify: None,
             types: Vec::new(),
             texts: BTreeMap::new(),
@@ -242,14 +243,16 @@ impl Sub {
         state: &State,
         reset: Option<Reset>,
     ) {
-        if self.greet.is_none() && reset.is_none() {
-            return;
+        let mut greets = std::mem::take(&mut self.greets);
+        if greets.is_empty() && reset.is_some() {
+            greets.push(None);
         }
-        post.stats.subscribed += 1;
-        post.stats.resets += u64::from(reset.is_some());
-        let request_id = self.greet.take().flatten();
-        let note = Note::Subscribed { request_id, snapshot: snapshot_note(key, state), reset };
-        post.links.send(post.outbox, link, note);
+        for request_id in greets {
+            post.stats.subscribed += 1;
+            post.stats.resets += u64::from(reset.is_some());
+            let note = Note::Subscribed { request_id, snapshot: snapshot_note(key, state), reset };
+            post.links.send(post.outbox, link, note);
+        }
     }
 
     /// Starts at the end of what the feed knows, with the text of open runs from its beginning.

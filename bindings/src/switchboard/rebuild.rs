@@ -1,0 +1,53 @@
+//! A snapshot that this release cannot read is ignored, and its state rebuilt from the log.
+use super::Switchboard;
+use turnway_core::id::{Seq, SessionKey, Token};
+use turnway_core::limits;
+use turnway_core::session::State;
+use turnway_core::store::{Heard, Op, View};
+use turnway_core::time::Now;
+
+/// A state on its way, for a feed or (with the token) for an owner.
+#[derive(Debug)]
+pub(super) struct Rebuild {
+    by: Option<Token>,
+    view: View,
+    state: State,
+}
+
+impl Switchboard {
+    pub(super) fn rebuild(&mut self, key: &SessionKey, by: Option<Token>, view: View) {
+        self.stats.snapshots_unreadable += 1;
+        if view.floor > Seq(0) {
+            // What the snapshot stood for is forgotten: only a release that reads it can help.
+            self.stats.abandoned += 1;
+            return;
+        }
+        let rebuild = Rebuild { by, view, state: State::default() };
+        self.rebuilds.entry(key.clone()).or_default().push(rebuild);
+        self.store(Op::Read { key: key.clone(), after: Seq(0), limit: limits::READ_FACTS_MAX });
+    }
+
+    /// A page may be what a rebuild waits for.
+    pub(super) fn rebuild_page(&mut self, now: Now, key: &SessionKey, heard: &Heard) {
+        let Some(rebuilds) = self.rebuilds.remove(key) else { return };
+        for mut rebuild in rebuilds {
+            if rebuild.state.tail.seq == heard.after {
+                for (epoch, entry) in &heard.facts {
+                    if rebuild.state.tail.seq < rebuild.view.tail.seq {
+                        rebuild.state.apply(*epoch, entry);
+                    }
+                }
+            }
+            if rebuild.state.tail.seq >= rebuild.view.tail.seq {
+                match rebuild.by {
+                    Some(token) => self.own(now, key, token, &rebuild.view, rebuild.state),
+                    None => self.known(now, key, &rebuild.view, rebuild.state),
+                }
+            } else {
+                let after = rebuild.state.tail.seq;
+                self.rebuilds.entry(key.clone()).or_default().push(rebuild);
+                self.store(Op::Read { key: key.clone(), after, limit: limits::READ_FACTS_MAX });
+            }
+        }
+    }
+}
