@@ -1,4 +1,5 @@
 //! Turnway.
+pub mod laws;
 pub mod script;
 pub mod torn;
 pub mod real;

@@ -1,0 +1,261 @@
+//! The five laws of every machine, as one test for any of them.
+//!
+//! A script is what may happen and when. The machine lives through it several times: woken on time,
+//! woken late, woken for nothing, and once more to compare.
+use std::time::Duration;
+use turnway_core::machine::Machine;
+use turnway_core::time::{Millis, Mono, Now};
+
+/// Not zero: a machine must not mistake the beginning of its node for its own.
+const MONO_START: Duration = Duration::from_secs(1000);
+const STORE_START_MS: u64 = 1_000_000;
+
+/// One step of a script: wait, then this.
+#[derive(Clone, Debug)]
+pub struct Step<I> {
+    /// How long after the step before.
+    pub after: Duration,
+    /// What happens; none: nothing, time just passes.
+    pub input: Option<I>,
+}
+
+/// How the driver of a run behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Driver {
+    /// Wakes the machine at each deadline.
+    Punctual,
+    /// The same, and at every other moment as well.
+    Restless,
+    /// Wakes it only when something happens, however late.
+    Late,
+}
+
+/// Holds a machine to the laws over a script, and returns all it put out.
+///
+/// `bound` is how much one `handle_*` may put out; `show` tells one output from another, as `Debug`
+/// may hide content. Panics at the first breach.
+pub fn laws<M>(
+    make: impl Fn(Now) -> M,
+    script: &[Step<M::Input>],
+    bound: usize,
+    show: impl Fn(&M::Output) -> String,
+) -> Vec<String>
+where
+    M: Machine,
+    M::Input: Clone,
+{
+    let run = |driver| Run::new(&make, bound, &show, driver).live(script);
+    let outputs = run(Driver::Punctual);
+    assert_eq!(outputs, run(Driver::Punctual), "replay: the same inputs and times, other outputs");
+    assert_eq!(outputs, run(Driver::Restless), "a spurious wake-up was not free");
+    run(Driver::Late);
+    outputs
+}
+
+/// One life of one machine.
+struct Run<'a, M, S> {
+    machine: M,
+    now: Now,
+    bound: usize,
+    show: &'a S,
+    driver: Driver,
+    outputs: Vec<String>,
+}
+
+impl<'a, M: Machine, S: Fn(&M::Output) -> String> Run<'a, M, S>
+where
+    M::Input: Clone,
+{
+    fn new(make: &impl Fn(Now) -> M, bound: usize, show: &'a S, driver: Driver) -> Self {
+        let now = Now { mono: Mono(MONO_START), store: Millis(STORE_START_MS) };
+        let mut run = Self { machine: make(now), now, bound, show, driver, outputs: Vec::new() };
+        run.drain("new");
+        run
+    }
+
+    fn live(mut self, script: &[Step<M::Input>]) -> Vec<String> {
+        for step in script {
+            self.pass(step.after);
+            if let Some(input) = step.input.clone() {
+                self.silence();
+                self.machine.handle_input(self.now, input);
+                self.drain("handle_input");
+            }
+            if self.driver == Driver::Restless {
+                self.poke();
+            }
+        }
+        self.outputs
+    }
+
+    /// Lets time pass, in one go or from deadline to deadline.
+    fn pass(&mut self, wait: Duration) {
+        let end = self.now.mono + wait;
+        while self.driver != Driver::Late {
+            let next = self.machine.poll_timeout().map(|deadline| deadline.at).filter(|at| *at <= end);
+            let Some(at) = next else { break };
+            if self.driver == Driver::Restless {
+                self.set((self.now.mono.0 + at.0) / 2);
+                self.poke();
+            }
+            self.set(at.0.max(self.now.mono.0));
+            self.wake();
+        }
+        self.set(end.0);
+        if self.driver == Driver::Late {
+            self.wake();
+        }
+    }
+
+    /// Progress: what is due is done, so the next deadline is later.
+    fn wake(&mut self) {
+        self.silence();
+        self.machine.handle_timeout(self.now);
+        self.drain("handle_timeout");
+        if let Some(next) = self.machine.poll_timeout() {
+            assert!(next.at > self.now.mono, "progress: {} is due again at once", next.why);
+        }
+    }
+
+    /// A wake-up that nobody asked for: nothing comes of it, and no deadline moves.
+    fn poke(&mut self) {
+        let before = self.machine.poll_timeout();
+        if before.is_some_and(|deadline| deadline.at <= self.now.mono) {
+            return;
+        }
+        let count = self.outputs.len();
+        self.machine.handle_timeout(self.now);
+        self.drain("a spurious handle_timeout");
+        assert_eq!(self.outputs.len(), count, "a spurious wake-up had a consequence");
+        assert_eq!(self.machine.poll_timeout(), before, "a spurious wake-up moved a deadline");
+    }
+
+    /// No input, no output.
+    fn silence(&mut self) {
+        let output = self.machine.poll_output().map(|output| (self.show)(&output));
+        assert_eq!(output, None, "silence: an output without an input");
+    }
+
+    /// Outputs end within the bound, and then there are none.
+    fn drain(&mut self, after: &str) {
+        let mut count = 0;
+        while let Some(output) = self.machine.poll_output() {
+            let at = self.now.mono.0.as_millis();
+            self.outputs.push(format!("{at} {}", (self.show)(&output)));
+            count += 1;
+            assert!(count <= self.bound, "drain: more than {} outputs after {after}", self.bound);
+        }
+        self.silence();
+    }
+
+    /// Both clocks from their beginning, so that more wake-ups do not round more often.
+    fn set(&mut self, mono: Duration) {
+        let store = Millis(STORE_START_MS).after(mono.saturating_sub(MONO_START));
+        self.now = Now { mono: Mono(mono), store };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use turnway_core::time::Deadline;
+
+    /// How a machine breaks a law.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Fault {
+        None,
+        Endless,
+        Stuck,
+        Restless,
+        Chatty,
+        Forgetful,
+    }
+
+    thread_local! {
+        static LIVES: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// Beats once a second, and answers each input.
+    struct Clockwork {
+        fault: Fault,
+        life: u32,
+        beat_at: Mono,
+        queue: u32,
+        polls: u32,
+    }
+
+    impl Clockwork {
+        fn new(now: Now, fault: Fault) -> Self {
+            LIVES.set(LIVES.get() + 1);
+            Self { fault, life: LIVES.get(), beat_at: now.mono + Duration::from_secs(1), queue: 0, polls: 0 }
+        }
+    }
+
+    impl Machine for Clockwork {
+        type Input = ();
+        type Output = u32;
+        fn handle_input(&mut self, _: Now, (): ()) {
+            self.queue += if self.fault == Fault::Endless { 1_000 } else { 1 };
+        }
+        fn handle_timeout(&mut self, now: Now) {
+            if self.beat_at <= now.mono || self.fault == Fault::Restless {
+                self.queue += 1;
+                let pause = if self.fault == Fault::Stuck { 0 } else { 1 };
+                self.beat_at = now.mono + Duration::from_secs(pause);
+            }
+        }
+        fn poll_output(&mut self) -> Option<u32> {
+            self.polls += 1;
+            if self.fault == Fault::Chatty && self.polls.is_multiple_of(7) {
+                self.queue += 1;
+            }
+            self.queue = self.queue.checked_sub(1)?;
+            Some(if self.fault == Fault::Forgetful { self.life } else { 0 })
+        }
+        fn poll_timeout(&self) -> Option<Deadline> {
+            Some(Deadline { at: self.beat_at, why: "beat" })
+        }
+    }
+
+    fn judge(fault: Fault) -> Vec<String> {
+        let step = |ms, input| Step { after: Duration::from_millis(ms), input };
+        let script = [step(300, Some(())), step(4_000, None), step(1, Some(())), step(2_500, Some(()))];
+        laws(|now| Clockwork::new(now, fault), &script, 10, u32::to_string)
+    }
+
+    #[test]
+    fn a_lawful_machine_passes() {
+        assert_eq!(judge(Fault::None).len(), 3 + 6);
+    }
+
+    #[test]
+    #[should_panic(expected = "drain:")]
+    fn an_endless_answer_is_caught() {
+        judge(Fault::Endless);
+    }
+
+    #[test]
+    #[should_panic(expected = "progress:")]
+    fn a_deadline_that_does_not_move_is_caught() {
+        judge(Fault::Stuck);
+    }
+
+    #[test]
+    #[should_panic(expected = "spurious wake-up had")]
+    fn a_wake_up_that_costs_is_caught() {
+        judge(Fault::Restless);
+    }
+
+    #[test]
+    #[should_panic(expected = "silence:")]
+    fn an_output_out_of_nothing_is_caught() {
+        judge(Fault::Chatty);
+    }
+
+    #[test]
+    #[should_panic(expected = "replay:")]
+    fn a_life_that_differs_is_caught() {
+        judge(Fault::Forgetful);
+    }
+}

@@ -1,0 +1,165 @@
+//! One connection, by script: what a client sends and what becomes of it.
+//!
+//! Covers: S-04, S-11, S-13, S-38, MP-A6, MP-C1, MP-C2, LN-MP2, LN-MP4, LN-MP5, ST-40.
+#[path = "link/lives.rs"]
+mod lives;
+#[path = "link/words.rs"]
+mod words;
+
+use serde_json::json;
+use turnway_bindings::link::{Input, Link};
+use turnway_core::machine::Machine;
+use turnway_core::time::Now;
+use words::{Stage, admitted, check, check_open, config, hello, text_note};
+
+/// Covers: S-04, MP-C2.
+#[test]
+fn hello_must_come_in_time() {
+    check("+4999", "");
+    check("+5000", "CLOSE 4408");
+    check("alive; +3000; alive; +2000; hello", "CLOSE 4408");
+    check("+4999; hello; +1000; admit", "asks the door; welcome");
+    check("hello; +59999", "asks the door");
+    check("hello; +60000", "asks the door; CLOSE 1001");
+}
+
+/// Covers: S-04, LN-MP2.
+#[test]
+fn nothing_comes_before_hello() {
+    for first in ["ping", "invoke", "type tool_result", "type launch", "say hi", "say {}", "say "] {
+        let mut stage = Stage::new();
+        stage.play(first);
+        assert_eq!(stage.told.last().map(String::as_str), Some("CLOSE 4401"), "{first}");
+        assert!(stage.told[0].starts_with("error unauthorized") && stage.told.len() == 2, "{first}");
+    }
+    check(r#"say {"type":"hello","user_id":7}; hello"#, "error unauthorized; CLOSE 4401");
+    check("binary", "CLOSE 1003");
+    check("too-large", "error too_large; CLOSE 4413");
+    check("big-hello", "error too_large; CLOSE 4413");
+    check("admit; deny; flush; refused", "");
+}
+
+/// Covers: S-04, LN-MP2, S-07.
+#[test]
+fn the_door_decides() {
+    check("hello; deny; ping; +600000", "asks the door; error unauthorized; CLOSE 4401");
+    check("hello; admit; admit; deny", "asks the door; welcome");
+    for role in ["adapter", "agent", "tool_runner"] {
+        check(&format!("hello-as {role}; admit"), "error forbidden; CLOSE 4403");
+    }
+    check("hello-as user; admit", "asks the door; welcome");
+    check("hello-as king", "error unauthorized; CLOSE 4401");
+}
+
+/// A client need not wait for `welcome`.
+#[test]
+fn what_is_sent_meanwhile_is_done_after_welcome() {
+    check("hello; invoke; ping; say x", "asks the door");
+    check(
+        "hello-resuming 2; invoke; ping; say x; admit",
+        "asks the door; welcome; subscribe; subscribe; invoke; pong r1; error invalid_message",
+    );
+    check("hello; ping *16; deny", "asks the door; error unauthorized; CLOSE 4401");
+    check("hello; ping *17; admit", "asks the door; error rate_limited; CLOSE 4429");
+    check("hello; padded 40000; padded 30000; admit", "asks the door; error rate_limited; CLOSE 4429");
+    check("hello; padded 40000; admit", "asks the door; welcome; pong");
+}
+
+/// Covers: LN-MP2, MP-C4, MP-C5, S-13.
+#[test]
+fn a_bad_message_is_answered_and_ten_are_too_many() {
+    check_open("say nonsense; invoke", "error invalid_message; invoke");
+    check_open("hello; invoke", "error invalid_message; invoke");
+    check_open("type session_close", "error invalid_message r1");
+    let nine = ["error invalid_message"; 9].join("; ");
+    check_open("say x *9; flush", &nine);
+    check_open("say x *11", &format!("{nine}; error invalid_message; CLOSE 4400"));
+    check_open("say x *9; flush; alive; +60000; say x", &format!("{nine}; PING; PING; CLOSE 1001"));
+    check_open(
+        "say x *9; flush; +40000; alive; +20000; say x; invoke",
+        &format!("{nine}; PING; PING; error invalid_message; invoke"),
+    );
+    // Neither a newer client nor one that uses what comes later is a broken one.
+    check_open(
+        "type launch *12; invoke",
+        &format!("{}; invoke", ["error invalid_message r1"; 12].join("; ")),
+    );
+    check_open(
+        "type refresh *12; invoke",
+        &format!("{}; invoke", ["error invalid_message r1"; 12].join("; ")),
+    );
+}
+
+/// Covers: S-11.
+#[test]
+fn what_is_too_large_or_binary_ends_the_link() {
+    check_open("too-large; invoke", "error too_large; CLOSE 4413");
+    check_open("padded 65510", "pong");
+    check_open("padded 65536; invoke", "error too_large; CLOSE 4413");
+    check_open("binary; invoke", "CLOSE 1003");
+}
+
+/// Covers: LN-MP5, ST-40.
+#[test]
+fn it_pings_and_hangs_up_on_the_dead() {
+    check_open("+24999", "");
+    check_open("+59999", "PING; PING");
+    check_open("+60000; +600000", "PING; PING; CLOSE 1001");
+    check_open("+50000; alive; +59999", "PING; PING; PING; PING");
+    check_open("+50000; ping; flush; +59999", "PING; PING; pong r1; PING; PING");
+    // A note is no sign of life of the peer.
+    check_open("+50000; refused; flush; +10000", "PING; PING; error not_found r1; CLOSE 1001");
+}
+
+/// Covers: LN-MP4, S-15.
+#[test]
+fn a_peer_that_does_not_read_is_let_go() {
+    check_open("refused; +20000; alive; +9999", "error not_found r1; PING");
+    check_open("refused; +20000; alive; +10000", "error not_found r1; PING; CLOSE 4508");
+    // What follows does not buy time; a flush does.
+    check_open(
+        "refused; +20000; refused; +10000",
+        "error not_found r1; error not_found r1; PING; CLOSE 4508",
+    );
+    check_open(
+        "refused; +20000; flush; refused; alive; +29999",
+        "error not_found r1; error not_found r1; PING",
+    );
+    check_open("silent 10; +29999; alive; +30000", "PING; PING");
+}
+
+/// Covers: G8: the sender learns what arrived, and never waits for what shows as nothing.
+#[test]
+fn what_is_written_is_reported_in_sums() {
+    check_open("text 1000; flush", "delta");
+    check_open("text 65279; flush", "delta");
+    check_open("text 65280; flush; flush", "delta; written 65536");
+    check_open("text 40000; flush; text 40000; text 1; flush", "delta; delta; delta; written 80769");
+    check_open("text 40000; text 40000", "delta; delta");
+    check_open("silent 16384 *4", "written 67584");
+    check_open("text 1; silent 65536; flush", "delta; written 66305");
+    check_open("ping *300; flush", &["pong r1"; 300].join("; "));
+}
+
+#[test]
+fn a_node_that_leaves_says_so_first() {
+    check_open("go-away; flush; +9999; invoke", "go_away; invoke");
+    check_open("go-away; flush; +5000; go-away; flush; +5000; invoke", "go_away; go_away; CLOSE 4503");
+}
+
+/// Covers: S-38.
+#[test]
+fn what_it_prints_holds_no_content() {
+    let mut link = Link::new(Now::default(), config());
+    let first = hello(json!({}));
+    let mut printed = format!("{first:?}");
+    for input in [first, admitted(), text_note(3), Input::Text("canary-text".to_owned())] {
+        printed += &format!("{input:?}");
+        link.handle_input(Now::default(), input);
+        printed += &format!("{link:?}");
+        while let Some(output) = link.poll_output() {
+            printed += &format!("{output:?}");
+        }
+    }
+    assert!(!printed.contains("canary") && !printed.contains("xxx"), "{printed}");
+}

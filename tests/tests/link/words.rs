@@ -1,0 +1,197 @@
+//! The words of the scripts: what each stands for, and a stage to play them on.
+use serde_json::{Value, json};
+use std::time::Duration;
+use turnway_bindings::channel::command::Command;
+use turnway_bindings::channel::note::Note;
+use turnway_bindings::link::{Input, Link, LinkConfig, Output};
+use turnway_core::id::{
+    Epoch, EventId, NodeId, Principal, RequestId, RunId, Seq, SessionId, TenantId, UserId,
+};
+use turnway_core::machine::Machine;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::refusal::Refusal;
+use turnway_core::time::{Millis, Mono, Now};
+
+pub(crate) fn config() -> LinkConfig {
+    LinkConfig {
+        node: NodeId(1),
+        connection_id: "c1".to_owned(),
+        resume_window_ms: 0,
+        durability: "fsync",
+        heartbeat_permille: 1000,
+    }
+}
+
+pub(crate) fn session() -> SessionId {
+    SessionId::parse("s1").expect("a name")
+}
+
+pub(crate) fn hello(extra: Value) -> Input {
+    let mut message = json!({"type": "hello", "user_id": "ann", "api_key": "canary-key"});
+    for (key, value) in extra.as_object().expect("an object") {
+        message[key] = value.clone();
+    }
+    Input::Text(message.to_string())
+}
+
+pub(crate) fn admitted() -> Input {
+    let (tenant, user) = (TenantId::default_tenant(), UserId::parse("ann").expect("a name"));
+    Input::Admitted { principal: Principal { tenant, user, operator: false } }
+}
+
+pub(crate) fn text_note(bytes: usize) -> Input {
+    Input::Note(Note::Delta {
+        session: session(),
+        run_id: RunId::parse("s1.abcdefghijklmnopqrstuvwxyz").expect("a run"),
+        attempt: 1,
+        offset: 0,
+        kind: TextKind::Text,
+        text: Private("x".repeat(bytes).into()),
+    })
+}
+
+/// A checkpoint: shown as nothing, but on its way all the same.
+pub(crate) fn silent_note(bytes: usize) -> Input {
+    let entry = Entry {
+        id: EventId::default(),
+        time: Millis(1),
+        source: "turnway".into(),
+        correlation_id: "c".into(),
+        causation_id: None,
+        traceparent: None,
+        run_id: None,
+        fact: Fact::AgentStreamDelta { attempt: 1, offset: 0, text: Private("x".repeat(bytes)) },
+    };
+    let (session, seq, epoch, entry) = (session(), Seq(1), Epoch(1), entry.into());
+    Input::Note(Note::Fact { session, seq, epoch, entry, asked: false })
+}
+
+pub(crate) fn refused_note() -> Input {
+    let request_id = RequestId::parse("r1").ok();
+    Input::Note(Note::Refused { request_id, session: None, run_id: None, refusal: Refusal::not_found() })
+}
+
+pub(crate) fn go_away() -> Input {
+    let (within, jitter) = (Duration::from_secs(10), Duration::from_secs(3));
+    Input::Note(Note::GoAway { reason: "drain", within, jitter })
+}
+
+/// What a word of a script stands for.
+pub(crate) fn input(word: &str) -> Input {
+    let (verb, rest) = word.split_once(' ').unwrap_or((word, ""));
+    match verb {
+        "hello" => hello(json!({})),
+        "hello-as" => hello(json!({"role": rest})),
+        "hello-resuming" => {
+            let count: usize = rest.parse().expect("a number");
+            hello(json!({"resume": vec![json!({"session_id": "s1", "after_seq": 3}); count]}))
+        }
+        "big-hello" => hello(json!({"client_meta": "x".repeat(4096)})),
+        "admit" => admitted(),
+        "deny" => Input::Denied,
+        "binary" => Input::Binary,
+        "too-large" => Input::TooLarge,
+        "alive" => Input::Alive,
+        "flush" => Input::Flushed,
+        "ping" => Input::Text(json!({"type": "ping", "request_id": "r1"}).to_string()),
+        "invoke" => Input::Text(json!({"type": "agent_invoke", "message": {"content": "hi"}}).to_string()),
+        "padded" => {
+            let padding = "x".repeat(rest.parse().expect("a number"));
+            Input::Text(json!({"type": "ping", "x": padding}).to_string())
+        }
+        "type" => Input::Text(json!({"type": rest, "request_id": "r1"}).to_string()),
+        "say" => Input::Text(rest.to_owned()),
+        "text" => text_note(rest.parse().expect("a number")),
+        "silent" => silent_note(rest.parse().expect("a number")),
+        "refused" => refused_note(),
+        "go-away" => go_away(),
+        other => panic!("no such word: {other}"),
+    }
+}
+
+/// What was put out, in a word or two.
+pub(crate) fn brief(output: &Output) -> String {
+    match output {
+        Output::Hello(_) => "asks the door".to_owned(),
+        Output::Command(command) => match command {
+            Command::Open { .. } => "open".to_owned(),
+            Command::Close { .. } => "close".to_owned(),
+            Command::Subscribe(_) => "subscribe".to_owned(),
+            Command::Unsubscribe { .. } => "unsubscribe".to_owned(),
+            Command::Invoke(_) => "invoke".to_owned(),
+            Command::Cancel { .. } => "cancel".to_owned(),
+        },
+        Output::Write(text) => {
+            let message: Value = serde_json::from_str(text).expect("JSON");
+            assert!(message["ts"].is_u64(), "{text}");
+            let kind = message["type"].as_str().expect("a type");
+            let echo = message["request_id"].as_str().map(|id| format!(" {id}")).unwrap_or_default();
+            let code = message["code"].as_str().map(|code| format!(" {code}")).unwrap_or_default();
+            format!("{kind}{code}{echo}")
+        }
+        Output::Ping => "PING".to_owned(),
+        Output::Written(weight) => format!("written {weight}"),
+        Output::Close { code, .. } => format!("CLOSE {code}"),
+    }
+}
+
+/// A link and the time it lives in.
+pub(crate) struct Stage {
+    pub(crate) link: Link,
+    pub(crate) now: Now,
+    pub(crate) told: Vec<String>,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let now = Now { mono: Mono(Duration::from_secs(500)), store: Millis(1_000) };
+        Self { link: Link::new(now, config()), now, told: Vec::new() }
+    }
+    pub(crate) fn drain(&mut self) {
+        while let Some(output) = self.link.poll_output() {
+            self.told.push(brief(&output));
+        }
+    }
+    pub(crate) fn pass(&mut self, wait: Duration) {
+        let end = self.now.mono + wait;
+        while let Some(next) = self.link.poll_timeout().filter(|next| next.at <= end) {
+            self.now.mono = next.at;
+            self.link.handle_timeout(self.now);
+            self.drain();
+        }
+        self.now.mono = end;
+    }
+    pub(crate) fn play(&mut self, script: &str) {
+        for word in script.split("; ") {
+            let (word, times) = word
+                .split_once(" *")
+                .map_or((word, 1), |(word, times)| (word, times.parse().expect("how many times")));
+            for _ in 0..times {
+                if let Some(ms) = word.strip_prefix('+') {
+                    self.pass(Duration::from_millis(ms.parse().expect("milliseconds")));
+                } else {
+                    self.link.handle_input(self.now, input(word));
+                    self.drain();
+                }
+            }
+        }
+    }
+}
+
+/// Plays the script and compares all that was put out.
+pub(crate) fn check(script: &str, expected: &str) {
+    let mut stage = Stage::new();
+    stage.play(script);
+    assert_eq!(stage.told.join("; "), expected, "after: {script}");
+}
+
+/// The same, on a link that has been admitted and whose welcome has been flushed.
+pub(crate) fn check_open(script: &str, expected: &str) {
+    let mut stage = Stage::new();
+    stage.play("hello; admit; flush");
+    stage.told.clear();
+    stage.play(script);
+    assert_eq!(stage.told.join("; "), expected, "after: {script}");
+}
