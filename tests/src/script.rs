@@ -71,7 +71,7 @@ impl Script {
             Mood::Public => 1,
         };
         let keys: Vec<_> = keys.into_iter().take(count).map(key).collect();
-        let lives = (0..3).map(|n| Holder { node: NodeId(n % 2), life: Life(u128::from(n)) }).collect();
+        let lives = (0..3).map(|n| Holder { node: NodeId(n % 2), life: Life(n) }).collect();
         let known = vec![Known::default(); keys.len()];
         Self { rng, mood, keys, known, past: Vec::new(), lives, runs: Vec::new(), count: 0, leases }
     }
@@ -296,16 +296,22 @@ impl Script {
         })
     }
 
+    /// An input to end. Some stay known, and so are ended again; some are named after another run.
+    fn end(&mut self, n: usize) -> Option<(Place, RunId)> {
+        let inputs = &mut self.known[n].inputs;
+        let at = self.rng.below(inputs.len() as u64) as usize;
+        if at >= inputs.len() {
+            return None;
+        }
+        let (place, run) = if self.rng.chance(80) { inputs.remove(at) } else { inputs[at].clone() };
+        let other = self.rng.below(self.runs.len() as u64) as usize;
+        let other = self.runs.get(other).filter(|_| self.rng.chance(10)).cloned();
+        Some((place, other.unwrap_or(run)))
+    }
+
     fn append(&mut self, now: Now, n: usize, key: SessionKey) -> Op {
         let facts: Vec<_> = (0..self.rng.below(5)).map(|_| self.fact(now)).collect();
-        let ends = (0..self.rng.below(3)).filter_map(|_| {
-            let inputs = &mut self.known[n].inputs;
-            // Some stay known, and so are ended again.
-            let at = self.rng.below(inputs.len() as u64) as usize;
-            (at < inputs.len())
-                .then(|| if self.rng.chance(80) { inputs.remove(at) } else { inputs[at].clone() })
-        });
-        let ends = ends.collect();
+        let ends = (0..self.rng.below(3)).filter_map(|_| self.end(n)).collect();
         let controls = self.known[n].controls.clone();
         let answers = controls.into_iter().filter(|_| self.rng.chance(20)).collect();
         let closed = match self.rng.below(16) {

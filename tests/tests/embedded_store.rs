@@ -7,9 +7,9 @@ use std::time::Duration;
 use turnway::store::Store;
 use turnway::store::embedded::{Embedded, Fault, OpenError, Options, backup, check};
 use turnway_core::id::{Epoch, Holder, Nonce, Seen, Seq, SessionId, SessionKey, TenantId};
-use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::store::{Accepted, Op, Refused, Reply, StoreError};
 use turnway_core::time::Mono;
-use turnway_tests::script::DAWN;
+use turnway_tests::script::{DAWN, Script};
 use turnway_tests::torn::Disk;
 
 type Answer = (Op, Result<Reply, StoreError>);
@@ -114,6 +114,25 @@ fn what_writes_nothing_needs_no_sync() {
     assert_eq!(disk.syncs(), syncs);
     assert!(matches!(rig.ask(put(0)), Ok(Reply::Value { version: 1, .. })));
     assert!(disk.syncs() > syncs);
+}
+
+#[test]
+fn a_full_disk_refuses_inputs_and_nothing_else() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let full = || {
+        Rig::open(|mut options, answers| {
+            options.reserve_bytes = u64::MAX;
+            Embedded::open(dir.path(), options, answers)
+        })
+    };
+    let mut script = Script::new(1, false);
+    let accept = std::iter::from_fn(|| Some(script.next(DAWN))).find(|op| matches!(op, Op::Accept { .. }));
+    let accept = accept.expect("an accept");
+    assert_eq!(full().ask(accept.clone()), Ok(Reply::Refused(Refused::Full)));
+    assert!(matches!(Rig::at(dir.path()).ask(accept.clone()), Ok(Reply::Accepted(_))));
+    let rig = full();
+    assert!(matches!(rig.ask(accept), Ok(Reply::Accepted(Accepted { duplicate: true, .. }))));
+    assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
 }
 
 #[test]

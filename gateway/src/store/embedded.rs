@@ -63,6 +63,8 @@ pub struct Options {
     pub two_phase: bool,
     /// Memory for pages of the file.
     pub cache_bytes: usize,
+    /// Inputs are refused while the disk has less room than this.
+    pub reserve_bytes: u64,
     /// The time. Where its `store` goes back, the store's own clock stands still.
     pub clock: Clock,
     /// Called once, when nothing more can be promised: the process is to end.
@@ -75,7 +77,14 @@ impl Options {
 
     /// fsync, one phase, 64 MiB of cache.
     pub fn new(clock: Clock, fatal: Arc<dyn Fn(Fault) + Send + Sync>) -> Self {
-        Self { durability: Durability::Fsync, two_phase: false, cache_bytes: Self::CACHE_BYTES, clock, fatal }
+        Self {
+            durability: Durability::Fsync,
+            two_phase: false,
+            cache_bytes: Self::CACHE_BYTES,
+            reserve_bytes: limits::STORE_RESERVE_BYTES,
+            clock,
+            fatal,
+        }
     }
 }
 

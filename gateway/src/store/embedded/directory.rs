@@ -4,7 +4,6 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use turnway_core::limits;
 use turnway_core::time::Mono;
 
 /// The database within its directory.
@@ -49,14 +48,12 @@ impl Directory {
     pub(super) fn exists(&self) -> bool {
         self.file().exists()
     }
-    /// Where to make a new one; what an earlier try left there is gone.
+    /// An empty file to make a new one in; what an earlier try left there is gone.
     pub(super) fn fresh(&self) -> Result<PathBuf, OpenError> {
         let fresh = self.path.join(FRESH);
-        match fs::remove_file(&fresh) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(OpenError::Directory { path: fresh, error })
-            }
-            Ok(()) | Err(_) => Ok(fresh),
+        match empty(&fresh) {
+            Ok(()) => Ok(fresh),
+            Err(error) => Err(OpenError::Directory { path: fresh, error }),
         }
     }
     /// Makes a new database, complete and closed, the database.
@@ -75,6 +72,19 @@ fn make(path: &Path) -> io::Result<()> {
     builder.create(path)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     sync(parent.unwrap_or(Path::new(".")))
+}
+
+fn empty(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = File::options();
+    file.write(true).create_new(true);
+    // Whoever made the directory may have left it open to others.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut file, 0o600);
+    file.open(path).map(drop)
 }
 
 /// A name in a directory is durable only with the directory.
@@ -110,13 +120,15 @@ fn network(_: &Path) -> io::Result<Option<&'static str>> {
 pub(super) struct Room {
     /// None: a disk of somebody's own making, which has room.
     path: Option<PathBuf>,
+    reserve: u64,
     looked: Option<Mono>,
     full: bool,
 }
 
 impl Room {
-    pub(super) fn of(directory: Option<&Directory>) -> Self {
-        Self { path: directory.map(|directory| directory.path.clone()), looked: None, full: false }
+    pub(super) fn of(directory: Option<&Directory>, reserve: u64) -> Self {
+        let path = directory.map(|directory| directory.path.clone());
+        Self { path, reserve, looked: None, full: false }
     }
 
     /// Whether inputs are to be refused, so that the engine itself never finds the disk full.
@@ -124,7 +136,7 @@ impl Room {
         if let Some(path) = &self.path
             && self.looked.is_none_or(|looked| now - looked >= LOOK)
         {
-            self.full = free(path).is_some_and(|bytes| bytes < limits::STORE_RESERVE_BYTES);
+            self.full = free(path).is_some_and(|bytes| bytes < self.reserve);
             self.looked = Some(now);
         }
         self.full

@@ -78,7 +78,7 @@ impl Engine {
             heads: Heads::default(),
             standing,
             leases: Arc::new(Leases::new(era)),
-            room: Room::of(directory.as_ref()),
+            room: Room::of(directory.as_ref(), options.reserve_bytes),
             flushed: wall.now().mono,
             wall,
             durability: options.durability,

@@ -1,9 +1,10 @@
 //! What decides about a session, in one record.
 use crate::store::embedded::fault::Fault;
-use crate::store::embedded::record::{Eye, Pen, Spot};
+use crate::store::embedded::record::{Eye, Pen, Spot, TakenInput};
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{
-    Cursor, Epoch, Holder, Life, NodeId, Nonce, Place, Principal, Seen, Seq, Stamp, Token, UserId, Version,
+    Cursor, Epoch, Holder, Life, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, Stamp, Token, UserId,
+    Version,
 };
 
 const FORM: u8 = 1;
@@ -23,8 +24,8 @@ pub(super) struct Head {
     pub(super) end: Cursor,
     /// Facts up to this are forgotten.
     pub(super) floor: Seq,
-    /// What lies in the inbox, with its weight.
-    pub(super) inbox: BTreeMap<Place, u64>,
+    /// What lies in the inbox.
+    pub(super) inbox: BTreeMap<Place, Waiting>,
     /// The last place of the inbox ever given.
     pub(super) tail: Place,
     /// What lies in the control lane.
@@ -41,7 +42,24 @@ pub(super) struct Head {
     pub(super) dirty: bool,
 }
 
+/// An input that is not ended. What is remembered of its id moves to the table of ids as it leaves:
+/// so a turn touches that table, where every session has pages of its own, once and not twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// Bytes it counts for.
+    pub(super) weight: u64,
+    /// The turn it opens.
+    pub(super) run_id: RunId,
+    /// What is remembered of its id, unless it has expired already.
+    pub(super) taken: Option<TakenInput>,
+}
+
 impl Head {
+    /// What is remembered of an input that still waits.
+    pub(super) fn taken(&mut self, run_id: &RunId) -> Option<&mut TakenInput> {
+        let mut waiting = self.inbox.values_mut().filter(|waiting| waiting.run_id == *run_id);
+        waiting.find_map(|waiting| waiting.taken.as_mut())
+    }
     /// What is to be seen of its ownership.
     pub(super) fn seen(&self) -> Seen {
         Seen { holder: self.holder, epoch: self.token.epoch }
@@ -67,21 +85,20 @@ impl Head {
             | u8::from(self.holder.is_some()) << 1
             | u8::from(self.user.is_some()) << 2
             | u8::from(self.snapshot.is_some()) << 3;
-        let mut pen = Pen::new(192 + 16 * self.inbox.len() + 24 * self.listeners.len());
+        let mut pen = Pen::new(192 + 192 * self.inbox.len() + 24 * self.listeners.len());
         pen = pen.byte(FORM).byte(flags).u64(self.token.epoch.0).u128(self.token.nonce.0);
         if let Some(holder) = self.holder {
             pen = pen.u128(holder.node.0).u128(holder.life.0);
         }
         if let Some(user) = &self.user {
-            let name = user.as_str().as_bytes();
-            pen = pen.u32(name.len() as u32).raw(name);
+            pen = pen.text(user.as_str());
         }
         if let Some(at) = self.snapshot {
             pen = pen.cursor(at);
         }
         pen = pen.cursor(self.end).u64(self.floor.0).u64(self.tail.0).u64(self.control_tail.0);
         pen = pen.u64(self.version.0).u32(self.inbox.len() as u32);
-        pen = self.inbox.iter().fold(pen, |pen, (place, weight)| pen.u64(place.0).u64(*weight));
+        pen = self.inbox.iter().fold(pen, |pen, (place, waiting)| waiting.write(pen.u64(place.0)));
         pen = pen.u32(self.control.len() as u32);
         pen = self.control.iter().fold(pen, |pen, place| pen.u64(place.0));
         pen = pen.u32(self.listeners.len() as u32);
@@ -106,9 +123,7 @@ impl Head {
             head.holder = Some(Holder { node: NodeId(eye.u128()?), life: Life(eye.u128()?) });
         }
         if flag(2) {
-            let length = eye.u32()?;
-            let name = std::str::from_utf8(eye.raw(length as usize)?).ok()?;
-            head.user = Some(UserId::parse(name).ok()?);
+            head.user = Some(UserId::parse(eye.text()?).ok()?);
         }
         if flag(3) {
             head.snapshot = Some(eye.cursor()?);
@@ -117,7 +132,7 @@ impl Head {
         (head.tail, head.control_tail) = (Place(eye.u64()?), Place(eye.u64()?));
         head.version = Version(eye.u64()?);
         for _ in 0..eye.u32()? {
-            head.inbox.insert(Place(eye.u64()?), eye.u64()?);
+            head.inbox.insert(Place(eye.u64()?), Waiting::read(eye)?);
         }
         for _ in 0..eye.u32()? {
             head.control.insert(Place(eye.u64()?));
@@ -129,12 +144,36 @@ impl Head {
     }
 }
 
+impl Waiting {
+    fn write(&self, pen: Pen) -> Pen {
+        let pen = pen.u64(self.weight).text(self.run_id.as_str());
+        match &self.taken {
+            None => pen.byte(0),
+            Some(taken) => taken.write(pen.byte(1)),
+        }
+    }
+    fn read(eye: &mut Eye<'_>) -> Option<Self> {
+        let (weight, run_id) = (eye.u64()?, RunId::parse(eye.text()?).ok()?);
+        let taken = match eye.byte()? {
+            0 => None,
+            _ => Some(TakenInput::read(eye)?),
+        };
+        Some(Self { weight, run_id, taken })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use turnway_core::time::Millis;
 
     #[test]
     fn a_head_comes_back_as_it_was() {
+        let (place, prev, at) = (Place(5), Place(4), Cursor { seq: Seq(1), epoch: Epoch(2) });
+        let (hash, accepted, ended) = ([7; 32], Millis(8), Some(Seq(9)));
+        let taken = TakenInput { place, prev, hash, at, accepted, ended };
+        let run_id = RunId::parse("s.abcdefghijklmnopqrstuvwxyz").expect("a name");
+        let waiting = |taken| Waiting { weight: 300, run_id: run_id.clone(), taken };
         let head = Head {
             token: Token { epoch: Epoch(7), nonce: Nonce(u128::MAX) },
             holder: Some(Holder { node: NodeId(3), life: Life(4) }),
@@ -142,7 +181,7 @@ mod tests {
             closed: true,
             end: Cursor { seq: Seq(9), epoch: Epoch(7) },
             floor: Seq(2),
-            inbox: [(Place(5), 300)].into(),
+            inbox: [(Place(5), waiting(Some(taken))), (Place(6), waiting(None))].into(),
             tail: Place(5),
             control: [Place(6), Place(8)].into(),
             control_tail: Place(8),

@@ -34,6 +34,9 @@ impl Pen {
     pub(super) fn u128(self, number: u128) -> Self {
         self.raw(&number.to_le_bytes())
     }
+    pub(super) fn text(self, text: &str) -> Self {
+        self.u32(text.len() as u32).raw(text.as_bytes())
+    }
     pub(super) fn cursor(self, at: Cursor) -> Self {
         self.u64(at.seq.0).u64(at.epoch.0)
     }
@@ -90,6 +93,10 @@ impl<'a> Eye<'a> {
     pub(super) fn u128(&mut self) -> Option<u128> {
         self.chunk().map(u128::from_le_bytes)
     }
+    pub(super) fn text(&mut self) -> Option<&'a str> {
+        let length = self.u32()?;
+        std::str::from_utf8(self.raw(length as usize)?).ok()
+    }
     pub(super) fn cursor(&mut self) -> Option<Cursor> {
         Some(Cursor { seq: Seq(self.u64()?), epoch: Epoch(self.u64()?) })
     }
@@ -111,27 +118,32 @@ pub(super) struct TakenInput {
 }
 
 impl TakenInput {
-    pub(super) fn seal(&self, key: &[u8]) -> Vec<u8> {
-        let pen = Pen::new(88).u64(self.place.0).u64(self.prev.0).raw(&self.hash);
+    pub(super) fn write(&self, pen: Pen) -> Pen {
+        let pen = pen.u64(self.place.0).u64(self.prev.0).raw(&self.hash);
         let pen = pen.cursor(self.at).u64(self.accepted.0);
-        let pen = match self.ended {
+        match self.ended {
             None => pen.byte(0),
             Some(ended) => pen.byte(1).u64(ended.0),
+        }
+    }
+    pub(super) fn read(eye: &mut Eye<'_>) -> Option<Self> {
+        let (place, prev) = (Place(eye.u64()?), Place(eye.u64()?));
+        let hash = eye.chunk()?;
+        let (at, accepted) = (eye.cursor()?, Millis(eye.u64()?));
+        let ended = match eye.byte()? {
+            0 => None,
+            _ => Some(Seq(eye.u64()?)),
         };
-        pen.seal(key)
+        Some(Self { place, prev, hash, at, accepted, ended })
+    }
+    pub(super) fn seal(&self, key: &[u8]) -> Vec<u8> {
+        self.write(Pen::new(Self::BYTES)).seal(key)
     }
     pub(super) fn unseal(spot: Spot<'_>, value: &[u8]) -> Result<Self, Fault> {
         let mut eye = Eye(spot.unseal(value)?);
-        let mut read = || {
-            let (place, prev) = (Place(eye.u64()?), Place(eye.u64()?));
-            let hash = eye.chunk()?;
-            let (at, accepted) = (eye.cursor()?, Millis(eye.u64()?));
-            let ended = match eye.byte()? {
-                0 => None,
-                _ => Some(Seq(eye.u64()?)),
-            };
-            eye.end(Self { place, prev, hash, at, accepted, ended })
-        };
-        read().ok_or_else(|| spot.damaged("form"))
+        let taken = Self::read(&mut eye).and_then(|taken| eye.end(taken));
+        taken.ok_or_else(|| spot.damaged("form"))
     }
+    /// At most.
+    pub(super) const BYTES: usize = 88;
 }

@@ -1,6 +1,6 @@
 //! The atomic steps on one session, as [`turnway_core::store::Slot`] takes them.
 use crate::store::embedded::fault::Fault;
-use crate::store::embedded::head::Head;
+use crate::store::embedded::head::{Head, Waiting};
 use crate::store::embedded::reading::{Reading, Written};
 use crate::store::embedded::record::{Eye, Pen, Spot, TakenInput};
 use crate::store::embedded::tables::{self, Lane, Tables};
@@ -33,9 +33,20 @@ impl<'txn> Step<'_, 'txn> {
         Reading { prefix: self.prefix, head: &*self.head, tables: &*self.tables }
     }
 
-    fn taken(&self, key: &[u8]) -> Result<Option<TakenInput>, Fault> {
-        let value = self.tables.ids.get(key)?;
-        value.map(|value| TakenInput::unseal(Spot { table: "ids", key }, value.value())).transpose()
+    /// What is remembered of a message: in the head while it waits, in the table afterwards.
+    fn taken(&mut self, run_id: &RunId) -> Result<Option<TakenInput>, Fault> {
+        if let Some(taken) = self.head.taken(run_id) {
+            return Ok(Some(taken.clone()));
+        }
+        let key = tables::run(self.prefix, run_id);
+        let value = self.tables.ids.get(&*key)?;
+        value.map(|value| TakenInput::unseal(Spot { table: "ids", key: &key }, value.value())).transpose()
+    }
+
+    fn remember(&mut self, run_id: &RunId, taken: &TakenInput) -> Result<(), Fault> {
+        let key = tables::run(self.prefix, run_id);
+        self.tables.ids.insert(&*key, &*taken.seal(&key))?;
+        Ok(())
     }
 
     fn heard(&self, id: &ControlId) -> Result<Option<(Place, Place)>, Fault> {
@@ -76,8 +87,7 @@ impl<'txn> Step<'_, 'txn> {
             return Ok(Reply::Refused(Refused::NotFound));
         }
         let owner = self.head.seen();
-        let run = tables::run(self.prefix, &input.run_id);
-        if let Some(taken) = self.taken(&run)? {
+        if let Some(taken) = self.taken(&input.run_id)? {
             if taken.hash != hash {
                 return Ok(Reply::Refused(Refused::Conflict));
             }
@@ -91,11 +101,11 @@ impl<'txn> Step<'_, 'txn> {
         let (prev, tail) = (self.head.tail, self.head.end);
         let place = Place(self.now.0.max(prev.0 + 1));
         let taken = TakenInput { place, prev, hash, at: tail, accepted: self.now, ended: None };
-        self.tables.ids.insert(&*run, &*taken.seal(&run))?;
         self.put_waiting(Lane::Inbox, place, input)?;
         self.head.tail = place;
         self.head.user.get_or_insert_with(|| principal.user.clone());
-        self.head.inbox.insert(place, weight);
+        let waiting = Waiting { weight, run_id: input.run_id.clone(), taken: Some(taken) };
+        self.head.inbox.insert(place, waiting);
         self.changed = true;
         Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false }))
     }
@@ -108,7 +118,7 @@ impl<'txn> Step<'_, 'txn> {
         if input.strategy == Strategy::Reject && !inbox.is_empty() {
             return Some(Refused::Busy);
         }
-        let bytes = inbox.values().sum::<u64>() + weight;
+        let bytes = inbox.values().map(|waiting| waiting.weight).sum::<u64>() + weight;
         if inbox.len() >= limits::INBOX_INPUTS_MAX || bytes > limits::INBOX_BYTES_MAX as u64 {
             return Some(Refused::TooMany);
         }
@@ -130,7 +140,7 @@ impl<'txn> Step<'_, 'txn> {
             return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: true, ended }));
         }
         if let Ask::Cancel { run_id: Some(run_id) } = &control.what
-            && self.taken(&tables::run(self.prefix, run_id))?.is_none()
+            && self.taken(run_id)?.is_none()
         {
             return Ok(Reply::Refused(Refused::NotFound));
         }
@@ -259,10 +269,13 @@ impl<'txn> Step<'_, 'txn> {
     /// Takes away what ends with the facts.
     fn end(&mut self, append: &Append) -> Result<(), Fault> {
         for (place, run_id) in &append.ends {
-            if self.head.inbox.remove(place).is_some() {
-                self.tables.lanes.remove(&*tables::waiting(self.prefix, Lane::Inbox, *place))?;
-            }
             self.mark_ended(run_id)?;
+            if let Some(waiting) = self.head.inbox.remove(place) {
+                self.tables.lanes.remove(&*tables::waiting(self.prefix, Lane::Inbox, *place))?;
+                if let Some(taken) = waiting.taken {
+                    self.remember(&waiting.run_id, &taken)?;
+                }
+            }
             self.changed = true;
         }
         for place in &append.answers {
@@ -278,10 +291,12 @@ impl<'txn> Step<'_, 'txn> {
     }
 
     fn mark_ended(&mut self, run_id: &RunId) -> Result<(), Fault> {
-        let run = tables::run(self.prefix, run_id);
-        if let Some(mut taken) = self.taken(&run)? {
-            taken.ended = Some(self.head.end.seq);
-            self.tables.ids.insert(&*run, &*taken.seal(&run))?;
+        let end = self.head.end.seq;
+        if let Some(taken) = self.head.taken(run_id) {
+            taken.ended = Some(end);
+        } else if let Some(mut taken) = self.taken(run_id)? {
+            taken.ended = Some(end);
+            self.remember(run_id, &taken)?;
         }
         Ok(())
     }
@@ -316,11 +331,18 @@ impl<'txn> Step<'_, 'txn> {
 
     pub(super) fn expire(&mut self, before: Millis) -> Result<Reply, Fault> {
         let (first, end) = (tables::runs(self.prefix), tables::runs_end(self.prefix));
+        let floor = self.head.floor;
+        let expired =
+            |taken: &TakenInput| taken.accepted < before && taken.ended.is_some_and(|ended| ended <= floor);
+        // One that is said to have ended may still wait, if its place was never named.
+        for waiting in self.head.inbox.values_mut() {
+            self.changed |= waiting.taken.take_if(|taken| expired(taken)).is_some();
+        }
         let mut gone = Vec::new();
         for item in self.tables.ids.range(&*first..&*end)? {
             let (key, value) = item?;
             let taken = TakenInput::unseal(Spot { table: "ids", key: key.value() }, value.value())?;
-            if taken.accepted < before && taken.ended.is_some_and(|ended| ended <= self.head.floor) {
+            if expired(&taken) {
                 gone.push(key.value().to_vec());
             }
         }
