@@ -6,7 +6,7 @@
 //! # Layout (each line leans only on those below it)
 //! - [`parse`]: a text into a [`parse::ClientMessage`]; [`render`]: a note into texts.
 //! - `mention`: whom an input addresses; `frame`: the shapes that are written.
-//! - `fields`: one field of one kind; `strict`: JSON within bounds.
+//! - `fields`: one field of one kind; [`strict`]: JSON within bounds.
 //! - [`malformed`]: what can be wrong.
 mod fields;
 mod frame;
@@ -14,4 +14,4 @@ pub mod malformed;
 mod mention;
 pub mod parse;
 pub mod render;
-mod strict;
+pub mod strict;

@@ -11,8 +11,8 @@ use turnway_core::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX, MESSAGE_BYTES_MAX};
 /// stored and then not be read back.
 const RESERVED: &str = "$serde_json::private::";
 
-/// Reads a text that must be one object.
-pub(super) fn object(text: &str) -> Result<Map<String, Value>, Flaw> {
+/// Reads a text that must be one value. Whatever it returns can be stored in a fact and read back.
+pub fn value(text: &str) -> Result<Value, Flaw> {
     if text.len() > MESSAGE_BYTES_MAX {
         return Err(Flaw::TooLong);
     }
@@ -21,7 +21,12 @@ pub(super) fn object(text: &str) -> Result<Map<String, Value>, Flaw> {
     let reader = Reader { depth: 1, values: &values, flaw: &flaw };
     let value = reader.deserialize(&mut json).map_err(|_| flaw.get())?;
     json.end().map_err(|_| Flaw::NotJson)?;
-    match value {
+    Ok(value)
+}
+
+/// Reads a text that must be one object.
+pub(super) fn object(text: &str) -> Result<Map<String, Value>, Flaw> {
+    match value(text)? {
         Value::Object(map) => Ok(map),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             Err(Flaw::NotAnObject)

@@ -1,6 +1,10 @@
 use super::*;
+use std::sync::Arc;
+use turnway_core::id::{EventId, SessionKey, TenantId};
+use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::input::Content;
 use turnway_core::rng::Rng;
+use turnway_core::time::Millis;
 
 const RUN: &str = "s1.abcdefghijklmnopqrstuvwxyz";
 
@@ -216,6 +220,37 @@ fn a_wrong_field_is_named_and_never_quoted() {
     assert_eq!(flaw(r#"{"type":"ping","request_id":5}"#), Flaw::Wrong("request_id"));
     let long = "x".repeat(257);
     assert_eq!(flaw(&format!(r#"{{"type":"ping","request_id":"{long}"}}"#)), Flaw::Wrong("request_id"));
+}
+
+/// Covers: RX-10, S-13: what is let in at the very bounds is still read back from the log.
+#[test]
+fn what_is_let_in_can_be_stored_and_read_back() {
+    let deep = format!("{}1{}", "[".repeat(62), "]".repeat(62));
+    let wide = format!("[{}0]", "0,".repeat(9_000));
+    for inner in
+        [deep, wide, r#""\u0000\ud83d\ude00""#.to_owned(), "[-0.5,1e308,18446744073709551615]".to_owned()]
+    {
+        let text = format!(
+            r#"{{"type":"agent_invoke","metadata":{{"m":{inner}}},"message":{{"content":[{{"type":"x"}}]}}}}"#
+        );
+        let Invoke { message, metadata, .. } = invoked(&text);
+        let fact = Fact::UserMessage {
+            message_id: MessageId::parse("m1").expect("a name"),
+            request_id: None,
+            user: UserId::parse("ann").expect("a name"),
+            message,
+            agent_id: None,
+            strategy: Strategy::Enqueue,
+            metadata,
+        };
+        let (id, time, source) = (EventId::default(), Millis(1), Arc::from("user:ann"));
+        let (causation_id, traceparent, run_id) = (None, None, None);
+        let entry =
+            Entry { id, time, source, correlation_id: "c".into(), causation_id, traceparent, run_id, fact };
+        let key = SessionKey { tenant: TenantId::default_tenant(), session: session_id() };
+        let json = entry.to_json(&key, Seq(1), Epoch(1));
+        assert_eq!(Entry::from_json(&json).expect("read back").entry, entry, "{text:.90}");
+    }
 }
 
 /// Covers: S-13, S-38. Well-formed messages cut, spliced and flipped: an answer, never a panic.
