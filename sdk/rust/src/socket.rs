@@ -32,7 +32,7 @@ pub(crate) struct Driver {
     events: mpsc::Sender<Event>,
     /// What the application has no room for yet; while there is any, nothing is read.
     waiting: VecDeque<Event>,
-    socket: Option<Box<Socket>>,
+    socket: Option<Socket>,
     dialing: Option<Dialing>,
     quit: bool,
 }
@@ -74,7 +74,7 @@ impl Driver {
                 }
                 Woken::Command(Some(command)) => self.handle_command(command),
                 Woken::Dialed(Ok(socket)) => {
-                    (self.dialing, self.socket) = (None, Some(Box::new(socket)));
+                    (self.dialing, self.socket) = (None, Some(socket));
                     self.state.handle_open(self.now());
                 }
                 Woken::Dialed(Err(lost)) => {
@@ -191,7 +191,7 @@ impl Driver {
         self.dialing = None;
         if let Some(mut socket) = self.socket.take() {
             // Politeness only; the gateway notices a lost connection too.
-            let _ = timeout(limits::CLOSE_TIMEOUT, socket.close(None)).await;
+            let _ = timeout(limits::CLOSE_TIMEOUT, Socket::close(&mut socket, None)).await;
         }
     }
 
