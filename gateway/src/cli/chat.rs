@@ -1,0 +1,395 @@
+//! `turnway chat`: a conversation in a terminal, or by lines from a pipe.
+use super::replay::{answerer, ending, options, refused, said};
+use super::{Exit, complain, say};
+use clap::Args;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use turnway_client::{Client, Done, Event, Failure, Invoke, Session, Start, Subscribe};
+
+/// Lines read ahead of the conversation.
+const LINES_MAX: usize = 64;
+/// The past is shown before one can speak, but nobody waits for it longer than this.
+const HISTORY_WAIT: Duration = Duration::from_secs(10);
+const HELP: &str = "/cancel  stop the answer\n/close   close the session and leave\n/quit    leave; the \
+                    session stays\n/help    this\n";
+
+/// With whom to talk.
+#[derive(Clone, Debug, Args)]
+pub struct ChatArgs {
+    /// The gateway.
+    #[arg(long, env = "TURNWAY_URL", default_value = "ws://127.0.0.1:8080")]
+    pub url: String,
+    /// Go on with this session; without it a new one.
+    #[arg(long)]
+    pub session: Option<String>,
+    /// The agent to talk to; without it the session's own.
+    #[arg(long)]
+    pub agent: Option<String>,
+    /// As this user.
+    #[arg(long)]
+    pub user: Option<String>,
+}
+
+/// Talks until the input ends, or somebody leaves.
+pub async fn run(args: ChatArgs) -> ExitCode {
+    let client = match Client::connect(options(&args.url, args.user.as_deref())).await {
+        Ok(client) => client,
+        Err(error) => return refused(&error).into(),
+    };
+    let session = match &args.session {
+        Some(id) => client.session(id.clone()),
+        None => client.new_session(),
+    };
+    say(&format!("session {}\ncome back with: turnway chat --session {0}", session.id()));
+    say(&if args.url == "ws://127.0.0.1:8080" { "\n".to_owned() } else { format!(" --url {}\n", args.url) });
+    let chat = Chat::new(session, &args);
+    if args.session.is_some() {
+        // Every type, so that the last fact of the past is seen to be the last.
+        let wish = Subscribe::from(Start::Beginning).with_types([">"]);
+        if let Err(error) = chat.session.subscribe(wish).await {
+            return refused(&error).into();
+        }
+    }
+    chat.talk(client).await.into()
+}
+
+/// Where the cursor stands on the screen.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Start,
+    Prompt,
+    Answer(String),
+}
+
+/// One conversation.
+struct Chat {
+    session: Session,
+    agent: Option<String>,
+    /// A person sees what they type; a pipe's lines are shown, and wait for the answer before.
+    person: bool,
+    line: Line,
+    /// Own inputs that have not ended, with their runs once those are known.
+    open: BTreeMap<String, Option<String>>,
+    /// Who answers in which run.
+    agents: BTreeMap<String, String>,
+    /// Lines of a pipe that wait for the answer before.
+    backlog: VecDeque<String>,
+    /// The past is being shown; until when at most.
+    history: Option<Instant>,
+    cancel_wanted: bool,
+    input_over: bool,
+    closing: bool,
+    away: bool,
+    exit: Exit,
+}
+
+/// Whether there is more to say.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Go,
+    Leave,
+}
+
+impl Chat {
+    fn new(session: Session, args: &ChatArgs) -> Self {
+        Self {
+            session,
+            agent: args.agent.clone(),
+            person: std::io::stdin().is_terminal(),
+            line: Line::Start,
+            open: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            backlog: VecDeque::new(),
+            history: args.session.is_some().then(|| Instant::now() + HISTORY_WAIT),
+            cancel_wanted: false,
+            input_over: false,
+            closing: false,
+            away: false,
+            exit: Exit::Fine,
+        }
+    }
+
+    async fn talk(mut self, mut client: Client) -> Exit {
+        let mut lines = read_lines();
+        let mut stops = 0;
+        loop {
+            if self.step().await == Next::Leave {
+                break;
+            }
+            self.prompt();
+            let room = !self.input_over && self.history.is_none() && self.backlog.len() < LINES_MAX;
+            let patience = self.history;
+            let patience = async move {
+                match patience {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let next = tokio::select! {
+                event = client.next_event() => match event {
+                    Some(event) => self.hear(event).await,
+                    None => Next::Leave,
+                },
+                line = lines.recv(), if room => self.read(line).await,
+                () = patience => {
+                    self.history = None;
+                    Next::Go
+                }
+                _ = tokio::signal::ctrl_c() => {
+                    stops += 1;
+                    if stops > 1 || self.open.is_empty() { Next::Leave } else { self.cancel().await }
+                }
+            };
+            if next == Next::Leave {
+                break;
+            }
+            if self.open.is_empty() {
+                stops = 0;
+            }
+        }
+        self.fresh_line();
+        client.close().await;
+        self.exit
+    }
+
+    // --- what is typed ---
+
+    /// Takes the next line of a pipe, once the answer before it is there.
+    async fn step(&mut self) -> Next {
+        while self.open.is_empty() && !self.closing && self.history.is_none() {
+            let Some(line) = self.backlog.pop_front() else {
+                return if self.input_over { Next::Leave } else { Next::Go };
+            };
+            if self.obey(&line).await == Next::Leave {
+                return Next::Leave;
+            }
+        }
+        Next::Go
+    }
+
+    async fn read(&mut self, line: Option<String>) -> Next {
+        let Some(line) = line else {
+            self.input_over = true;
+            return Next::Go;
+        };
+        if self.person {
+            self.line = Line::Start;
+            return self.obey(line.trim()).await;
+        }
+        match line.trim() {
+            // What is to be stopped is the answer before it, so it does not wait for that.
+            "/cancel" => self.cancel().await,
+            line => {
+                self.backlog.push_back(line.to_owned());
+                Next::Go
+            }
+        }
+    }
+
+    async fn obey(&mut self, line: &str) -> Next {
+        match line {
+            "" => Next::Go,
+            "/quit" | "/exit" => Next::Leave,
+            "/cancel" => self.cancel().await,
+            "/close" => {
+                self.closing = true;
+                if let Err(error) = self.session.close().await {
+                    self.aside(&error.to_string());
+                }
+                Next::Go
+            }
+            "/help" => {
+                say(HELP);
+                Next::Go
+            }
+            line if line.starts_with('/') => {
+                self.aside(&format!("no such command: {line}; /help"));
+                Next::Go
+            }
+            line => {
+                self.speak(line).await;
+                Next::Go
+            }
+        }
+    }
+
+    async fn speak(&mut self, line: &str) {
+        let mut invoke = Invoke::text(line);
+        invoke.agent_id.clone_from(&self.agent);
+        match self.session.invoke(invoke).await {
+            Ok(id) => drop(self.open.insert(id, None)),
+            Err(error) => {
+                self.exit = Exit::Failed;
+                self.aside(&error.to_string());
+            }
+        }
+    }
+
+    /// Stops what this chat has asked for: by name, so that nothing else is hit.
+    async fn cancel(&mut self) -> Next {
+        let runs: Vec<String> = self.open.values().flatten().cloned().collect();
+        // What has no name yet is stopped as soon as it has one.
+        self.cancel_wanted = runs.len() < self.open.len();
+        for run in &runs {
+            if let Err(error) = self.session.cancel(Some(run)).await {
+                self.aside(&error.to_string());
+            }
+        }
+        // Nothing of ours is open: whatever is in flight, then.
+        if self.open.is_empty()
+            && self.backlog.is_empty()
+            && let Err(error) = self.session.cancel(None).await
+        {
+            self.aside(&error.to_string());
+        }
+        Next::Go
+    }
+
+    // --- what is heard ---
+
+    async fn hear(&mut self, event: Event) -> Next {
+        match event {
+            Event::Accepted(accepted) => {
+                if let Some(run) = self.open.get_mut(&accepted.message_id) {
+                    *run = Some(accepted.run);
+                    if std::mem::take(&mut self.cancel_wanted) {
+                        return self.cancel().await;
+                    }
+                }
+            }
+            Event::Message(message) => {
+                let mine = message.message_id.as_ref().is_some_and(|id| self.open.contains_key(id));
+                if !(mine && self.person) {
+                    self.print(&said(&message));
+                }
+            }
+            Event::RunStarted { run, agent, .. } => drop(self.agents.insert(run, agent)),
+            Event::Text { run, text, .. } => self.stream(run, &text),
+            Event::Restarted { .. } => self.aside("the answer starts again"),
+            Event::Done(done) => self.end(&done),
+            Event::Error(failure) => return self.fail(&failure),
+            Event::CaughtUp { .. } => self.history = None,
+            Event::Reset { reason, .. } => {
+                self.history = None;
+                self.aside(&format!("what was said before may be gone: {reason}"));
+            }
+            Event::Closed { .. } => {
+                self.aside("the session is closed");
+                return if self.closing { Next::Leave } else { Next::Go };
+            }
+            Event::Disconnected { reason, retry_in: None, .. } => {
+                self.aside(&format!("disconnected: {reason}"));
+                self.exit = Exit::Unavailable;
+                return Next::Leave;
+            }
+            Event::Disconnected { reason, .. } => {
+                if !std::mem::replace(&mut self.away, true) {
+                    self.aside(&format!("connection lost ({reason}); trying again"));
+                }
+            }
+            Event::Connected { .. } => {
+                if std::mem::take(&mut self.away) {
+                    self.aside("connected again");
+                }
+            }
+            _ => {}
+        }
+        Next::Go
+    }
+
+    fn end(&mut self, done: &Done) {
+        self.agents.remove(&done.run);
+        if let Some(ending) = ending(done) {
+            self.print(&format!("{}: {ending}", answerer(done.agent.as_deref())));
+        }
+        self.fresh_line();
+        let mine = done.message_id.as_ref().and_then(|id| self.open.remove(id));
+        if mine.is_some() && done.status.as_str() == "failed" && !self.person {
+            self.exit = Exit::Failed;
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) -> Next {
+        if failure.asked == "subscribe" && failure.code == "not_found" {
+            self.history = None;
+            self.aside("nothing has been said in it yet");
+            return Next::Go;
+        }
+        if let Some(id) = &failure.message_id {
+            self.open.remove(id);
+            self.exit = if self.person { self.exit } else { Exit::Failed };
+        }
+        self.aside(&format!("{}: {}", failure.code, failure.message));
+        if failure.asked == "session_close" {
+            self.exit = Exit::Failed;
+            return Next::Leave;
+        }
+        Next::Go
+    }
+
+    // --- the screen ---
+
+    /// Goes to the start of a line.
+    fn fresh_line(&mut self) {
+        match std::mem::replace(&mut self.line, Line::Start) {
+            Line::Start => {}
+            Line::Prompt | Line::Answer(_) => say("\n"),
+        }
+    }
+
+    fn prompt(&mut self) {
+        let idle = self.open.is_empty() && self.history.is_none() && !self.closing;
+        if self.person && idle && self.line == Line::Start {
+            say("> ");
+            self.line = Line::Prompt;
+        }
+    }
+
+    fn print(&mut self, text: &str) {
+        self.fresh_line();
+        let text = self.clean(text);
+        say(&format!("{text}\n"));
+    }
+
+    /// About the conversation, not part of it.
+    fn aside(&mut self, text: &str) {
+        self.fresh_line();
+        let text = self.clean(text);
+        complain(&format!("[{text}]\n"));
+    }
+
+    fn stream(&mut self, run: String, text: &str) {
+        if self.line != Line::Answer(run.clone()) {
+            self.fresh_line();
+            let agent = self.agents.get(&run).map(String::as_str);
+            say(&format!("{}: ", answerer(agent)));
+            self.line = Line::Answer(run);
+        }
+        say(&self.clean(text));
+    }
+
+    /// What others say must not move a person's cursor or rename their window.
+    fn clean(&self, text: &str) -> String {
+        let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
+        if self.person { text.replace(harmful, "\u{fffd}") } else { text.to_owned() }
+    }
+}
+
+/// Lines of the standard input. A thread of its own: a read that nobody can interrupt must not
+/// keep the process from ending.
+fn read_lines() -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel(LINES_MAX);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            if sender.blocking_send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
