@@ -6,8 +6,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use turnway::store::Store;
 use turnway::store::embedded::{Embedded, Fault, OpenError, Options, backup, check};
-use turnway_core::id::{Epoch, Holder, Nonce, Seen, Seq, SessionId, SessionKey, TenantId};
-use turnway_core::store::{Accepted, Op, Refused, Reply, StoreError};
+use turnway_core::id::{
+    Cursor, Epoch, EventId, Holder, Nonce, Principal, Seen, Seq, SessionId, SessionKey, TenantId, UserId,
+    Version,
+};
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::store::{Accepted, Append, Keep, Op, Refused, Reply, Shelf, StoreError};
 use turnway_core::time::Mono;
 use turnway_tests::script::{DAWN, Script};
 use turnway_tests::torn::Disk;
@@ -133,6 +137,62 @@ fn a_full_disk_refuses_inputs_and_nothing_else() {
     let rig = full();
     assert!(matches!(rig.ask(accept), Ok(Reply::Accepted(Accepted { duplicate: true, .. }))));
     assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
+}
+
+/// An owner that ends a run and never names its place leaves the input waiting; its id may expire all
+/// the same. The model says so, and so must the store.
+#[test]
+fn an_id_may_expire_while_its_input_still_waits() {
+    let rig = Rig::on(&Disk::new(0));
+    let mut shelf = Shelf::new(false);
+    let mut same = |op: Op| {
+        let expected = shelf.apply(DAWN, &op);
+        assert_eq!(rig.ask(op), Ok(expected.clone()));
+        expected
+    };
+    let Reply::Claimed(claimed) = same(claim()) else { panic!("not claimed") };
+    let mut script = Script::new(1, false);
+    let mut inputs = std::iter::from_fn(|| Some(script.next(DAWN))).filter_map(|op| match op {
+        Op::Accept { input, hash, .. } => Some((input, hash)),
+        _ => None,
+    });
+    let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false };
+    let mut accept = || {
+        let (input, hash) = inputs.next().expect("an input");
+        Op::Accept { key: key(), principal: principal.clone(), input, hash }
+    };
+    let (first, second) = (accept(), accept());
+    let Reply::Accepted(place) = same(first.clone()) else { panic!("not accepted") };
+    same(second.clone());
+    let Op::Accept { input, .. } = &second else { panic!("not an accept") };
+    let (token, tail) = (claimed.token, Cursor { seq: Seq(1), epoch: claimed.token.epoch });
+    let notice = Fact::SessionNotice { name: "n".to_owned(), request_id: None };
+    let entry = Entry {
+        id: EventId::default(),
+        time: DAWN.store,
+        source: "turnway".into(),
+        correlation_id: "x".into(),
+        causation_id: None,
+        traceparent: None,
+        run_id: None,
+        fact: notice,
+    };
+    same(Op::Append(Box::new(Append {
+        key: key(),
+        token,
+        after: Seq(0),
+        facts: vec![Arc::new(entry)],
+        ends: vec![(place.place, input.run_id.clone())],
+        answers: Vec::new(),
+        closed: None,
+        known: Version(0),
+    })));
+    same(Op::Keep(Box::new(Keep { key: key(), token, at: tail, state: Arc::new([1]) })));
+    same(Op::Trim { key: key(), token, upto: Seq(1) });
+    same(Op::Expire { key: key(), before_ms: u64::MAX });
+    for op in [first, second, Op::Open { key: key(), reader: None }, claim()] {
+        same(op);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One history: ops, a power cut, what is left; again and again on the same disk.
 use crate::script::{DAWN, Script};
 use crate::torn::disk::Disk;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +14,8 @@ use turnway_core::time::Now;
 const BATCHES: u64 = 40;
 /// Cuts within one recovery, at most.
 const RECOVERIES: u64 = 4;
+
+type Answer = (Op, Result<Reply, StoreError>);
 
 /// What the histories did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -185,11 +187,45 @@ impl History {
                 // What was answered before the cut rests on nothing in this batch.
                 answers.retain(|(_, result)| *result != Err(StoreError::Unknown));
                 self.tally.acknowledged += answers.len() as u64;
+                self.early(now, &ops, &answers)?;
                 self.matched(expected, &answers)?;
                 self.flight = ops;
                 Ok(false)
             }
         }
+    }
+
+    /// Of a batch that was not committed, nothing may have been answered that changes something or
+    /// rests on a change.
+    fn early(&self, now: Now, ops: &[Op], answers: &[Answer]) -> Result<(), Violation> {
+        let mut model = self.certain.clone();
+        let (mut touched, mut free) = (BTreeSet::new(), Vec::new());
+        for op in ops {
+            let about = match op {
+                Op::Get { name } | Op::Put { name, .. } => name.clone(),
+                op => op.key().map(ToString::to_string).unwrap_or_default(),
+            };
+            let look = |model: &mut Shelf| {
+                let value = model.apply(now, &Op::Get { name: about.clone() });
+                let slot = op.key().and_then(|key| model.session(key)).cloned().unwrap_or_default();
+                format!("{value:?} {slot:?}")
+            };
+            let before = look(&mut model);
+            let reply = model.apply(now, op);
+            if look(&mut model) != before {
+                touched.insert(about.clone());
+            }
+            if !touched.contains(&about) && (!about.is_empty() || touched.is_empty()) {
+                free.push((op.clone(), Ok(reply)));
+            }
+        }
+        for answer in answers {
+            match free.iter().position(|other| other == answer) {
+                Some(at) => drop(free.swap_remove(at)),
+                None => return self.violated(format!("answered before it was certain: {answer:?}")),
+            }
+        }
+        Ok(())
     }
 
     /// Lets some time pass; the next cut and recovery are at the same moment for model and store.
@@ -201,11 +237,7 @@ impl History {
         *now
     }
 
-    fn matched(
-        &mut self,
-        mut expected: Vec<(Op, Result<Reply, StoreError>)>,
-        answers: &[(Op, Result<Reply, StoreError>)],
-    ) -> Result<(), Violation> {
+    fn matched(&mut self, mut expected: Vec<Answer>, answers: &[Answer]) -> Result<(), Violation> {
         for answer in answers {
             let Some(at) = expected.iter().position(|other| other == answer) else {
                 return self.violated(format!("answered {answer:?}, expected one of {expected:?}"));
