@@ -74,9 +74,19 @@ impl Node {
 
     /// `SIGTERM`, and its exit code.
     pub async fn terminate(&mut self) -> Option<i32> {
+        self.signal("-TERM").await;
+        self.exit().await
+    }
+
+    /// Sends a signal, by the name that `kill` knows it by.
+    pub async fn signal(&self, name: &str) {
         let pid = self.child.id().expect("the node is running").to_string();
-        let sent = Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill runs");
+        let sent = Command::new("kill").args([name, &pid]).status().await.expect("kill runs");
         assert!(sent.success(), "the node was running");
+    }
+
+    /// Waits until it has left by itself; its exit code.
+    pub async fn exit(&mut self) -> Option<i32> {
         let left = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it leaves in time");
         left.expect("its exit is known").code()
     }
@@ -93,6 +103,11 @@ impl Node {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a Linux process");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// Everything it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("stderr.log")).unwrap_or_default()
     }
 
     /// The next line of stdout after the ready line.

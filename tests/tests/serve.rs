@@ -1,0 +1,320 @@
+//! The node as its operator sees it: how it starts, what it says of itself, what it refuses, how it leaves.
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::time::{Instant, timeout};
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::node::{Node, binary};
+use turnway_tests::real::wire::{Gone, Wire, invoke};
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+/// Runs the binary to its end: exit code, stdout, stderr.
+async fn run(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(binary());
+    command.args(args).envs(env.iter().copied()).current_dir(dir).kill_on_drop(true);
+    let output = timeout(PATIENCE, command.output()).await.expect("it ends").expect("it runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Sends bytes and reads until the other end hangs up.
+async fn exchange(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(to).await.expect("a listener");
+    // A node that has read enough may have hung up already.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("it hangs up");
+    answer
+}
+
+/// One HTTP exchange with exactly these headers: status line, and everything else.
+async fn ask(to: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
+    let request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n");
+    let answer = String::from_utf8(exchange(to, request.as_bytes()).await).expect("UTF-8");
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    (status, answer)
+}
+
+async fn get(to: SocketAddr, path: &str) -> (u16, String) {
+    ask(to, "GET", path, &format!("host: {to}\r\n")).await
+}
+
+/// A WebSocket handshake, and then raw bytes: the answer's frames, as they come.
+async fn frames(to: SocketAddr, headers: &str, bytes: &[u8]) -> (String, Vec<u8>) {
+    let head = format!(
+        "GET /v1/connect HTTP/1.1\r\nhost: {to}\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{headers}\r\n"
+    );
+    let answer = exchange(to, &[head.as_bytes(), bytes].concat()).await;
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("an HTTP answer") + 4;
+    (String::from_utf8(answer[..end].to_vec()).expect("UTF-8"), answer[end..].to_vec())
+}
+
+/// The close code in the last frame of what a node wrote.
+fn close_code(mut frames: &[u8]) -> Option<u16> {
+    loop {
+        let (op, short) = (frames.first()? & 15, usize::from(frames.get(1)? & 127));
+        let (skip, length) = match short {
+            126 => (4, usize::from(u16::from_be_bytes([*frames.get(2)?, *frames.get(3)?]))),
+            _ => (2, short),
+        };
+        let body = frames.get(skip..skip + length)?;
+        if op == 8 {
+            return Some(u16::from_be_bytes([*body.first()?, *body.get(1)?]));
+        }
+        frames = &frames[skip + length..];
+    }
+}
+
+/// A masked frame (with a mask of zeros) whose header claims `length` bytes.
+fn frame(first: u8, length: u64, body: &[u8]) -> Vec<u8> {
+    let mut frame = vec![first];
+    match u16::try_from(length) {
+        Ok(short) if short < 126 => frame.push(0x80 | u8::try_from(short).expect("short")),
+        Ok(medium) => {
+            frame.push(0x80 | 126);
+            frame.extend(medium.to_be_bytes());
+        }
+        Err(_) => {
+            frame.push(0x80 | 127);
+            frame.extend(length.to_be_bytes());
+        }
+    }
+    frame.extend([0; 4]);
+    frame.extend(body);
+    frame
+}
+
+#[tokio::test]
+async fn a_node_says_where_it_is_and_that_it_is_ready() {
+    let dir = directory();
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    assert_eq!(get(node.admin, "/livez").await.0, 200);
+    assert_eq!(get(node.admin, "/readyz").await.0, 200);
+    let (status, body) = get(node.http, "/").await;
+    assert!(status == 200 && body.contains("\"version\""), "{body}");
+    assert_eq!(get(node.http, "/metrics").await.0, 404, "operators' pages are not public");
+    assert_eq!(get(node.http, "/v1/connect").await.0, 426);
+    let mut said = Vec::new();
+    while !said.last().is_some_and(|line: &String| line.contains("turnway chat")) {
+        said.push(node.line().await.expect("a line to try"));
+    }
+    assert!(said.iter().any(|line| line.contains("/v1/connect")), "{said:?}");
+}
+
+#[tokio::test]
+async fn what_passes_is_counted_and_content_is_not_logged() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "canary-user-81c2", vec![]).await.expect("welcome");
+    let (said, _) = wire.turn("s1", "echo", "r1", "canary-text-5d7e").await.expect("a turn");
+    assert_eq!(said, "canary-text-5d7e");
+    wire.say(json!({"type": "nonsense", "canary-key-99aa": "canary-value-77bb"})).await.expect("said");
+    wire.until(|answer| answer["type"] == "error").await.expect("an error");
+    let (status, metrics) = get(node.admin, "/metrics").await;
+    assert_eq!(status, 200);
+    for sample in [
+        "turnway_build_info{version=\"",
+        "turnway_link_connections{transport=\"websocket\"} 1\n",
+        "turnway_link_handshakes_total{outcome=\"admitted\"} 1\n",
+        "turnway_link_messages_total{direction=\"in\"} 3\n",
+        "turnway_store_ops_total{op=\"accept\",outcome=\"answered\"} 1\n",
+        "turnway_store_op_seconds_count{op=\"append\"} ",
+        "turnway_agent_calls_total{outcome=\"done\"} 1\n",
+        "turnway_driver_round_seconds_count ",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(metrics.contains(sample), "{sample} is not in {metrics}");
+    }
+    for text in [&metrics, &node.log()] {
+        assert!(!text.contains("canary"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_bad_configuration_is_told_in_whole() {
+    let dir = directory();
+    std::fs::write(dir.path().join("turnway.toml"), "[listen]\nhttp = \"x\"\nport = 1\n").expect("a file");
+    let args = ["--store", "redis://u:canary@h", "--quic", "127.0.0.1:1", "--agent", "a"];
+    for command in ["serve", "check-config"] {
+        let env = [("TURNWAY_LISTEN_ADMIN", "0.0.0.0:1")];
+        let (code, out, err) = run(dir.path(), &[&[command][..], &args].concat(), &env).await;
+        assert_eq!((code, out.as_str()), (Some(64), ""), "{err}");
+        for part in [
+            "turnway.toml:2:8: listen.http",
+            "turnway.toml:3:1: unknown key \"listen.port\"",
+            "environment TURNWAY_LISTEN_ADMIN: listen.admin: 0.0.0.0:1 is not a loopback address",
+            "flag --store: store.url: Redis is not in this release",
+            "flag --quic: listen.quic",
+            "flag --agent: agent \"a\"",
+        ] {
+            assert!(err.contains(part), "{part} is not in {err}");
+        }
+        assert!(err.lines().count() == 6 && !err.contains("canary"), "{err}");
+    }
+    std::fs::remove_file(dir.path().join("turnway.toml")).expect("it was there");
+    assert_eq!(run(dir.path(), &["check-config"], &[]).await, (Some(0), "ok\n".into(), String::new()));
+    assert_eq!(run(dir.path(), &["serve", "--config", "none.toml"], &[]).await.0, Some(64));
+    assert_eq!(run(dir.path(), &["serve", "--colour"], &[]).await.0, Some(64));
+    assert_eq!(run(dir.path(), &["version"], &[]).await.0, Some(0));
+}
+
+#[tokio::test]
+async fn a_data_directory_has_one_node() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &[]).await;
+    let store = format!("embedded:{}", dir.path().join("data").display());
+    let args = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", &store];
+    let (code, out, err) = run(dir.path(), &args, &[]).await;
+    assert_eq!((code, out.as_str()), (Some(69), ""), "{err}");
+    assert!(err.contains("another process"), "{err}");
+    let taken = node.http.to_string();
+    let (code, _, err) = run(dir.path(), &["serve", "--store", "memory:", "--listen", &taken], &[]).await;
+    assert!(code == Some(69) && err.contains(&taken), "{err}");
+}
+
+#[tokio::test]
+async fn a_node_that_is_asked_to_leave_lets_turns_end() {
+    let dir = directory();
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let counting = invoke("s1", "counter", "count to 10 every 50ms");
+    wire.ask("r1", counting).await.expect("accepted");
+    wire.until(|message| message["type"] == "delta").await.expect("it counts");
+    node.signal("-TERM").await;
+    wire.until(|message| message["type"] == "go_away").await.expect("asked to go");
+    let (status, body) = get(node.admin, "/readyz").await;
+    assert!(status == 503 && body.contains("draining"), "{body}");
+    assert_eq!(get(node.admin, "/livez").await.0, 200);
+    assert!(Wire::open(node.http).await.is_err(), "it takes on nobody");
+    let done = wire.until(|message| message["type"] == "done").await.expect("the turn ends");
+    assert_eq!(done["status"], "completed");
+    assert_eq!(wire.next().await, Err(Gone::Closed(4503)));
+    assert_eq!(node.exit().await, Some(0));
+}
+
+#[tokio::test]
+async fn an_operator_may_ask_as_well_and_twice_means_at_once() {
+    let dir = directory();
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let host = format!("host: {}\r\n", node.admin);
+    assert_eq!(ask(node.admin, "POST", "/drain", &host).await.0, 202);
+    assert_eq!(node.exit().await, Some(0));
+
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    wire.ask("r1", invoke("s1", "counter", "count to 1000 every 50ms")).await.expect("accepted");
+    node.signal("-INT").await;
+    wire.until(|message| message["type"] == "go_away").await.expect("asked to go");
+    let asked = Instant::now();
+    assert_eq!(node.terminate().await, Some(1));
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+}
+
+/// Covers: S-09, S-45.
+#[tokio::test]
+async fn only_this_machine_is_listened_to() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &[]).await;
+    for to in [node.http, node.admin] {
+        assert_eq!(ask(to, "GET", "/", "host: evil.example\r\n").await.0, 403);
+        assert_eq!(ask(to, "GET", "/", "").await.0, 403);
+    }
+    let host = format!("host: {}\r\n", node.http);
+    for (origin, status) in [("https://evil.example", 403), ("null", 403), ("http://localhost:3000", 101)] {
+        let headers = format!("origin: {origin}\r\n");
+        let (head, _) = frames(node.http, &headers, &frame(0x88, 0, &[])).await;
+        assert!(head.contains(&format!(" {status} ")), "{origin}: {head}");
+    }
+    let admin = format!("host: {}\r\norigin: https://evil.example\r\n", node.admin);
+    assert_eq!(ask(node.admin, "POST", "/drain", &admin).await.0, 403);
+    assert_eq!(get(node.admin, "/readyz").await.0, 200);
+    assert_eq!(ask(node.http, "POST", "/drain", &host).await.0, 404);
+}
+
+/// Covers: S-10.
+#[tokio::test]
+async fn headers_have_a_size_a_number_and_a_time() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &[]).await;
+    let host = format!("host: {}\r\n", node.http);
+    let long = format!("{host}x: {}\r\n", "a".repeat(17 * 1024));
+    assert_eq!(ask(node.http, "GET", "/", &long).await.0, 431);
+    let huge = format!("{host}x: {}\r\n", "a".repeat(1024 * 1024));
+    assert!(matches!(ask(node.http, "GET", "/", &huge).await.0, 431 | 0));
+    let many: String = (0..70).map(|n| format!("x-{n}: a\r\n")).collect();
+    assert_eq!(ask(node.http, "GET", "/", &format!("{host}{many}")).await.0, 431);
+    let some: String = (0..60).map(|n| format!("x-{n}: a\r\n")).collect();
+    assert_eq!(ask(node.http, "GET", "/", &format!("{host}{some}")).await.0, 200);
+    let (began, unfinished) = (Instant::now(), format!("GET / HTTP/1.1\r\n{host}"));
+    assert!(!exchange(node.http, unfinished.as_bytes()).await.starts_with(b"HTTP/1.1 200"));
+    let waited = began.elapsed();
+    assert!((4..15).contains(&waited.as_secs()), "{waited:?}");
+}
+
+/// Covers: S-11.
+#[tokio::test]
+async fn frames_that_break_the_rules_close_the_connection() {
+    let dir = directory();
+    let mut node = Node::start(dir.path(), &[]).await;
+    let hello = json!({"type": "hello", "user_id": "ann"}).to_string();
+    let hello = frame(0x81, hello.len() as u64, hello.as_bytes());
+    for (what, bytes, code) in [
+        ("unmasked", vec![0x81, 2, b'{', b'}'], 1002),
+        ("reserved bit", frame(0xc1, 2, b"{}"), 1002),
+        ("unknown opcode", frame(0x83, 2, b"{}"), 1002),
+        ("long ping", frame(0x89, 126, &[0; 126]), 1002),
+        ("ping in pieces", frame(0x09, 0, &[]), 1002),
+        ("nothing to go on with", frame(0x80, 0, &[]), 1002),
+        ("not UTF-8", frame(0x81, 1, &[0xff]), 1007),
+        ("binary", frame(0x82, 2, b"{}"), 1003),
+        ("a large message", [hello.clone(), frame(0x81, 70_000, &[b' '; 70_000])].concat(), 4413),
+        ("claims a terabyte", [hello.clone(), frame(0x81, 1 << 40, b"x")].concat(), 4413),
+        (
+            "large in pieces",
+            [hello, frame(0x01, 60_000, &[b' '; 60_000]), frame(0x80, 6_000, &[b' '; 6_000])].concat(),
+            4413,
+        ),
+    ] {
+        let (head, said) = frames(node.http, "", &bytes).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{what}: {head}");
+        assert_eq!(close_code(&said), Some(code), "{what}");
+    }
+    node.must_run();
+}
+
+#[tokio::test]
+async fn a_subprotocol_is_echoed_where_it_is_ours() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &[]).await;
+    let leave = frame(0x88, 0, &[]);
+    for (offered, echoed) in
+        [("", false), ("turnway.v1", true), ("graphql, turnway.v1", true), ("graphql", false)]
+    {
+        let header =
+            if offered.is_empty() { String::new() } else { format!("sec-websocket-protocol: {offered}\r\n") };
+        let (head, _) = frames(node.http, &header, &leave).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{offered}: {head}");
+        assert_eq!(head.contains("sec-websocket-protocol: turnway.v1\r\n"), echoed, "{offered}: {head}");
+    }
+}
+
+#[tokio::test]
+async fn no_hello_no_link() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &[]).await;
+    let mut wire = Wire::open(node.http).await.expect("open");
+    let error: Value = wire.until(|_| true).await.unwrap_or_default();
+    let gone = if error["type"] == "error" { wire.next().await } else { Err(Gone::Closed(4408)) };
+    assert_eq!(gone, Err(Gone::Closed(4408)));
+    let (_, metrics) = get(node.admin, "/metrics").await;
+    assert!(metrics.contains("turnway_link_closes_total{code=\"4408\"} 1\n"), "{metrics}");
+}
