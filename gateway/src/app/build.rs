@@ -97,6 +97,7 @@ impl App {
             directory: Arc::new(agents.directory()),
             seed: chance()?,
             alone: true,
+            keep_facts: None,
         };
         let (board, asked) = links::board();
         let hands = Hands {

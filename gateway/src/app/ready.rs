@@ -23,7 +23,7 @@ fn demo(plan: &Plan, http: SocketAddr, admin: SocketAddr) -> String {
         "\n  WebSocket  ws://{http}/v1/connect\n  \
            Operators  http://{admin}/readyz  http://{admin}/metrics\n  \
            Agents     {}\n\n  \
-           Talk to it:  turnway chat --url ws://{http}/v1/connect\n\n",
+           Talk to it:  turnway chat --url ws://{http}\n\n",
         agents.join(", ")
     )
 }

@@ -68,8 +68,10 @@ impl App {
 /// Until the switchboard has nothing left to do, or takes too long for it.
 async fn serve_and_drain(driver: &mut JoinHandle<Ended>, life: &Life) -> Exit {
     tokio::select! {
-        ended = &mut *driver => return finished(ended),
+        // First, so that also a drain without anything to do is told.
+        biased;
         () = life.reached(Phase::Draining) => tracing::info!("draining"),
+        ended = &mut *driver => return finished(ended),
     }
     match tokio::time::timeout(limits::DRAIN + HANDOVER, driver).await {
         Ok(ended) => finished(ended),

@@ -89,6 +89,7 @@ pub(super) async fn serve(mut socket: Socket, reception: &Reception) {
         // Without a switchboard there is nobody left to tell.
         Stage::Connected => _ = reception.board.disconnect(id).await,
         Stage::Denied => metrics.began(Handshake::Denied),
+        Stage::Stranger if matches!(end, End::Close(..)) => metrics.began(Handshake::Refused),
         Stage::Stranger => metrics.began(Handshake::Abandoned),
     }
     tracing::debug!(link = id.0, ?end, "link closed");

@@ -21,7 +21,9 @@ pub enum Handshake {
     Admitted,
     /// The door refused its hello.
     Denied,
-    /// It ended before it was admitted.
+    /// We closed it before it was admitted: no hello, or no good one.
+    Refused,
+    /// It left before it was admitted.
     Abandoned,
     /// It came from a page or by a name that is not welcome.
     Unwelcome,
@@ -99,6 +101,7 @@ impl LinkMetrics {
         let outcome = match how {
             Handshake::Admitted => "admitted",
             Handshake::Denied => "denied",
+            Handshake::Refused => "refused",
             Handshake::Abandoned => "abandoned",
             Handshake::Unwelcome => "unwelcome",
             Handshake::Malformed => "malformed",
