@@ -1,6 +1,8 @@
 //! What can be typed after `turnway`, one file per command.
+pub mod chat;
 pub mod check_config;
 pub mod plan;
+pub mod replay;
 pub mod serve;
 pub mod version;
 
@@ -24,6 +26,10 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Say whether a node would start with this configuration, or everything that is wrong with it.
     CheckConfig(serve::ServeArgs),
+    /// Talk to an agent through a node.
+    Chat(chat::ChatArgs),
+    /// Show a session's log.
+    Replay(replay::ReplayArgs),
     /// Say which build this is.
     Version,
 }

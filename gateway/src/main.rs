@@ -2,10 +2,11 @@
 use clap::Parser;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use tokio::runtime::{Builder, Runtime};
 use turnway::app::App;
 use turnway::cli::plan::{self, Plan};
 use turnway::cli::serve::ServeArgs;
-use turnway::cli::{Cli, Command, Exit, check_config, complain, version};
+use turnway::cli::{Cli, Command, Exit, chat, check_config, complain, replay, version};
 use turnway::config::LogFormat;
 use turnway::trace::{self, Shape};
 
@@ -30,6 +31,8 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve(&args).into(),
         Command::CheckConfig(args) => check_config::run(&args).into(),
+        Command::Chat(args) => in_runtime(chat::run(args)),
+        Command::Replay(args) => in_runtime(replay::run(args)),
         Command::Version => version::run().into(),
     }
 }
@@ -44,20 +47,14 @@ fn serve(args: &ServeArgs) -> Exit {
         }
     };
     trace::start(shape(plan.config.log), std::env::var("RUST_LOG").ok().as_deref());
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            complain(&format!("turnway: no runtime: {error}\n"));
-            return Exit::Unavailable;
-        }
-    };
+    let Some(runtime) = runtime(Builder::new_multi_thread()) else { return Exit::Unavailable };
     let exit = run(plan, &runtime);
     // Whatever still runs has been waited for as long as it deserved.
     runtime.shutdown_background();
     exit
 }
 
-fn run(plan: Plan, runtime: &tokio::runtime::Runtime) -> Exit {
+fn run(plan: Plan, runtime: &Runtime) -> Exit {
     match App::build(plan, runtime.handle()) {
         Ok(app) => runtime.block_on(app.run()),
         Err(error) => {
@@ -65,6 +62,18 @@ fn run(plan: Plan, runtime: &tokio::runtime::Runtime) -> Exit {
             Exit::Unavailable
         }
     }
+}
+
+/// A client needs no second thread.
+fn in_runtime(command: impl Future<Output = ExitCode>) -> ExitCode {
+    match runtime(Builder::new_current_thread()) {
+        Some(runtime) => runtime.block_on(command),
+        None => Exit::Unavailable.into(),
+    }
+}
+
+fn runtime(mut builder: Builder) -> Option<Runtime> {
+    builder.enable_all().build().map_err(|error| complain(&format!("turnway: no runtime: {error}\n"))).ok()
 }
 
 fn shape(log: LogFormat) -> Shape {
