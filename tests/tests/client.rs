@@ -1,5 +1,6 @@
 //! The client crate over real sockets, against a gateway by script: it drops connections in the
 //! middle of a word, repeats itself, starts answers again, goes away and closes with codes.
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at some events only")]
 #![allow(missing_docs)]
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};

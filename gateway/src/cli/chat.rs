@@ -1,6 +1,9 @@
 //! `turnway chat`: a conversation in a terminal, or by lines from a pipe.
+mod screen;
+
+use self::screen::Screen;
 use super::replay::{answerer, ending, options, refused, said};
-use super::{Exit, complain, say};
+use super::{Exit, say};
 use clap::Args;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, IsTerminal};
@@ -8,8 +11,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use turnway_client::{Client, Done, Event, Failure, Invoke, Session, Start, Subscribe};
+use turnway_client::{Client, ClientError, Done, Event, Failure, Invoke, Session, Start, Subscribe};
 
+/// Where a node listens by default.
+const URL: &str = "ws://127.0.0.1:8080";
 /// Lines read ahead of the conversation.
 const LINES_MAX: usize = 64;
 /// The past is shown before one can speak, but nobody waits for it longer than this.
@@ -21,7 +26,7 @@ const HELP: &str = "/cancel  stop the answer\n/close   close the session and lea
 #[derive(Clone, Debug, Args)]
 pub struct ChatArgs {
     /// The gateway.
-    #[arg(long, env = "TURNWAY_URL", default_value = "ws://127.0.0.1:8080")]
+    #[arg(long, env = "TURNWAY_URL", default_value = URL)]
     pub url: String,
     /// Go on with this session; without it a new one.
     #[arg(long)]
@@ -44,8 +49,6 @@ pub async fn run(args: ChatArgs) -> ExitCode {
         Some(id) => client.session(id.clone()),
         None => client.new_session(),
     };
-    say(&format!("session {}\ncome back with: turnway chat --session {0}", session.id()));
-    say(&if args.url == "ws://127.0.0.1:8080" { "\n".to_owned() } else { format!(" --url {}\n", args.url) });
     let chat = Chat::new(session, &args);
     if args.session.is_some() {
         // Every type, so that the last fact of the past is seen to be the last.
@@ -54,15 +57,10 @@ pub async fn run(args: ChatArgs) -> ExitCode {
             return refused(&error).into();
         }
     }
+    let elsewhere = if args.url == URL { String::new() } else { format!(" --url {}", args.url) };
+    let id = chat.session.id();
+    say(&format!("session {id}\ncome back with: turnway chat --session {id}{elsewhere}\n"));
     chat.talk(client).await.into()
-}
-
-/// Where the cursor stands on the screen.
-#[derive(Debug, PartialEq, Eq)]
-enum Line {
-    Start,
-    Prompt,
-    Answer(String),
 }
 
 /// One conversation.
@@ -71,7 +69,7 @@ struct Chat {
     agent: Option<String>,
     /// A person sees what they type; a pipe's lines are shown, and wait for the answer before.
     person: bool,
-    line: Line,
+    screen: Screen,
     /// Own inputs that have not ended, with their runs once those are known.
     open: BTreeMap<String, Option<String>>,
     /// Who answers in which run.
@@ -100,7 +98,7 @@ impl Chat {
             session,
             agent: args.agent.clone(),
             person: std::io::stdin().is_terminal(),
-            line: Line::Start,
+            screen: Screen::new(),
             open: BTreeMap::new(),
             agents: BTreeMap::new(),
             backlog: VecDeque::new(),
@@ -120,7 +118,9 @@ impl Chat {
             if self.step().await == Next::Leave {
                 break;
             }
-            self.prompt();
+            if self.person && self.open.is_empty() && self.history.is_none() && !self.closing {
+                self.screen.prompt();
+            }
             let room = !self.input_over && self.history.is_none() && self.backlog.len() < LINES_MAX;
             let patience = self.history;
             let patience = async move {
@@ -151,7 +151,7 @@ impl Chat {
                 stops = 0;
             }
         }
-        self.fresh_line();
+        self.screen.fresh_line();
         client.close().await;
         self.exit
     }
@@ -177,7 +177,7 @@ impl Chat {
             return Next::Go;
         };
         if self.person {
-            self.line = Line::Start;
+            self.screen.entered();
             return self.obey(line.trim()).await;
         }
         match line.trim() {
@@ -197,17 +197,15 @@ impl Chat {
             "/cancel" => self.cancel().await,
             "/close" => {
                 self.closing = true;
-                if let Err(error) = self.session.close().await {
-                    self.aside(&error.to_string());
-                }
-                Next::Go
+                let asked = self.session.close().await;
+                self.check(asked)
             }
             "/help" => {
                 say(HELP);
                 Next::Go
             }
             line if line.starts_with('/') => {
-                self.aside(&format!("no such command: {line}; /help"));
+                self.screen.aside(&format!("no such command: {line}; /help"));
                 Next::Go
             }
             line => {
@@ -224,7 +222,7 @@ impl Chat {
             Ok(id) => drop(self.open.insert(id, None)),
             Err(error) => {
                 self.exit = Exit::Failed;
-                self.aside(&error.to_string());
+                self.screen.aside(&error.to_string());
             }
         }
     }
@@ -235,22 +233,27 @@ impl Chat {
         // What has no name yet is stopped as soon as it has one.
         self.cancel_wanted = runs.len() < self.open.len();
         for run in &runs {
-            if let Err(error) = self.session.cancel(Some(run)).await {
-                self.aside(&error.to_string());
-            }
+            let asked = self.session.cancel(Some(run)).await;
+            self.check(asked);
         }
-        // Nothing of ours is open: whatever is in flight, then.
-        if self.open.is_empty()
-            && self.backlog.is_empty()
-            && let Err(error) = self.session.cancel(None).await
-        {
-            self.aside(&error.to_string());
+        if self.open.is_empty() && self.backlog.is_empty() {
+            // Nothing of ours is open: whatever is in flight, then.
+            let asked = self.session.cancel(None).await;
+            self.check(asked);
+        }
+        Next::Go
+    }
+
+    fn check(&mut self, asked: Result<(), ClientError>) -> Next {
+        if let Err(error) = asked {
+            self.screen.aside(&error.to_string());
         }
         Next::Go
     }
 
     // --- what is heard ---
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "newer clients tell of more")]
     async fn hear(&mut self, event: Event) -> Next {
         match event {
             Event::Accepted(accepted) => {
@@ -264,49 +267,56 @@ impl Chat {
             Event::Message(message) => {
                 let mine = message.message_id.as_ref().is_some_and(|id| self.open.contains_key(id));
                 if !(mine && self.person) {
-                    self.print(&said(&message));
+                    self.screen.print(&said(&message));
                 }
             }
             Event::RunStarted { run, agent, .. } => drop(self.agents.insert(run, agent)),
-            Event::Text { run, text, .. } => self.stream(run, &text),
-            Event::Restarted { .. } => self.aside("the answer starts again"),
+            Event::Text { run, text, .. } => {
+                let agent = self.agents.get(&run).map(String::as_str);
+                self.screen.stream(&run, answerer(agent), &text);
+            }
+            Event::Restarted { run, .. } => self.screen.void(&run),
             Event::Done(done) => self.end(&done),
             Event::Error(failure) => return self.fail(&failure),
             Event::CaughtUp { .. } => self.history = None,
             Event::Reset { reason, .. } => {
                 self.history = None;
-                self.aside(&format!("what was said before may be gone: {reason}"));
+                self.screen.aside(&format!("what was said before may be gone: {reason}"));
             }
             Event::Closed { .. } => {
-                self.aside("the session is closed");
+                self.screen.aside("the session is closed");
                 return if self.closing { Next::Leave } else { Next::Go };
             }
             Event::Disconnected { reason, retry_in: None, .. } => {
-                self.aside(&format!("disconnected: {reason}"));
+                self.screen.aside(&format!("disconnected: {reason}"));
                 self.exit = Exit::Unavailable;
                 return Next::Leave;
             }
-            Event::Disconnected { reason, .. } => {
-                if !std::mem::replace(&mut self.away, true) {
-                    self.aside(&format!("connection lost ({reason}); trying again"));
-                }
-            }
-            Event::Connected { .. } => {
-                if std::mem::take(&mut self.away) {
-                    self.aside("connected again");
-                }
-            }
+            Event::Disconnected { reason, .. } => self.lost(&reason),
+            Event::Connected { .. } => self.found(),
             _ => {}
         }
         Next::Go
     }
 
+    fn lost(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.away, true) {
+            self.screen.aside(&format!("connection lost ({reason}); trying again"));
+        }
+    }
+
+    fn found(&mut self) {
+        if std::mem::take(&mut self.away) {
+            self.screen.aside("connected again");
+        }
+    }
+
     fn end(&mut self, done: &Done) {
         self.agents.remove(&done.run);
         if let Some(ending) = ending(done) {
-            self.print(&format!("{}: {ending}", answerer(done.agent.as_deref())));
+            self.screen.print(&format!("{}: {ending}", answerer(done.agent.as_deref())));
         }
-        self.fresh_line();
+        self.screen.fresh_line();
         let mine = done.message_id.as_ref().and_then(|id| self.open.remove(id));
         if mine.is_some() && done.status.as_str() == "failed" && !self.person {
             self.exit = Exit::Failed;
@@ -316,66 +326,19 @@ impl Chat {
     fn fail(&mut self, failure: &Failure) -> Next {
         if failure.asked == "subscribe" && failure.code == "not_found" {
             self.history = None;
-            self.aside("nothing has been said in it yet");
+            self.screen.aside("nothing has been said in it yet");
             return Next::Go;
         }
         if let Some(id) = &failure.message_id {
             self.open.remove(id);
             self.exit = if self.person { self.exit } else { Exit::Failed };
         }
-        self.aside(&format!("{}: {}", failure.code, failure.message));
+        self.screen.aside(&format!("{}: {}", failure.code, failure.message));
         if failure.asked == "session_close" {
             self.exit = Exit::Failed;
             return Next::Leave;
         }
         Next::Go
-    }
-
-    // --- the screen ---
-
-    /// Goes to the start of a line.
-    fn fresh_line(&mut self) {
-        match std::mem::replace(&mut self.line, Line::Start) {
-            Line::Start => {}
-            Line::Prompt | Line::Answer(_) => say("\n"),
-        }
-    }
-
-    fn prompt(&mut self) {
-        let idle = self.open.is_empty() && self.history.is_none() && !self.closing;
-        if self.person && idle && self.line == Line::Start {
-            say("> ");
-            self.line = Line::Prompt;
-        }
-    }
-
-    fn print(&mut self, text: &str) {
-        self.fresh_line();
-        let text = self.clean(text);
-        say(&format!("{text}\n"));
-    }
-
-    /// About the conversation, not part of it.
-    fn aside(&mut self, text: &str) {
-        self.fresh_line();
-        let text = self.clean(text);
-        complain(&format!("[{text}]\n"));
-    }
-
-    fn stream(&mut self, run: String, text: &str) {
-        if self.line != Line::Answer(run.clone()) {
-            self.fresh_line();
-            let agent = self.agents.get(&run).map(String::as_str);
-            say(&format!("{}: ", answerer(agent)));
-            self.line = Line::Answer(run);
-        }
-        say(&self.clean(text));
-    }
-
-    /// What others say must not move a person's cursor or rename their window.
-    fn clean(&self, text: &str) -> String {
-        let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
-        if self.person { text.replace(harmful, "\u{fffd}") } else { text.to_owned() }
     }
 }
 

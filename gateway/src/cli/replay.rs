@@ -47,10 +47,8 @@ pub(super) fn options(url: &str, user: Option<&str>) -> Options {
 /// Says why there is no connection, and which exit that is.
 pub(super) fn refused(error: &ClientError) -> Exit {
     complain(&format!("turnway: {error}\n"));
-    match error {
-        ClientError::BadUrl { .. } | ClientError::BadName { .. } => Exit::Usage,
-        _ => Exit::Unavailable,
-    }
+    let usage = matches!(error, ClientError::BadUrl { .. } | ClientError::BadName { .. });
+    if usage { Exit::Usage } else { Exit::Unavailable }
 }
 
 /// A message as people read it; the same in a chat and in a replay.
@@ -77,6 +75,7 @@ pub(super) fn ending(done: &Done) -> Option<String> {
     }
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "newer clients tell of more")]
 async fn replay(args: &ReplayArgs) -> Exit {
     let mut client = match Client::connect(options(&args.url, args.user.as_deref())).await {
         Ok(client) => client,
@@ -172,9 +171,9 @@ fn words(body: &Map<String, Value>) -> String {
 /// What else a fact says, as far as it fits on a line.
 fn short(body: &Map<String, Value>) -> String {
     let fields = body.iter().filter(|(key, _)| !FRAME.contains(&key.as_str()));
-    let words = fields.map(|(key, value)| match value {
-        Value::String(text) => format!("{key}={text}"),
-        value => format!("{key}={value}"),
+    let words = fields.map(|(key, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{key}={value}")
     });
     let line = words.collect::<Vec<_>>().join(" ").replace(char::is_control, " ");
     match line.char_indices().nth(DATA_CHARS_MAX) {

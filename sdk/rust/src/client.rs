@@ -54,16 +54,16 @@ impl Client {
         let mut client = Self::spawn(&options, true)?;
         let mut refusal = None;
         while let Some(event) = client.events.recv().await {
-            match &event {
-                Event::Connected { .. } => {
-                    client.early.push_back(event);
-                    return Ok(client);
-                }
-                Event::Disconnected { reason, retry_in: None, .. } => {
-                    return Err(ClientError::Connect(refusal.unwrap_or_else(|| reason.clone())));
-                }
-                Event::Error(failure) => refusal = Some(format!("{}: {}", failure.code, failure.message)),
-                _ => client.early.push_back(event),
+            if let Event::Disconnected { reason, retry_in: None, .. } = event {
+                return Err(ClientError::Connect(refusal.unwrap_or(reason)));
+            }
+            if let Event::Error(failure) = &event {
+                refusal = Some(format!("{}: {}", failure.code, failure.message));
+            }
+            let connected = matches!(event, Event::Connected { .. });
+            client.early.push_back(event);
+            if connected {
+                return Ok(client);
             }
         }
         Err(ClientError::Closed)
