@@ -20,6 +20,7 @@ mod seat;
 mod stats;
 mod sub;
 mod text;
+mod view;
 
 pub use io::{Input, Output};
 pub use stats::Stats;
@@ -41,6 +42,7 @@ use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::{Deadline, Mono, Now};
 use turnway_core::timers::Timers;
+use view::Viewing;
 
 /// What a node is told once.
 #[derive(Clone, Debug)]
@@ -77,6 +79,7 @@ pub struct Switchboard {
     /// Links that wait for a session's present state.
     views: BTreeMap<SessionKey, Vec<(LinkId, Option<RequestId>)>>,
     rebuilds: BTreeMap<SessionKey, Vec<rebuild::Rebuild>>,
+    viewing: BTreeMap<SessionKey, Viewing>,
     links: Links,
     stamp: Stamp,
     timers: Timers<Timer>,
@@ -127,6 +130,7 @@ impl Switchboard {
             feeds: BTreeMap::new(),
             views: BTreeMap::new(),
             rebuilds: BTreeMap::new(),
+            viewing: BTreeMap::new(),
             links: Links::default(),
             stamp: Stamp(0),
             timers,

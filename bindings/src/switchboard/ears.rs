@@ -14,6 +14,9 @@ impl Switchboard {
     pub(super) fn hello(&mut self, key: &SessionKey, from: NodeId, stamp: Stamp) {
         if let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) {
             owned.ears.entry(from).or_insert(Ear::new(stamp));
+        } else if !self.seats.contains_key(key) {
+            // Somebody takes this node for the owner: so does the store, or did until just now.
+            self.view(key);
         }
     }
 

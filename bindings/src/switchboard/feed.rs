@@ -5,7 +5,7 @@ use crate::channel::authority::{Action, authorize};
 use crate::channel::command::Subscribe;
 use crate::channel::note::{Note, Reset};
 use crate::peer::Words;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seen, Seq, SessionKey, Stamp, UserId};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
@@ -41,8 +41,8 @@ pub(super) struct Feed {
     /// The newest epoch seen: pieces of older ones are dropped.
     pub(super) epoch: Epoch,
     pub(super) owner: Seen,
-    /// Reads under way, by where they begin.
-    pub(super) reads: BTreeSet<Seq>,
+    /// Reads under way, by where they begin, and where the log was known to end when they set out.
+    pub(super) reads: BTreeMap<Seq, Seq>,
 }
 
 impl Feed {
@@ -56,7 +56,7 @@ impl Feed {
             known: Seq(0),
             epoch: Epoch(0),
             owner: Seen::default(),
-            reads: BTreeSet::new(),
+            reads: BTreeMap::new(),
         }
     }
     pub(super) fn head(&self) -> Cursor {
@@ -138,10 +138,6 @@ impl Switchboard {
 
     // === listen, then read ===
 
-    pub(super) fn view(&mut self, key: &SessionKey) {
-        self.store(Op::Open { key: key.clone(), reader: None });
-    }
-
     pub(super) fn listen(&mut self, key: &SessionKey) {
         self.stamp.0 += 1;
         let (node, stamp) = (self.me, self.stamp);
@@ -190,16 +186,12 @@ impl Switchboard {
         }
     }
 
-    /// A session's present state was read.
-    pub(super) fn viewed(&mut self, now: Now, key: &SessionKey, view: View) {
-        match state_of(&view) {
-            Some(state) => self.known(now, key, &view, state),
-            None => self.rebuild(key, None, view),
+    /// A session's present state is known; `since`: where this node knew the log to end when it asked.
+    pub(super) fn known(&mut self, now: Now, key: &SessionKey, view: &View, state: State, since: Seq) {
+        if view.owner.holder.is_some_and(|holder| holder.node == self.me) {
+            // The store thinks it is mine, and may be right alone: it forgot that I had released it.
+            self.claim(now, key, view.owner);
         }
-    }
-
-    /// A session's present state is known.
-    pub(super) fn known(&mut self, now: Now, key: &SessionKey, view: &View, state: State) {
         self.show_opened(key, view, &state);
         self.check(key, view);
         let Some(feed) = self.feeds.get_mut(key) else { return };
@@ -215,7 +207,7 @@ impl Switchboard {
                 (feed.known, feed.state) = (view.tail.seq, state);
                 feed.epoch = feed.epoch.max(view.tail.epoch);
             }
-            Stage::Live if view.tail.seq < feed.head().seq && !planted(Mutant::CursorBare) => {
+            Stage::Live if view.tail.seq < since && !planted(Mutant::CursorBare) => {
                 return self.regress(key);
             }
             Stage::Live => {

@@ -2,18 +2,20 @@
 use super::sub::{Mode, Post, Shown};
 use super::{Switchboard, feed::Stage};
 use crate::channel::note::Reset;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use turnway_core::id::{Cursor, Epoch, LinkId, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::entry;
 use turnway_core::store::{Heard, Op};
 use turnway_core::time::Now;
 
 impl Switchboard {
     pub(super) fn read(&mut self, key: &SessionKey, after: Seq) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        if feed.reads.insert(after) {
+        if let Entry::Vacant(vacant) = feed.reads.entry(after) {
+            vacant.insert(feed.state.tail.seq);
             self.store(Op::Read { key: key.clone(), after, limit: limits::READ_FACTS_MAX });
         }
     }
@@ -29,12 +31,11 @@ impl Switchboard {
     pub(super) fn heard(&mut self, now: Now, key: &SessionKey, after: Seq, heard: &Heard) {
         self.rebuild_page(now, key, heard);
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.reads.remove(&after);
+        let since = feed.reads.remove(&after).unwrap_or_default();
         if feed.stage != Stage::Live {
             return;
         }
-        let head = feed.head();
-        if heard.tail.seq < head.seq && !planted(Mutant::CursorBare) {
+        if heard.tail.seq < since && !planted(Mutant::CursorBare) {
             return self.regress(key);
         }
         feed.known = feed.known.max(heard.tail.seq);
@@ -42,7 +43,7 @@ impl Switchboard {
         let Some(feed) = self.feeds.get(key) else { return };
         let readers = feed.subs.iter().filter(|(_, sub)| sub.mode == Mode::Reading { scan: after });
         for link in readers.map(|(link, _)| *link).collect::<Vec<_>>() {
-            self.page(key, link, heard);
+            self.page(key, link, heard, since);
         }
         self.feed_page(now, key, heard);
     }
@@ -69,10 +70,14 @@ impl Switchboard {
     }
 
     /// A page for one link.
-    fn page(&mut self, key: &SessionKey, link: LinkId, heard: &Heard) {
+    fn page(&mut self, key: &SessionKey, link: LinkId, heard: &Heard, since: Seq) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let Some(sub) = feed.subs.get_mut(&link) else { return };
         let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        if heard.tail.seq < sub.cursor.seq && since < sub.cursor.seq {
+            // The answer is older than what this link has: it says nothing about it.
+            return self.read(key, heard.after);
+        }
         let reset = if sub.cursor.seq < heard.floor {
             Some(Reset::Trimmed)
         } else if heard.tail.seq < sub.cursor.seq || sub.verify.is_some_and(|at| !has(heard, at)) {
@@ -125,7 +130,7 @@ fn show_read(
     link: LinkId,
     key: &SessionKey,
     at: Cursor,
-    entry: &Arc<Entry>,
+    entry: &Arc<entry::Entry>,
 ) -> Shown {
     sub.show(post, link, key, at, entry)
 }

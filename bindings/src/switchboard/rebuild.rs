@@ -41,7 +41,7 @@ impl Switchboard {
             if rebuild.state.tail.seq >= rebuild.view.tail.seq {
                 match rebuild.by {
                     Some(token) => self.own(now, key, token, &rebuild.view, rebuild.state),
-                    None => self.known(now, key, &rebuild.view, rebuild.state),
+                    None => self.known(now, key, &rebuild.view, rebuild.state, Seq(0)),
                 }
             } else {
                 let after = rebuild.state.tail.seq;

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use sse_stream::{Sse, SseByteStream};
 use std::borrow::Cow;
 use std::time::Duration;
+use turnway_bindings::channel::json::strict;
 use turnway_core::id::RunId;
 use turnway_core::limits;
 use turnway_core::private::Private;
@@ -176,29 +177,8 @@ fn carried(raw: Option<&RawValue>) -> Result<Option<Json>, AgentFailure> {
     if raw.get().len() > limits::AGENT_DETAIL_BYTES_MAX {
         return Err(AgentFailure::TooLarge);
     }
-    if depth(raw.get()) > limits::JSON_DEPTH_MAX {
-        return Err(broken("JSON nested too deep"));
-    }
-    serde_json::from_str(raw.get()).map(|value| Some(Json(value))).map_err(|_| broken("malformed JSON"))
-}
-
-/// How deep valid JSON is nested.
-fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' if !in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
+    // Whatever this returns can be stored in a fact and read back: depth, size, keys.
+    strict::value(raw.get()).map(|value| Some(Json(value))).map_err(|_| broken("JSON nested too deep or malformed"))
 }
 
 fn broken(what: &str) -> AgentFailure {

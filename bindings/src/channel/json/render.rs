@@ -44,7 +44,8 @@ pub const SHOWN: &[(&str, &str)] = &[
 pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(String)) {
     match note {
         Note::Fact { session, seq, epoch, entry, asked } => {
-            let (run_id, place) = (entry.run_id.as_ref(), (*seq, *epoch));
+            // History keeps its times: a fact's is when it was decided, not when it is shown.
+            let (ts, run_id, place) = (entry.time, entry.run_id.as_ref(), (*seq, *epoch));
             fact(&mut Teller { ts, session, run_id, place, to }, entry, *asked);
         }
         Note::Delta { session, run_id, attempt, offset, kind, text } => {

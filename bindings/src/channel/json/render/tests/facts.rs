@@ -7,10 +7,14 @@ use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 
 fn shown(fact: Fact, asked: bool) -> Vec<Value> {
+    texts(&told(fact, asked))
+}
+
+fn told(fact: Fact, asked: bool) -> Note {
     let of_a_run = !fact.name().starts_with("session.") && fact.name() != "agent.switched";
     let entry = Entry {
         id: EventId::default(),
-        time: Millis(1),
+        time: Millis(5),
         source: "turnway".into(),
         correlation_id: "c".into(),
         causation_id: None,
@@ -18,7 +22,7 @@ fn shown(fact: Fact, asked: bool) -> Vec<Value> {
         run_id: of_a_run.then(run),
         fact,
     };
-    texts(&Note::Fact { session: session(), seq: Seq(9), epoch: Epoch(4), entry: Arc::new(entry), asked })
+    Note::Fact { session: session(), seq: Seq(9), epoch: Epoch(4), entry: Arc::new(entry), asked }
 }
 
 fn said(content: Content) -> Fact {
@@ -262,4 +266,13 @@ fn content_parts_are_shown_unchanged() {
     let parts = vec![json!({"type": "text", "text": "hi", "x": 1.5})];
     let message = shown(said(Content::Parts(parts.clone())), false).remove(0);
     assert_eq!((&message["content"], &message["message"]["content"]), (&json!(parts), &json!(parts)));
+}
+
+/// Covers: MP-C1, MP-T10: history keeps its times, whenever it is shown.
+#[test]
+fn a_facts_time_is_its_own() {
+    let mut shown = Vec::new();
+    let note = told(Fact::SessionClosed { request_id: None }, false);
+    render(Millis(99), "fsync", &note, &mut |text| shown.push(text));
+    assert!(shown.iter().all(|text| text.contains(r#""ts":5"#)), "{shown:?}");
 }
