@@ -72,7 +72,8 @@ impl Text {
 
     /// What was not shown yet, with its offset.
     pub(super) fn show(&mut self, now: Now) -> Option<(u64, Private<Arc<str>>)> {
-        let offset = self.shown;
+        // What was recorded before it was shown is shown as a fact, and is not kept any more.
+        let offset = self.shown.max(self.kept_from);
         self.show_at = None;
         if offset >= self.len() {
             return None;
@@ -130,5 +131,30 @@ impl Text {
     /// Of all of it, hex.
     pub(super) fn sha256(&self) -> String {
         self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Millis;
+
+    /// Covers: G5, RX-2.
+    #[test]
+    fn text_that_was_recorded_before_it_was_shown_moves_nothing() {
+        let now = Now { mono: Mono::default(), store: Millis(1) };
+        let mut text = Text::default();
+        assert!(text.push(now, "one "));
+        let shown = |text: &mut Text| text.show(now).map(|(offset, piece)| (offset, piece.reveal().to_owned()));
+        assert_eq!(shown(&mut text), Some((0, "one ".to_owned())));
+        // Gathered, recorded and durable before its time to be shown has come.
+        assert!(!text.push(now, "two "));
+        let (offset, stretch) = text.unsaved().expect("something is unrecorded");
+        assert_eq!((offset, stretch.as_str()), (0, "one two "));
+        text.saved(now, Seq(1), 8);
+        assert_eq!(text.settle(Seq(1)), Some(8));
+        text.push(now, "three");
+        assert_eq!(shown(&mut text), Some((8, "three".to_owned())));
+        assert_eq!(shown(&mut text), None);
     }
 }
