@@ -6,9 +6,11 @@ AGENT must be tests/python/agent_plain.py at a pace that leaves time to disconne
 """
 
 import json
+import socket
 import sys
 import time
 import uuid
+from contextlib import ExitStack
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -29,7 +31,7 @@ class Client:
         self.connect()
 
     def connect(self, resume: list[dict] | None = None) -> dict:
-        self.socket = connect(self.url, subprotocols=["turnway.v1"])
+        self.socket = ExitStack().enter_context(connect(self.url, subprotocols=["turnway.v1"]))
         assert self.socket.subprotocol == "turnway.v1", self.socket.subprotocol
         self.send("hello", user_id=self.user, client_meta={"app": "client_v1"}, resume=resume or [])
         welcome = self.next()
@@ -76,7 +78,7 @@ class Client:
 
     def drop(self) -> None:
         """As a device does that loses its network: no goodbye."""
-        self.socket.socket.close()
+        self.socket.socket.shutdown(socket.SHUT_RDWR)
 
 
 def name(prefix: str) -> str:
@@ -170,11 +172,11 @@ def errors_have_their_codes(client: Client, _agent: str) -> None:
 
 
 def nobody_is_served_before_hello(client: Client, _agent: str) -> None:
-    with connect(client.url) as socket:
-        socket.send(json.dumps({"type": "ping", "ts": 0}))
-        assert json.loads(socket.recv(timeout=WAIT))["code"] == "unauthorized"
+    with connect(client.url) as stranger:
+        stranger.send(json.dumps({"type": "ping", "ts": 0}))
+        assert json.loads(stranger.recv(timeout=WAIT))["code"] == "unauthorized"
         try:
-            socket.recv(timeout=WAIT)
+            stranger.recv(timeout=WAIT)
             raise AssertionError("the connection stayed open")
         except ConnectionClosed as closed:
             assert closed.rcvd is not None and closed.rcvd.code == 4401, closed

@@ -307,11 +307,8 @@ async fn a_bad_agent_ends_its_own_turn_and_no_other() {
             assert!(errors.is_empty(), "{agent}: {errors:?}");
         }
         // The session is as usable as before, and hears nothing more of the run.
-        let (text, _) = client
-            .turn(&format!("with-{agent}"), "good", "r2", "hi")
-            .await
-            .unwrap_or_else(|gone| panic!("{agent}: {gone:?}"));
-        assert_eq!(text, "you said hi", "{agent}");
+        let (text, done) = client.turn(&session, "good", "r2", "hi").await.expect("served");
+        assert_eq!(text, "you said hi", "{agent}: {done}");
     }
     bench.others_are_served().await;
 }
