@@ -23,7 +23,6 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
-use turnway_core::limits;
 use upgrade::Reception;
 
 /// A request's line and headers together (S-10).
@@ -156,9 +155,4 @@ impl House {
             Some(_) | None => (self.pages)(&request),
         }
     }
-}
-
-impl Reception {
-    /// The cap of one process (S-16).
-    pub const CONNECTIONS_MAX: usize = limits::CONNECTIONS_MAX;
 }

@@ -103,18 +103,18 @@ fn bare(upgraded: Upgraded) -> Result<(TcpStream, Vec<u8>), Upgraded> {
     Ok((parts.io.into_inner(), parts.read_buf.to_vec()))
 }
 
-async fn open(stream: TcpStream, read: Vec<u8>) -> Socket {
+async fn open(stream: TcpStream, read: Vec<u8>) -> Box<Socket> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES)
         .max_write_buffer_size(WRITE_BUFFER_BYTES_MAX)
         .max_message_size(Some(limits::MESSAGE_BYTES_MAX))
         .max_frame_size(Some(limits::MESSAGE_BYTES_MAX));
-    if read.is_empty() {
+    Box::new(if read.is_empty() {
         WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await
     } else {
         WebSocketStream::from_partially_read(stream, read, Role::Server, Some(config)).await
-    }
+    })
 }
 
 /// Why a request is not a WebSocket handshake.

@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use turnway_bindings::link::{Hello, Input, Link, LinkConfig, Output};
+use turnway_core::id::LinkId;
 use turnway_core::machine::Machine;
 use turnway_core::time::Mono;
 
@@ -74,10 +75,10 @@ enum Event {
     Alarm,
 }
 
-/// Serves one client until it or we have had enough.
-pub(super) async fn serve(mut socket: Socket, reception: &Reception) {
-    let metrics = &reception.metrics.links;
-    metrics.opened();
+/// Serves one client until it or we have had enough. Whatever is only needed while there is something
+/// to do lives on the heap meanwhile: the rest is what an idle link costs.
+pub(super) async fn serve(mut socket: Box<Socket>, reception: &Reception) {
+    reception.metrics.links.opened();
     let mut visit = Visit::new(&mut socket, reception);
     let id = visit.seat.id();
     // The switchboard must hear of the end also where the end is a bug of ours.
@@ -85,6 +86,11 @@ pub(super) async fn serve(mut socket: Socket, reception: &Reception) {
     let end = end.unwrap_or(End::Close(1011, "internal error".into()));
     let stage = visit.stage;
     drop(visit);
+    Box::pin(finish(socket, reception, id, stage, end)).await;
+}
+
+async fn finish(socket: Box<Socket>, reception: &Reception, id: LinkId, stage: Stage, end: End) {
+    let metrics = &reception.metrics.links;
     match stage {
         // Without a switchboard there is nobody left to tell.
         Stage::Connected => _ = reception.board.disconnect(id).await,
@@ -92,29 +98,29 @@ pub(super) async fn serve(mut socket: Socket, reception: &Reception) {
         Stage::Stranger if matches!(end, End::Close(..)) => metrics.began(Handshake::Refused),
         Stage::Stranger => metrics.began(Handshake::Abandoned),
     }
-    tracing::debug!(link = id.0, ?end, "link closed");
+    tracing::debug!(link = id.0, code = end.code(), "link closed");
     metrics.closed(end.code());
-    match end {
-        // On the heap: it is larger than all that a link needs while it lives.
-        End::Close(code, reason) => Box::pin(farewell(socket, code, reason)).await,
-        // The answer to the client's own close frame.
-        End::Closed(_) => _ = tokio::time::timeout(FAREWELL, socket.close(None)).await,
-        End::Lost => {}
-    }
+    let mut socket = socket;
+    let goodbye = async {
+        match end {
+            End::Close(code, reason) => farewell(&mut socket, code, reason).await,
+            // The answer to the client's own close frame.
+            End::Closed(_) => _ = (*socket).close(None).await,
+            End::Lost => {}
+        }
+    };
+    let _ = tokio::time::timeout(FAREWELL, goodbye).await;
 }
 
 /// Says why, and waits a little until the client has heard it: a socket that is closed while unread
 /// bytes wait in it is reset, and the reason is lost.
-async fn farewell(mut socket: Socket, code: u16, reason: Cow<'static, str>) {
+async fn farewell(socket: &mut Socket, code: u16, reason: Cow<'static, str>) {
     let reason = reason.into_owned().into();
-    let goodbye = async {
-        socket.close(Some(CloseFrame { code: code.into(), reason })).await.ok();
-        let stream = socket.get_mut();
-        stream.shutdown().await.ok();
-        let mut unread = [0; 512];
-        while stream.read(&mut unread).await.is_ok_and(|count| count > 0) {}
-    };
-    let _ = tokio::time::timeout(FAREWELL, goodbye).await;
+    socket.close(Some(CloseFrame { code: code.into(), reason })).await.ok();
+    let stream = socket.get_mut();
+    stream.shutdown().await.ok();
+    let mut unread = [0; 512];
+    while stream.read(&mut unread).await.is_ok_and(|count| count > 0) {}
 }
 
 // === impl Visit ===
@@ -147,17 +153,16 @@ impl<'a> Visit<'a> {
 
     async fn run(&mut self) -> End {
         loop {
-            let done = match self.perform().await {
-                Ok(()) => {
-                    let event = self.wait().await;
-                    self.take(event).await
-                }
-                Err(end) => Err(end),
-            };
-            if let Err(end) = done {
+            let event = self.wait().await;
+            if let Err(end) = Box::pin(self.work(event)).await {
                 return end;
             }
         }
+    }
+
+    async fn work(&mut self, event: Event) -> Result<(), End> {
+        self.take(event).await?;
+        self.perform().await
     }
 
     async fn wait(&mut self) -> Event {
@@ -348,5 +353,21 @@ impl From<Fate> for End {
             Fate::Slow => Self::Close(4508, "slow consumer".into()),
             Fate::Leaving => Self::Close(4503, "draining".into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<'a, F: Future>(_: fn(Box<Socket>, &'a Reception) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Covers: G-15.
+    #[test]
+    fn an_idle_link_is_small() {
+        let (task, link, socket) = (size(serve), size_of::<Link>(), size_of::<Socket>());
+        assert!(task + link + socket <= 1280, "task {task}, link {link}, socket {socket}");
     }
 }
