@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn a_hello_names_its_user_and_who_names_none_is_the_operator() {
         let credential = Some(Credential("key".into()));
-        let mut hello = Hello { user: None, credential, role: Role::User, agent_id: None };
+        let mut hello = Hello { user: None, credential, role: Role::User, agent_id: None, streams: true };
         let local = Door.admit(&hello).expect("let in");
         assert!(local.operator && local.user == UserId::local());
         hello.user = Some(UserId::parse("ann").expect("a name"));

@@ -39,11 +39,15 @@ pub struct Driver {
     life: Life,
     metrics: Arc<Metrics>,
     draining: bool,
-    panics: VecDeque<Mono>,
+    panics: Panics,
     counted: Option<Mono>,
     batch: Vec<Input>,
     outputs: Vec<Output>,
 }
+
+/// When rules were broken lately.
+#[derive(Debug, Default)]
+struct Panics(VecDeque<Mono>);
 
 /// How a driver ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +78,7 @@ impl Driver {
             life,
             metrics,
             draining: false,
-            panics: VecDeque::new(),
+            panics: Panics::default(),
             counted: None,
             batch: Vec::with_capacity(limits::DRIVER_BATCH_MAX),
             outputs: Vec::new(),
@@ -152,10 +156,8 @@ impl Driver {
 
     fn panicked(&mut self, now: Mono) -> Option<Ended> {
         self.metrics.driver.panicked();
-        self.panics.push_back(now);
-        self.panics.retain(|at| now - *at < PANICS_WINDOW);
-        tracing::error!(lately = self.panics.len(), "the switchboard broke one of its rules");
-        (self.panics.len() >= PANICS_MAX).then_some(Ended::Broken)
+        tracing::error!("the switchboard broke one of its rules");
+        self.panics.add(now).then_some(Ended::Broken)
     }
 
     fn count(&mut self, now: Mono) {
@@ -168,10 +170,35 @@ impl Driver {
     }
 }
 
+// === impl Panics ===
+
+impl Panics {
+    /// One more; whether that is too many.
+    fn add(&mut self, now: Mono) -> bool {
+        self.0.push_back(now);
+        self.0.retain(|at| now - *at < PANICS_WINDOW);
+        self.0.len() >= PANICS_MAX
+    }
+}
+
 /// Sleeps, for as long as a timer can.
 async fn sleep(wait: Duration) {
     match wait {
         Duration::MAX => std::future::pending().await,
         wait => tokio::time::sleep(wait).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: S-52.
+    #[test]
+    fn one_broken_rule_is_survived_and_three_in_a_minute_are_not() {
+        let mut panics = Panics::default();
+        let broken: Vec<bool> =
+            [0, 50, 70, 100, 105].map(|at| panics.add(Mono(Duration::from_secs(at)))).to_vec();
+        assert_eq!(broken, [false, false, false, true, true]);
     }
 }

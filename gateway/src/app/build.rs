@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::config::{Durability, StoreConfig};
 use crate::door::Door;
 use crate::driver::{AnswerQueue, Driver, Hands, Inbox};
-use crate::links::{self, Links};
+use crate::links::{self, Board, Links};
 use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
 use crate::metrics::Metrics;
@@ -74,6 +74,16 @@ pub enum BuildError {
     Metrics(#[from] prometheus::Error),
 }
 
+/// What every room of a node is given.
+struct Shared {
+    node: NodeId,
+    clock: Clock,
+    life: Life,
+    links: Arc<Links>,
+    metrics: Arc<Metrics>,
+    tasks: TaskTracker,
+}
+
 // === impl App ===
 
 impl App {
@@ -81,75 +91,97 @@ impl App {
     pub fn build(plan: Plan, runtime: &Handle) -> Result<Self, BuildError> {
         let public = listen(plan.config.http)?;
         let admin = listen(plan.config.admin)?;
-        let (clock, life, links, tasks) =
-            (Clock::start(), Life::default(), Arc::default(), TaskTracker::new());
         let registry = Registry::new();
-        let metrics = Arc::new(Metrics::register(&registry)?);
-        let fatal = Arc::new(Notify::new());
-
-        let answers = AnswerQueue::default();
-        let store = open(&plan.config.store, &clock, &fatal, answers.sink())?;
+        let shared = Shared {
+            node: NodeId(u128::from_be_bytes(chance()?)),
+            clock: Clock::start(),
+            life: Life::default(),
+            links: Arc::default(),
+            metrics: Arc::new(Metrics::register(&registry)?),
+            tasks: TaskTracker::new(),
+        };
+        let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
+        let store = open(&plan.config.store, &shared.clock, &fatal, answers.sink())?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let agents = Agents::new(plan.agents.clone(), plan.default_agent.clone(), reporter, runtime.clone())?;
-        let node = NodeId(u128::from_be_bytes(chance()?));
-        let config = switchboard::Config {
-            node,
+        let (board, asked) = links::board();
+        let driver = shared.driver(store, &agents, Inbox::new(asked, reports, answers))?;
+        Ok(Self {
+            public: (public, Arc::new(shared.house(&plan, board))),
+            admin: (admin, Arc::new(shared.office(registry))),
+            plan,
+            node: shared.node,
+            life: shared.life,
+            links: shared.links,
+            agents,
+            driver,
+            tasks: shared.tasks,
+            fatal,
+        })
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn driver(&self, store: Arc<dyn Store>, agents: &Agents, inbox: Inbox) -> Result<Driver, BuildError> {
+        let switchboard = Switchboard::new(switchboard::Config {
+            node: self.node,
             directory: Arc::new(agents.directory()),
             seed: chance()?,
+            // Both stores of this release belong to one process.
             alone: true,
             keep_facts: None,
-        };
-        let (board, asked) = links::board();
+        });
         let hands = Hands {
             store,
-            links: Arc::clone(&links),
+            links: Arc::clone(&self.links),
             agents: agents.clone(),
-            metrics: Arc::clone(&metrics),
-            life: life.clone(),
+            metrics: Arc::clone(&self.metrics),
+            life: self.life.clone(),
         };
-        let driver = Driver::new(
-            Switchboard::new(config),
-            Inbox::new(asked, reports, answers),
-            hands,
-            clock.clone(),
-            life.clone(),
-            Arc::clone(&metrics),
-        );
+        let (clock, life, metrics) = (self.clock.clone(), self.life.clone(), Arc::clone(&self.metrics));
+        Ok(Driver::new(switchboard, inbox, hands, clock, life, metrics))
+    }
+
+    /// Behind the public listener.
+    fn house(&self, plan: &Plan, board: Board) -> House {
         let reception = Reception {
             door: Door,
-            links: Arc::clone(&links),
+            links: Arc::clone(&self.links),
             board,
-            clock,
-            metrics: Arc::clone(&metrics),
-            node,
+            clock: self.clock.clone(),
+            metrics: Arc::clone(&self.metrics),
+            node: self.node,
             durability: plan.config.store.promise(),
-            tasks: tasks.clone(),
+            tasks: self.tasks.clone(),
         };
-        let pages = http::Pages {
-            node: http::Node { name: plan.config.node_name.clone(), links: Arc::clone(&links) },
-        };
-        let house = House {
+        let node = http::Node { name: plan.config.node_name.clone(), links: Arc::clone(&self.links) };
+        let pages = http::Pages { node };
+        House {
             pages: Arc::new(move |request| pages.answer(request)),
             reception: Some(Arc::new(reception)),
             until: Phase::Draining,
-            life: life.clone(),
-            metrics: Arc::clone(&metrics),
+            life: self.life.clone(),
+            metrics: Arc::clone(&self.metrics),
             connections_max: connections_max(),
-            tasks: tasks.clone(),
-        };
-        let pages = admin::Pages { life: life.clone(), registry };
-        let office = House {
+            tasks: self.tasks.clone(),
+        }
+    }
+
+    /// Behind the operators' listener.
+    fn office(&self, registry: Registry) -> House {
+        let pages = admin::Pages { life: self.life.clone(), registry };
+        House {
             pages: Arc::new(move |request| pages.answer(request)),
             reception: None,
             until: Phase::Leaving,
-            life: life.clone(),
-            metrics,
+            life: self.life.clone(),
+            metrics: Arc::clone(&self.metrics),
             connections_max: ADMIN_CONNECTIONS_MAX,
             // Of its own: nobody waits for operators.
             tasks: TaskTracker::new(),
-        };
-        let (public, admin) = ((public, Arc::new(house)), (admin, Arc::new(office)));
-        Ok(Self { plan, node, life, links, agents, driver, public, admin, tasks, fatal })
+        }
     }
 }
 

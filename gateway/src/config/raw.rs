@@ -28,7 +28,7 @@ pub enum Flag {
 
 /// A setting's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "cli.md's table and `name` say it")]
+#[expect(missing_docs, reason = "`name` says it")]
 pub enum Key {
     ListenHttp,
     ListenAdmin,

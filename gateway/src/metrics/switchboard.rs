@@ -28,7 +28,7 @@ const GAUGES: [(&str, &str, Read); 6] = [
     ("turnway_turn_open", "Turns of owned sessions that have not ended.", |s| s.open_turns),
 ];
 
-const COUNTERS: [(&str, &str, Read); 21] = [
+const COUNTERS: [(&str, &str, Read); 22] = [
     ("turnway_turn_accepted_total", "Inputs accepted for links of this node.", |s| s.accepted),
     ("turnway_turn_duplicates_total", "Of these, repeats.", |s| s.duplicates),
     ("turnway_turn_refused_total", "Requests refused.", |s| s.refused),
@@ -55,6 +55,7 @@ const COUNTERS: [(&str, &str, Read); 21] = [
         s.slow_links
     }),
     ("turnway_delivery_gaps_total", "Gaps noticed in what owners said.", |s| s.gaps),
+    ("turnway_log_snapshots_unreadable_total", "Kept states nobody could read.", |s| s.snapshots_unreadable),
     ("turnway_bus_words_total", "Words to other nodes.", |s| s.words),
 ];
 
@@ -111,6 +112,6 @@ mod tests {
         metrics.tell(Stats { turns_completed: 5, links: 1, ..Stats::default() });
         assert_eq!(metrics.last.lock().expect("sound").turns_completed, 5);
         assert_eq!(metrics.gauges[0].0.get(), 1);
-        assert_eq!(metrics.counters[21].0.get(), 5);
+        assert_eq!(metrics.counters[COUNTERS.len()].0.get(), 5);
     }
 }
