@@ -145,7 +145,8 @@ mod tests {
         let now = Now { mono: Mono::default(), store: Millis(1) };
         let mut text = Text::default();
         assert!(text.push(now, "one "));
-        let shown = |text: &mut Text| text.show(now).map(|(offset, piece)| (offset, piece.reveal().to_owned()));
+        let shown =
+            |text: &mut Text| text.show(now).map(|(offset, piece)| (offset, piece.reveal().to_owned()));
         assert_eq!(shown(&mut text), Some((0, "one ".to_owned())));
         // Gathered, recorded and durable before its time to be shown has come.
         assert!(!text.push(now, "two "));
