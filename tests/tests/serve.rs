@@ -205,6 +205,7 @@ async fn a_node_that_is_asked_to_leave_lets_turns_end() {
 async fn an_operator_may_ask_as_well_and_twice_means_at_once() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
+    node.signal("-HUP").await;
     let host = format!("host: {}\r\n", node.admin);
     assert_eq!(ask(node.admin, "POST", "/drain", &host).await.0, 202);
     assert_eq!(node.exit().await, Some(0));

@@ -209,9 +209,10 @@ fn open(
             let fatal = Arc::clone(fatal);
             let mut options = embedded::Options::new(clock, Arc::new(move |_| fatal.notify_one()));
             options.durability = match durability {
-                // No embedded store forgets on purpose: who asks for less gets the next level.
-                Durability::Mem | Durability::Os => embedded::Durability::Os,
-                Durability::Fsync => embedded::Durability::Fsync,
+                Durability::Mem => embedded::Durability::Os,
+                // What is not synced yet may still be in the process, and would die with it: only a
+                // synced file keeps the promise of `os`.
+                Durability::Os | Durability::Fsync => embedded::Durability::Fsync,
             };
             Ok(Arc::new(Embedded::open(dir, options, answers)?))
         }
