@@ -38,10 +38,13 @@ class Agent(BaseHTTPRequestHandler):
         self.end_headers()
         self.event("state", {"state": "thinking", "detail": {"about": body["session_id"]}})
         pieces = answer(body["input_message"]["content"])
-        for piece in pieces:
-            self.event("delta", {"text": piece, "run_id": body["run_id"]})
-            time.sleep(self.pace)
-        self.event("done", {"usage": {"tokens": len(pieces)}})
+        try:
+            for piece in pieces:
+                self.event("delta", {"text": piece, "run_id": body["run_id"]})
+                time.sleep(self.pace)
+            self.event("done", {"usage": {"tokens": len(pieces)}})
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # It is cancelled: nobody listens any more.
 
     def event(self, name: str, data: dict) -> None:
         self.wfile.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())

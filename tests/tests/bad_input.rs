@@ -219,7 +219,7 @@ const BAD_AGENTS: [(&str, &str, &str); 12] = [
     ("bad-json", "failed", "agent_error"),
     ("hangs-up", "failed", "agent_error"),
     ("endless", "failed", "too_large"),
-    ("one-line", "failed", "agent_error"),
+    ("one-line", "failed", "too_large"),
     ("own-error", "failed", "agent_error"),
     ("twice-done", "completed", ""),
 ];
@@ -284,9 +284,11 @@ async fn speak(agent: &str, text: &str, voice: Voice) -> Result<(), HungUp> {
 async fn a_bad_agent_ends_its_own_turn_and_no_other() {
     let mut bench = Bench::set_up().await;
     for (agent, status, code) in BAD_AGENTS.into_iter().chain([("nowhere", "failed", "agent_unavailable")]) {
-        let mut client = bench.client().await;
-        let accepted =
-            client.ask("r", invoke(&format!("with-{agent}"), agent, "go")).await.expect("an answer");
+        let (mut client, session) = (bench.client().await, format!("with-{agent}"));
+        let open = json!({"type": "session_open", "session_id": session, "agents": [agent, "good"]});
+        let opened = client.ask("o", open).await.expect("an answer");
+        assert_eq!(opened["type"], "session_opened", "{agent}: {opened}");
+        let accepted = client.ask("r", invoke(&session, agent, "go")).await.expect("an answer");
         assert_eq!(accepted["type"], "turn_accepted", "{agent}: {accepted}");
         let run = accepted["run_id"].clone();
         bench.others_are_served().await;

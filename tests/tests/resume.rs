@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use turnway_core::rng::Rng;
 use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
@@ -92,7 +92,7 @@ impl Held {
 }
 
 /// Runs one answer through its cuts; how long each resume took until `subscribed`.
-async fn torn_answer(node: SocketAddr, gates: Gates, number: usize, seed: u64) -> Vec<std::time::Duration> {
+async fn torn_answer(node: SocketAddr, gates: Gates, number: usize, seed: u64) -> Vec<Duration> {
     let (mut rng, mut held, mut resumes) = (Rng::from_number(seed), Held::default(), Vec::new());
     let (session, user) = (format!("torn-{number}"), format!("user-{number}"));
     let gate = &gates[&number.to_string()];
@@ -199,4 +199,42 @@ async fn every_disconnect_is_made_good() {
             quantile(&mut resumes, 1.0)
         ),
     );
+}
+
+/// Pieces of an answer that takes its time, and how often one comes: long enough that text is recorded
+/// by the clock while more of it is gathered.
+const SLOW_PIECES: usize = 2_000;
+const SLOW_PACE: Duration = Duration::from_millis(3);
+
+/// Covers: G5, RX-2.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_takes_its_time_is_whole() {
+    let agents = Agents::start(|asked| {
+        Reply::speak(|voice| async move {
+            let run: usize = asked.text.parse().expect("the answer's number");
+            let mut pace = tokio::time::interval(SLOW_PACE);
+            for n in 0..SLOW_PIECES {
+                pace.tick().await;
+                voice.delta(&piece(run, n)).await?;
+            }
+            voice.done().await
+        })
+    });
+    let agents = agents.await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
+    let mut running = tokio::task::JoinSet::new();
+    for number in 0..WIDTH {
+        let http = node.http;
+        running.spawn(async move {
+            let mut wire = Wire::hello(http, "patient", vec![]).await.expect("it connects");
+            let (session, text) = (format!("slow-{number}"), number.to_string());
+            let (said, done) = wire.turn(&session, "slow", "r", &text).await.expect("an answer");
+            let whole: String = (0..SLOW_PIECES).map(|n| piece(number, n)).collect();
+            assert!(said == whole, "the answer is not byte-equal: {done}");
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended.unwrap_or_else(|why| panic!("{why}"));
+    }
 }
