@@ -1,5 +1,6 @@
 //! Logs: to stderr, one event a line, without content and without control characters.
 use std::fmt::{self, Debug};
+use std::io::IsTerminal;
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::field::MakeExt;
@@ -19,9 +20,14 @@ pub fn start(shape: Shape, level: Option<&str>) {
     let registry = tracing_subscriber::registry().with(targets);
     let stderr = std::io::stderr;
     let started = match shape {
-        Shape::Pretty => {
-            registry.with(layer().with_writer(stderr).fmt_fields(debug_fn(escaped).delimited(" "))).try_init()
-        }
+        Shape::Pretty => registry
+            .with(
+                layer()
+                    .with_ansi(stderr().is_terminal())
+                    .with_writer(stderr)
+                    .fmt_fields(debug_fn(escaped).delimited(" ")),
+            )
+            .try_init(),
         Shape::Json => registry.with(layer().json().flatten_event(true).with_writer(stderr)).try_init(),
     };
     if started.is_err() {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
@@ -318,4 +318,38 @@ async fn no_hello_no_link() {
     assert_eq!(gone, Err(Gone::Closed(4408)));
     let (_, metrics) = get(node.admin, "/metrics").await;
     assert!(metrics.contains("turnway_link_closes_total{code=\"4408\"} 1\n"), "{metrics}");
+}
+
+/// Covers: S-16.
+#[tokio::test]
+async fn a_full_node_says_so() {
+    let dir = directory();
+    // 512 files are kept for other things than clients: these leave room for eight.
+    let script = "ulimit -n 520; exec \"$0\" serve --store memory: --listen 127.0.0.1:0 --admin 127.0.0.1:0";
+    let mut child = Command::new("sh")
+        .args(["-c", script])
+        .arg(binary())
+        .current_dir(dir.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("a shell");
+    let mut ready = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let ready =
+        timeout(PATIENCE, ready.next_line()).await.expect("in time").expect("a line").expect("a line");
+    let http = ready.split(' ').find_map(|part| part.strip_prefix("http=")).expect("an address");
+    let http: SocketAddr = http.parse().expect("an address");
+    let mut guests = Vec::new();
+    for _ in 0..8 {
+        guests.push(Wire::hello(http, "ann", vec![]).await.expect("room"));
+    }
+    assert_eq!(get(http, "/").await.0, 503);
+    // Those inside are served, and who leaves makes room.
+    guests[0].ask("r1", json!({"type": "session_open", "session_id": "s1"})).await.expect("served");
+    guests.clear();
+    let begun = Instant::now();
+    while get(http, "/").await.0 != 200 {
+        assert!(begun.elapsed() < PATIENCE, "nobody left");
+    }
 }
