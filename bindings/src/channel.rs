@@ -1,6 +1,7 @@
 //! What clients may say and are shown: `turnway.v1` without its transport.
 pub mod authority;
 pub mod command;
+pub mod hello;
 pub mod json;
 pub mod note;
 pub mod pattern;

@@ -3,11 +3,13 @@
 //! It is fed what its transport received and what the switchboard shows, and is drained of what to
 //! write, what to ask the switchboard, and when to close. Its driver reads no more from the peer while
 //! it writes, so that a peer that talks without listening holds up only itself.
+pub use crate::channel::hello::{Credential, Hello, Role};
+
 use crate::channel::command::Command;
 use crate::channel::note::Note;
 use std::borrow::Cow;
 use std::fmt;
-use turnway_core::id::{AgentId, NodeId, Principal, UserId};
+use turnway_core::id::{NodeId, Principal};
 
 mod machine;
 
@@ -85,45 +87,6 @@ impl fmt::Debug for Output {
             Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),
         }
     }
-}
-
-/// Who a client says it is; the door decides whether that is so.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
-    /// `user_id`.
-    pub user: Option<UserId>,
-    /// `api_key` or `token`; never printed.
-    pub credential: Option<Credential>,
-    /// `role`.
-    pub role: Role,
-    /// `agent_id` of `role: "agent"`.
-    pub agent_id: Option<AgentId>,
-    /// `streams`: takes streams of the server's own for text (QUIC); true unless it says no.
-    pub streams: bool,
-}
-
-/// A secret a client presents.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credential(pub String);
-
-impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<credential>")
-    }
-}
-
-/// What a link is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
-    /// A person's client.
-    #[default]
-    User,
-    /// A channel's adapter.
-    Adapter,
-    /// An agent that dials in.
-    Agent,
-    /// Runs tools.
-    ToolRunner,
 }
 
 /// What a link must know of its node.

@@ -56,3 +56,20 @@ impl std::ops::Sub for Mono {
         self.0.saturating_sub(rhs.0)
     }
 }
+
+/// A time as people and CloudEvents write it.
+pub(crate) mod rfc3339 {
+    use super::Millis;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(at: &Millis, to: S) -> Result<S::Ok, S::Error> {
+        let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).unwrap_or(0)).unwrap_or_default();
+        to.collect_str(&at)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Millis, D::Error> {
+        let text = String::deserialize(from)?;
+        let at: jiff::Timestamp = text.parse().map_err(D::Error::custom)?;
+        Ok(Millis(u64::try_from(at.as_millisecond()).map_err(D::Error::custom)?))
+    }
+}

@@ -277,7 +277,7 @@ pub struct Entry {
     /// Its name.
     pub id: EventId,
     /// When it was decided, by the store's clock.
-    #[serde(with = "rfc3339")]
+    #[serde(with = "crate::time::rfc3339")]
     pub time: Millis,
     /// Who caused it: `user:<id>`, `agent:<id>` or `turnway`.
     pub source: Arc<str>,
@@ -351,22 +351,6 @@ impl Entry {
             | Fact::RunCancelled { .. } => 0,
         };
         content + 512
-    }
-}
-
-mod rfc3339 {
-    use crate::time::Millis;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(at: &Millis, to: S) -> Result<S::Ok, S::Error> {
-        let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).unwrap_or(0)).unwrap_or_default();
-        to.collect_str(&at)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Millis, D::Error> {
-        let text = String::deserialize(from)?;
-        let at: jiff::Timestamp = text.parse().map_err(D::Error::custom)?;
-        Ok(Millis(u64::try_from(at.as_millisecond()).map_err(D::Error::custom)?))
     }
 }
 

@@ -3,11 +3,11 @@
 //! A client that knows the first form of this protocol works unchanged. Fields nobody knows are
 //! ignored, `null` counts as absent, and ids are checked here, so that behind this door they are right.
 use crate::channel::command::{Command, Invoke, Subscribe, Target, TextCursor};
+use crate::channel::hello::{Credential, Hello, Role};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::{mention, strict};
 use crate::channel::pattern::Pattern;
-use crate::link::{Credential, Hello, Role};
 use serde_json::Value;
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId, UserId};
 use turnway_core::limits::{LINK_SUBSCRIPTIONS_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX};

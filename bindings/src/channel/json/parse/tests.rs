@@ -1,3 +1,4 @@
+//! Messages of clients, well and badly formed.
 use super::*;
 use std::sync::Arc;
 use turnway_core::id::{EventId, SessionKey, TenantId};

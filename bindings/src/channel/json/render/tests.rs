@@ -1,3 +1,4 @@
+//! What a link is shown, note by note.
 use super::*;
 use crate::channel::note::{Reset, RunNote};
 use serde_json::{Value, json};

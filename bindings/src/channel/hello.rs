@@ -1,0 +1,42 @@
+//! What a client says first: who it is, and what its connection is for.
+use std::fmt;
+use turnway_core::id::{AgentId, UserId};
+
+/// Who a client says it is; the door decides whether that is so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// `user_id`.
+    pub user: Option<UserId>,
+    /// `api_key` or `token`; never printed.
+    pub credential: Option<Credential>,
+    /// `role`.
+    pub role: Role,
+    /// `agent_id` of `role: "agent"`.
+    pub agent_id: Option<AgentId>,
+    /// `streams`: takes streams of the server's own for text (QUIC); true unless it says no.
+    pub streams: bool,
+}
+
+/// A secret a client presents.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential(pub String);
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<credential>")
+    }
+}
+
+/// What a link is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// A person's client.
+    #[default]
+    User,
+    /// A channel's adapter.
+    Adapter,
+    /// An agent that dials in.
+    Agent,
+    /// Runs tools.
+    ToolRunner,
+}

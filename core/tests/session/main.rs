@@ -1,0 +1,252 @@
+//! The session machine by script: what is said to it, and what it records, orders and shows.
+mod script;
+
+use script::{Script, check, check_with};
+use turnway_core::protocol::agent::OnOwnerLoss;
+use turnway_core::protocol::entry::Fact;
+
+const BEGUN: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1)";
+
+/// Covers: SR-A2, SR-A3, SR-A5, SR-A7, SR-A9, SR-A11, SR-A12, SR-G4, SR-G6, SR-G7, SR-K1, MP-T2, MP-T3, MP-T4.
+#[test]
+fn a_plain_input_is_routed_acked_streamed_and_done() {
+    check(
+        "say m1; ack; text he; text llo; done",
+        &format!("{BEGUN} agent.invoke.started 0'he' 2'llo' stretch(0+5) agent.invoke.done done(5)"),
+    );
+}
+
+/// Covers: G4, RX-7.
+#[test]
+fn no_order_before_its_fact_is_durable() {
+    check("hold; say m1", "session.opened user.message admitted(a,Run) run.started");
+    check("hold; say m1; settle", BEGUN);
+}
+
+/// Covers: SR-A10, LN-SR1, LN-SR22.
+#[test]
+fn an_agent_that_never_acks_is_a_route_timeout() {
+    check("say m1; wait 14999", BEGUN);
+    check("say m1; wait 15000", &format!("{BEGUN} failed(ROUTE_TIMEOUT) DROP"));
+    check("say m1; wait 14999; ack; wait 2", &format!("{BEGUN} agent.invoke.started"));
+}
+
+/// Covers: SR-G5 (a first chunk implies the start), SR-T8.
+#[test]
+fn text_before_the_ack_implies_the_start() {
+    check(
+        "say m1; text hi; wait 16000; done",
+        &format!("{BEGUN} run.state 0'hi' stretch(0+2) CREDIT(2) agent.invoke.done done(2)"),
+    );
+}
+
+#[test]
+fn an_agent_that_falls_silent_is_given_up() {
+    check("say m1; ack; wait 120000", &format!("{BEGUN} agent.invoke.started failed(agent_timeout) DROP"));
+}
+
+/// Covers: SR-G10, SR-S9, MP-G7, LN-MP25 (one terminal, one error).
+#[test]
+fn an_agents_failures_have_their_codes() {
+    check("say m1; fail; done; text x", &format!("{BEGUN} failed(agent_error) DROP"));
+    check("say m1; gone", &format!("{BEGUN} failed(agent_unavailable) DROP"));
+    check(
+        "say m1; ack; done; done; fail",
+        &format!("{BEGUN} agent.invoke.started agent.invoke.done done(0)"),
+    );
+}
+
+/// Covers: SR-C3, SR-C4, SR-C5, SR-C6, SR-C7, SR-C8, SR-C9, SR-K2, RX-5, ST-12, LN-SR19, LN-MP24.
+#[test]
+fn a_cancel_waits_for_its_ack_and_is_sticky() {
+    let cancelling = format!("{BEGUN} agent.invoke.started 0'so' run.cancelling CANCEL answered");
+    check("say m1; ack; text so; cancel m1", &cancelling);
+    check(
+        "say m1; ack; text so; cancel m1; text late; cancel-ack; text later; done",
+        &format!("{cancelling} stretch(0+2) cancelled(user) DROP"),
+    );
+    check(
+        "say m1; ack; text so; cancel m1; done",
+        &format!("{cancelling} stretch(0+2) cancelled(user) DROP"),
+    );
+}
+
+/// Covers: LN-SR2, SR-C7 (the wait has an end), ST-17 (partial text stays).
+#[test]
+fn a_cancel_without_ack_is_forced() {
+    check(
+        "say m1; ack; text so; cancel; wait 2000",
+        &format!(
+            "{BEGUN} agent.invoke.started 0'so' run.cancelling CANCEL answered stretch(0+2) cancelled(user,forced) DROP"
+        ),
+    );
+}
+
+/// Covers: SR-C2, RX-6, ST-11, ST-13.
+#[test]
+fn a_cancel_that_comes_too_late_hits_nothing() {
+    let done = format!("{BEGUN} agent.invoke.started agent.invoke.done done(0)");
+    check("say m1; ack; done; cancel", &format!("{done} NO_ACTIVE_SPEAKING answered"));
+    check("say m1; ack; done; cancel m1; caught-up", &format!("{done} catch_up consume answered"));
+    check(
+        "say m1; ack; say m2; cancel m2; cancel m2; caught-up; done",
+        &format!(
+            "{BEGUN} agent.invoke.started user.message admitted(a,Queued,1) cancelled(user) answered catch_up consume answered agent.invoke.done done(0)"
+        ),
+    );
+}
+
+/// Covers: ST-14, LN-SR20: a cancel may overtake the input that it names.
+#[test]
+fn a_cancel_that_comes_first_still_hits() {
+    check("cancel m1; say m1", "catch_up session.opened user.message cancelled(user) answered");
+}
+
+/// Covers: ST-6, I6: inputs begin in order, an interrupt begins next.
+#[test]
+fn a_second_input_waits_or_interrupts() {
+    check(
+        "say m1; say m2; done; done",
+        &format!(
+            "{BEGUN} user.message admitted(a,Queued,1) agent.invoke.done done(0) run.started INVOKE(a,1) agent.invoke.done done(0)"
+        ),
+    );
+    check(
+        "say m1; say m2; interrupt m3; cancel-ack; done; done",
+        &format!(
+            "{BEGUN} user.message admitted(a,Queued,1) user.message admitted(a,Interrupts) run.cancelling CANCEL \
+             cancelled(interrupt) DROP run.started INVOKE(a,1) agent.invoke.done done(0) run.started INVOKE(a,1) \
+             agent.invoke.done done(0)"
+        ),
+    );
+}
+
+/// Covers: SR-B4, SR-B6, SR-B8, LN-SR11.
+#[test]
+fn an_addressed_member_answers_and_a_stranger_does_not() {
+    check(
+        "open a b; say m1 to b; done; say m2",
+        "session.opened answered user.message agent.switched admitted(b,Run) run.started INVOKE(b,1) \
+         agent.invoke.done done(0) user.message admitted(b,Run) run.started INVOKE(b,1)",
+    );
+    check("open a; say m1 to b", "session.opened answered user.message failed(agent_not_in_session)");
+}
+
+/// Covers: SR-H1, SR-H2, SR-H5, SR-H6, G3.
+#[test]
+fn a_close_stops_what_speaks_and_ends_what_waits() {
+    check(
+        "say m1; say m2; close; say m3; cancel-ack; say m4; open; say m5",
+        &format!(
+            "{BEGUN} user.message admitted(a,Queued,1) session.closing failed(session_closed) run.cancelling CANCEL \
+             user.message failed(session_closed) cancelled(session_close) DROP session.closed answered user.message \
+             failed(session_closed) session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1)"
+        ),
+    );
+    check(
+        "open; open; close; close",
+        "session.opened answered consume answered session.closing session.closed answered consume answered",
+    );
+}
+
+/// Covers: SR-H2 across a change of owner.
+#[test]
+fn a_close_survives_its_owner() {
+    check(
+        "say m1; close; crash",
+        &format!(
+            "{BEGUN} session.closing run.cancelling CANCEL | cancelled(session_close) session.closed answered"
+        ),
+    );
+}
+
+/// Covers: G2, G3, RX-8: attempts are counted, the third after a while, and then no more.
+#[test]
+fn a_turn_that_kills_its_owners_is_poison() {
+    check(
+        "say m1; crash; crash; wait 999; wait 1; crash",
+        &format!("{BEGUN} | run.restarted INVOKE(a,2) | run.restarted INVOKE(a,3) | failed(poison_turn)"),
+    );
+}
+
+#[test]
+fn a_turn_of_a_lost_owner_goes_by_its_agents_policy() {
+    check_with(OnOwnerLoss::Fail, "say m1; crash", &format!("{BEGUN} | failed(owner_lost)"));
+    check_with(
+        OnOwnerLoss::RetryIfSilent,
+        "say m1; ack; crash",
+        &format!("{BEGUN} agent.invoke.started | run.restarted INVOKE(a,2)"),
+    );
+    check_with(
+        OnOwnerLoss::RetryIfSilent,
+        "say m1; ack; text hi; crash",
+        &format!("{BEGUN} agent.invoke.started stretch(0+2) 0'hi' CREDIT(2) | failed(owner_lost)"),
+    );
+    // Of an agent that is asked again only if it was silent, nothing is shown that is not recorded.
+    check_with(
+        OnOwnerLoss::RetryIfSilent,
+        "say m1; ack; hold; text hi; text ho; settle",
+        &format!("{BEGUN} agent.invoke.started stretch(0+2) 0'hi' CREDIT(2)"),
+    );
+}
+
+/// A node that leaves does not use up an attempt (ownership: drains do not count).
+#[test]
+fn a_suspended_attempt_does_not_count() {
+    let again = "| run.restarted INVOKE(a,2) | run.restarted INVOKE(a,3) | run.restarted INVOKE(a,4)";
+    let script = "say m1; ack; text hi; suspend; crash; crash; crash; wait 1000";
+    check(
+        script,
+        &format!("{BEGUN} agent.invoke.started 0'hi' stretch(0+2) run.suspended DROP CREDIT(2) {again}")
+            .replace(" CREDIT(2)", ""),
+    );
+}
+
+/// Covers: EV-E10, RX-2, S-48: text is recorded in stretches, and not without end.
+#[test]
+fn text_is_recorded_in_bounded_stretches() {
+    check(
+        "say m1; ack; flood 20000; wait 2100",
+        &format!(
+            "{BEGUN} agent.invoke.started stretch(0+16384) stretch(16384+3616) 0'{}' CREDIT(20000)",
+            "x".repeat(20000)
+        ),
+    );
+    let text = "x".repeat(4 * 1024 * 1024);
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    world.step("say m1");
+    world.step(&format!("flood {}", text.len()));
+    world.step("text y");
+    assert!(world.record.iter().any(|word| word == "failed(too_large)"));
+    let facts = world.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::AgentStreamDelta { .. }));
+    assert_eq!(facts.count(), 256);
+}
+
+/// Covers: ST-23: reasoning is shown and neither recorded nor counted.
+#[test]
+fn reasoning_is_beside_the_text() {
+    check(
+        "say m1; ack; think hm; text hi; done",
+        &format!("{BEGUN} agent.invoke.started 0'hm' 0'hi' stretch(0+2) agent.invoke.done done(2)"),
+    );
+}
+
+/// The first byte goes at once, what follows within 20 ms is gathered (protocol: coalescing).
+#[test]
+fn deltas_are_gathered() {
+    check(
+        "say m1; ack; text a; text b; text c; wait 20; text d; wait 40; text e",
+        &format!("{BEGUN} agent.invoke.started 0'a' 1'bc' 3'd' 4'e'"),
+    );
+}
+
+/// Covers: S-38: what people say is not printed by `Debug`.
+#[test]
+fn no_content_in_debug_output() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    for step in ["say canary", "ack", "text canary-text"] {
+        world.step(step);
+    }
+    let shown = format!("{:?}", world.runtime);
+    assert!(!shown.contains("canary-text") && !shown.contains("text of canary"), "{shown}");
+}
