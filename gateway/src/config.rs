@@ -22,6 +22,8 @@ pub struct Config {
     pub admin: SocketAddr,
     /// Where facts live.
     pub store: StoreConfig,
+    /// How many facts of each session are kept at least; none: all, for ever.
+    pub keep_facts: Option<u64>,
     /// A label for people; a node's id is one boot.
     pub node_name: String,
     /// Who answers where nobody is addressed, and where that was said.

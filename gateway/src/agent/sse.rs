@@ -178,7 +178,9 @@ fn carried(raw: Option<&RawValue>) -> Result<Option<Json>, AgentFailure> {
         return Err(AgentFailure::TooLarge);
     }
     // Whatever this returns can be stored in a fact and read back: depth, size, keys.
-    strict::value(raw.get()).map(|value| Some(Json(value))).map_err(|_| broken("JSON nested too deep or malformed"))
+    strict::value(raw.get())
+        .map(|value| Some(Json(value)))
+        .map_err(|_| broken("JSON nested too deep or malformed"))
 }
 
 fn broken(what: &str) -> AgentFailure {

@@ -105,7 +105,8 @@ impl App {
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let agents = Agents::new(plan.agents.clone(), plan.default_agent.clone(), reporter, runtime.clone())?;
         let (board, asked) = links::board();
-        let driver = shared.driver(store, &agents, Inbox::new(asked, reports, answers))?;
+        let driver =
+            shared.driver(store, &agents, Inbox::new(asked, reports, answers), plan.config.keep_facts)?;
         Ok(Self {
             public: (public, Arc::new(shared.house(&plan, board))),
             admin: (admin, Arc::new(shared.office(registry))),
@@ -124,14 +125,20 @@ impl App {
 // === impl Shared ===
 
 impl Shared {
-    fn driver(&self, store: Arc<dyn Store>, agents: &Agents, inbox: Inbox) -> Result<Driver, BuildError> {
+    fn driver(
+        &self,
+        store: Arc<dyn Store>,
+        agents: &Agents,
+        inbox: Inbox,
+        keep_facts: Option<u64>,
+    ) -> Result<Driver, BuildError> {
         let switchboard = Switchboard::new(switchboard::Config {
             node: self.node,
             directory: Arc::new(agents.directory()),
             seed: chance()?,
             // Both stores of this release belong to one process.
             alone: true,
-            keep_facts: None,
+            keep_facts,
         });
         let hands = Hands {
             store,

@@ -24,6 +24,9 @@ pub struct ServeArgs {
     /// What an acknowledgement promises: mem, os or fsync [default: fsync]
     #[arg(long, value_name = "LEVEL")]
     pub durability: Option<String>,
+    /// How much history is kept: keep, or facts=N for at least the last N facts of each session [default: keep]
+    #[arg(long, value_name = "HOW")]
+    pub retention: Option<String>,
     /// A label for people [default: the machine's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
@@ -55,6 +58,7 @@ impl ServeArgs {
             (Key::ListenAdmin, &self.admin),
             (Key::StoreUrl, &self.store),
             (Key::StoreDurability, &self.durability),
+            (Key::StoreRetention, &self.retention),
             (Key::NodeName, &self.node_name),
             (Key::Auth, &self.auth),
             (Key::DefaultAgent, &self.default_agent),

@@ -14,6 +14,7 @@ struct Draft {
     admin: (SocketAddr, Place),
     store: (StoreUrl, Place),
     durability: Option<(Durability, Place)>,
+    keep_facts: Option<u64>,
     node_name: Option<String>,
     default_agent: Option<(String, Place)>,
     demo: bool,
@@ -41,6 +42,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
         http: draft.http.0,
         admin: draft.admin.0,
         store,
+        keep_facts: draft.keep_facts,
         node_name: draft.node_name.unwrap_or_else(host_name),
         default_agent: draft.default_agent,
         demo: draft.demo,
@@ -58,6 +60,7 @@ impl Default for Draft {
             admin: loopback(8081),
             store: (StoreUrl::Embedded(PathBuf::from("./turnway-data")), Place::Default),
             durability: None,
+            keep_facts: None,
             node_name: None,
             default_agent: None,
             demo: false,
@@ -75,6 +78,7 @@ impl Draft {
             Key::ListenQuic => return Err("QUIC is not in this release; only \"off\" is accepted".into()),
             Key::StoreUrl => self.store = (store_url(text)?, place.clone()),
             Key::StoreDurability => self.durability = Some((durability(text)?, place.clone())),
+            Key::StoreRetention => self.keep_facts = retention(text)?,
             Key::Auth if text == "none" => {}
             Key::Auth => return Err("only \"none\" is in this release".into()),
             Key::NodeName => self.node_name = Some(label(text)?),
@@ -134,6 +138,18 @@ fn store_url(text: &str) -> Result<StoreUrl, String> {
             Err(format!("Redis is not in this release; {STORES}"))
         }
         Some(_) | None => Err(format!("unknown kind of store; {STORES}")),
+    }
+}
+
+/// Everything, for ever; or at least so many facts of each session.
+fn retention(text: &str) -> Result<Option<u64>, String> {
+    let bad = "expected keep (everything, for ever) or facts=N (at least the last N facts of each session)";
+    match text.split_once('=') {
+        None if text == "keep" => Ok(None),
+        Some(("facts", count)) => {
+            count.parse().ok().filter(|count| *count > 0).map(Some).ok_or(bad.to_owned())
+        }
+        Some(_) | None => Err(bad.to_owned()),
     }
 }
 

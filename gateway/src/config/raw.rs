@@ -35,6 +35,7 @@ pub enum Key {
     ListenQuic,
     StoreUrl,
     StoreDurability,
+    StoreRetention,
     Auth,
     NodeName,
     DefaultAgent,
@@ -107,6 +108,7 @@ impl Flag {
             Self::Key(Key::ListenQuic) => "--quic",
             Self::Key(Key::StoreUrl) => "--store",
             Self::Key(Key::StoreDurability) => "--durability",
+            Self::Key(Key::StoreRetention) => "--retention",
             Self::Key(Key::Auth) => "--auth",
             Self::Key(Key::NodeName) => "--node-name",
             Self::Key(Key::DefaultAgent) => "--default-agent",
@@ -119,12 +121,13 @@ impl Flag {
 // === impl Key ===
 
 impl Key {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::ListenHttp,
         Self::ListenAdmin,
         Self::ListenQuic,
         Self::StoreUrl,
         Self::StoreDurability,
+        Self::StoreRetention,
         Self::Auth,
         Self::NodeName,
         Self::DefaultAgent,
@@ -140,6 +143,7 @@ impl Key {
             Self::ListenQuic => "listen.quic",
             Self::StoreUrl => "store.url",
             Self::StoreDurability => "store.durability",
+            Self::StoreRetention => "store.retention",
             Self::Auth => "auth",
             Self::NodeName => "node.name",
             Self::DefaultAgent => "default_agent",
