@@ -1,5 +1,5 @@
-//! Turnway.
+//! What the tests stand on: real nodes and agents, scripts for stores, power cuts.
 pub mod laws;
+pub mod real;
 pub mod script;
 pub mod torn;
-pub mod real;
