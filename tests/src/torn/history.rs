@@ -201,9 +201,10 @@ impl History {
         let mut model = self.certain.clone();
         let (mut touched, mut free) = (BTreeSet::new(), Vec::new());
         for op in ops {
-            let about = match op {
-                Op::Get { name } | Op::Put { name, .. } => name.clone(),
-                op => op.key().map(ToString::to_string).unwrap_or_default(),
+            let about = if let Op::Get { name } | Op::Put { name, .. } = op {
+                name.clone()
+            } else {
+                op.key().map(ToString::to_string).unwrap_or_default()
             };
             let look = |model: &mut Shelf| {
                 let value = model.apply(now, &Op::Get { name: about.clone() });
