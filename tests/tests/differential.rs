@@ -21,12 +21,15 @@ const LEASES_OVER: Duration = Duration::from_secs(6);
 
 type Answer = (Op, Result<Reply, StoreError>);
 
+/// A store, and where its answers come out.
+type Opened = (Box<dyn Store>, Receiver<Answer>);
+
 /// A store under test, and the model of it.
 struct Pair {
     script: Script,
     shelf: Shelf,
     store: Option<Box<dyn Store>>,
-    open: Box<dyn Fn() -> (Box<dyn Store>, Receiver<Answer>)>,
+    open: Box<dyn Fn() -> Opened>,
     answers: Receiver<Answer>,
     /// The clock the store reads. The model's never goes back, as the store promises for itself.
     clock: Arc<Mutex<Now>>,
