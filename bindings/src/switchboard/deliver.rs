@@ -21,9 +21,13 @@ impl Switchboard {
     /// Durable facts, and the one they follow: from their owner here or elsewhere.
     pub(super) fn facts(&mut self, now: Now, key: &SessionKey, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) {
         self.release_asks(facts);
-        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.stage == Stage::Live) else { return };
-        let head = feed.head();
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        // A state that is being read may be older than these: then the rest is read once it is there.
         feed.known = feed.known.max(Seq(after.seq.0 + facts.len() as u64));
+        if feed.stage != Stage::Live {
+            return;
+        }
+        let head = feed.head();
         if after.seq > head.seq && !planted(Mutant::EdgeSkipsGap) {
             return self.behind(now, key);
         }
@@ -48,7 +52,7 @@ impl Switchboard {
             match sub.show(post, *link, key, at, entry) {
                 Shown::Yes => {}
                 Shown::Full => {
-                    sub.mode = Mode::Paused;
+                    sub.mode = Mode::Paused { scan: sub.cursor.seq };
                     post.stats.slow_links += 1;
                 }
                 Shown::Hole(run_id) => {

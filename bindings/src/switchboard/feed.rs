@@ -102,8 +102,11 @@ impl Switchboard {
     fn add(&mut self, key: &SessionKey, link: LinkId, sub: Sub, stage: Stage) {
         if let Some(feed) = self.feeds.get_mut(key) {
             feed.subs.insert(link, sub);
-            if feed.stage == Stage::Live {
-                self.join(key, link, None);
+            match feed.stage {
+                Stage::Live => self.join(key, link, None),
+                // An answer that set out before this link asked may not know of the session yet.
+                Stage::Checking => self.view(key),
+                Stage::Listening | Stage::Viewing => {}
             }
             return;
         }
@@ -204,7 +207,7 @@ impl Switchboard {
             Stage::Listening => return,
             Stage::Viewing => {
                 feed.stage = Stage::Live;
-                (feed.known, feed.state) = (view.tail.seq, state);
+                feed.state = state;
                 feed.epoch = feed.epoch.max(view.tail.epoch);
             }
             Stage::Live if view.tail.seq < since && !planted(Mutant::CursorBare) => {
@@ -323,7 +326,7 @@ impl Switchboard {
                 self.read(key, scan);
             }
             Mode::Live => self.lack_text(key),
-            Mode::Joining { .. } | Mode::Paused => {}
+            Mode::Joining { .. } | Mode::Paused { .. } => {}
         }
     }
 
@@ -331,8 +334,9 @@ impl Switchboard {
     pub(super) fn resume(&mut self, _now: Now, key: &SessionKey, link: LinkId) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let head = feed.head().seq;
-        let Some(sub) = feed.subs.get_mut(&link).filter(|sub| sub.mode == Mode::Paused) else { return };
-        sub.mode = if sub.cursor.seq >= head { Mode::Live } else { Mode::Reading { scan: sub.cursor.seq } };
+        let Some(sub) = feed.subs.get_mut(&link) else { return };
+        let Mode::Paused { scan } = sub.mode else { return };
+        sub.mode = if scan >= head { Mode::Live } else { Mode::Reading { scan } };
         for pos in sub.texts.values_mut() {
             pos.sure = false;
         }

@@ -108,7 +108,7 @@ impl Switchboard {
             match show_read(sub, post, link, key, at, entry) {
                 Shown::Yes => scan = at.seq,
                 Shown::Full => {
-                    sub.mode = Mode::Paused;
+                    sub.mode = Mode::Paused { scan };
                     post.stats.slow_links += 1;
                     return;
                 }

@@ -31,8 +31,8 @@ pub(super) enum Mode {
     Reading { scan: Seq },
     /// It has all, and is shown what comes.
     Live,
-    /// Too much is under way to it: its cursor stands still.
-    Paused,
+    /// Too much is under way to it: its cursor stands still, and reading goes on from after `scan`.
+    Paused { scan: Seq },
 }
 
 /// How far a link has one attempt's text.
@@ -167,7 +167,7 @@ impl Sub {
             return;
         };
         if post.links.is_full(link) {
-            self.mode = Mode::Paused;
+            self.mode = Mode::Paused { scan: self.cursor.seq };
             post.stats.slow_links += 1;
             return;
         }

@@ -2,13 +2,33 @@
 use super::sub::{Mode, Post};
 use super::{Switchboard, Timer, feed::Stage};
 use crate::peer::{Chunk, Words};
+use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{Epoch, NodeId, RunId, SessionKey};
+use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::time::Now;
 
 /// Between two asks for missing text: the first one, or its answer, may be lost.
 const WANT: Duration = Duration::from_millis(250);
+
+/// The largest piece in one message: what is kept of an answer may be more than a frame, or a link, takes.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// Cuts a text between code points, with the bytes before each piece; nothing is one piece too, for it
+/// says that there is no more.
+fn pieces(text: &str) -> impl Iterator<Item = (u64, &str)> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        if from >= text.len() && from > 0 {
+            return None;
+        }
+        let upto = text.floor_char_boundary(from + PIECE_BYTES);
+        let piece = (from as u64, &text[from..upto]);
+        from = upto.max(1);
+        Some(piece)
+    })
+}
 
 impl Switchboard {
     /// A piece of an answer, from the owner here or elsewhere.
@@ -67,7 +87,10 @@ impl Switchboard {
         let Some(owned) = self.seats.get(key).and_then(super::seat::Seat::owned) else { return };
         let epoch = owned.token.epoch;
         let Some((offset, text)) = owned.runtime.text_since(run_id, attempt, offset) else { return };
-        let chunk = Chunk { run_id: run_id.clone(), attempt, offset, kind: TextKind::Text, text };
-        self.tell(now, from, Words::Chunk { key: key.clone(), epoch, chunk });
+        for (skip, piece) in pieces(text.reveal()) {
+            let (run_id, text) = (run_id.clone(), Private(Arc::from(piece)));
+            let chunk = Chunk { run_id, attempt, offset: offset + skip, kind: TextKind::Text, text };
+            self.tell(now, from, Words::Chunk { key: key.clone(), epoch, chunk });
+        }
     }
 }
