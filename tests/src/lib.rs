@@ -3,3 +3,4 @@ pub mod laws;
 pub mod real;
 pub mod script;
 pub mod torn;
+pub mod sim;

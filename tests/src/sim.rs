@@ -1,0 +1,30 @@
+//! The simulator: a whole cluster, its store, its agents and its clients, in one thread and one call
+//! stack, on virtual time.
+//!
+//! A world is made from a seed and nothing else, so every failure can be run again. What must hold
+//! is checked by the files under `check`, one per guarantee, while the world runs and after it has
+//! come to rest.
+//!
+//! # Layout (each line leans only on those below it)
+//! - [`verdict`]: runs worlds, on every core, and tells what went wrong.
+//! - [`mutants`]: hunts planted bugs.
+//! - [`cases`]: directed situations that chance meets too seldom.
+//! - [`scenario`]: what a seed lets happen, in two acts.
+//! - [`world`]: time, nodes and what happens to them; `clients`, `agents`, `storage`, `post` are its rooms.
+//! - `check`: one file per guarantee.
+//! - [`faults`], `answer`, `cast`: values.
+pub mod cases;
+pub mod faults;
+pub mod mutants;
+pub mod scenario;
+pub mod verdict;
+pub mod world;
+
+mod agents;
+mod answer;
+mod cast;
+mod check;
+mod clients;
+mod lines;
+mod post;
+mod storage;

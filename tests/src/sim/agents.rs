@@ -1,0 +1,194 @@
+//! Agents: what they are told, and what they report, well-behaved or not.
+use super::answer::{Manner, pieces};
+use super::cast;
+use super::world::{Happening, World};
+use std::collections::BTreeMap;
+use turnway_bindings::switchboard::Input;
+use turnway_core::id::{NodeId, RunId, SessionKey};
+use turnway_core::limits;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Order, StopReason, TextKind};
+
+/// One attempt as the agent sees it: a request of one node, answered to that node alone.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    node: NodeId,
+    key: SessionKey,
+    run_id: RunId,
+    attempt: u32,
+    manner: Manner,
+    /// What is still to be said, last first.
+    rest: Vec<AgentEvent>,
+    said: u64,
+    /// Text may be read up to here.
+    limit: u64,
+    blocked: bool,
+    cancelled: bool,
+}
+
+/// Every open stream.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    open: BTreeMap<u64, Stream>,
+    made: u64,
+}
+
+impl Streams {
+    /// The streams of a process end with it.
+    pub(crate) fn cut_off(&mut self, boot: NodeId) {
+        self.open.retain(|_, stream| stream.node != boot);
+    }
+    fn find(&self, node: NodeId, run_id: &RunId, attempt: u32) -> Option<u64> {
+        let same = |s: &Stream| s.node == node && s.run_id == *run_id && s.attempt == attempt;
+        self.open.iter().find(|(_, stream)| same(stream)).map(|(id, _)| *id)
+    }
+}
+
+/// Everything an agent is going to report, first to last.
+fn part(n: u64, attempt: u32, manner: Manner) -> Vec<AgentEvent> {
+    let delta = |text: String| AgentEvent::Delta { kind: TextKind::Text, text: Private(text) };
+    let done = |stop| AgentEvent::Done { stop, usage: None };
+    let mut says: Vec<AgentEvent> = pieces(n, attempt, manner).into_iter().map(delta).collect();
+    match manner {
+        Manner::Plain | Manner::Slow | Manner::Flood | Manner::TooMuch | Manner::Stubborn | Manner::Late => {
+            says.insert(0, AgentEvent::Acked);
+            says.push(done(StopReason::EndTurn));
+        }
+        Manner::Silent | Manner::Poison => says.clear(),
+        Manner::Mute => says = vec![AgentEvent::Acked],
+        Manner::Eager => says.push(done(StopReason::MaxTokens)),
+        Manner::Dies => {
+            says.insert(0, AgentEvent::Acked);
+            says.truncate(1 + says.len() / 2);
+            says.push(AgentEvent::Failed(AgentFailure::Broken("the stream ended".to_owned())));
+        }
+        Manner::Errs => {
+            says.truncate(2);
+            let message = Private("no".to_owned());
+            says.push(AgentEvent::Failed(AgentFailure::Reported { code: "nope".to_owned(), message }));
+        }
+        Manner::Away => says = vec![AgentEvent::Failed(AgentFailure::Unavailable("refused".to_owned()))],
+        Manner::TwoEnds => {
+            says.insert(0, AgentEvent::Acked);
+            says.push(done(StopReason::EndTurn));
+            says.push(delta("and another thing".to_owned()));
+            says.push(AgentEvent::Failed(AgentFailure::TooLarge));
+            says.push(done(StopReason::Refusal));
+        }
+        Manner::Thinker => {
+            let state = |state: &str| AgentEvent::State { state: state.to_owned(), detail: None };
+            let think = AgentEvent::Delta { kind: TextKind::Reasoning, text: Private("hm, ".to_owned()) };
+            says.insert(0, AgentEvent::Acked);
+            says.insert(1, state("reading"));
+            says.insert(2, think.clone());
+            says.insert(3, think);
+            says.push(state("tidying up"));
+            says.push(done(StopReason::EndTurn));
+        }
+    }
+    says.reverse();
+    says
+}
+
+impl World {
+    /// An order leaves a node.
+    pub(crate) fn order(&mut self, at: usize, order: Order) {
+        let node = self.nodes[at].boot;
+        self.ledger.ordered(node, &order, &mut self.shelf, self.now, self.rewinds);
+        match order {
+            Order::Invoke(invoke) => self.invoke(node, invoke),
+            Order::Cancel { run_id, attempt } => {
+                if let Some(id) = self.streams.find(node, &run_id, attempt) {
+                    self.cancel_stream(id);
+                }
+            }
+            Order::Drop { run_id, attempt } => {
+                let Some(id) = self.streams.find(node, &run_id, attempt) else { return };
+                // A request that is closed may have a word under way.
+                if self.rng.chance(70) || self.rewinds {
+                    self.streams.open.remove(&id);
+                } else if let Some(stream) = self.streams.open.get_mut(&id) {
+                    stream.rest.drain(..stream.rest.len().saturating_sub(1));
+                }
+            }
+            Order::Credit { run_id, attempt, upto } => {
+                let Some(id) = self.streams.find(node, &run_id, attempt) else { return };
+                let Some(stream) = self.streams.open.get_mut(&id) else { return };
+                stream.limit = stream.limit.max(upto + limits::UNSAVED_TEXT_BYTES_MAX as u64);
+                if std::mem::take(&mut stream.blocked) {
+                    self.later(0, 5, Happening::Agent { stream: id });
+                }
+            }
+        }
+    }
+
+    fn invoke(&mut self, node: NodeId, invoke: Invoke) {
+        let Invoke { key, run_id, attempt, message, .. } = invoke;
+        let n = cast::number(&message);
+        let Some(saying) = self.sayings.get(&n) else { return };
+        let manner = saying.manner;
+        if manner == Manner::Poison {
+            return self.later(1, 300, Happening::Crash { boot: node });
+        }
+        self.streams.made += 1;
+        let stream = self.streams.made;
+        let limit = limits::UNSAVED_TEXT_BYTES_MAX as u64;
+        self.ledger.answer(n, attempt, manner);
+        let rest = part(n, attempt, manner);
+        let (said, blocked, cancelled) = (0, false, false);
+        let open = Stream { node, key, run_id, attempt, manner, rest, said, limit, blocked, cancelled };
+        self.streams.open.insert(stream, open);
+        self.later(5, 200, Happening::Agent { stream });
+    }
+
+    fn cancel_stream(&mut self, id: u64) {
+        let Some(stream) = self.streams.open.get_mut(&id) else { return };
+        if std::mem::replace(&mut stream.cancelled, true) {
+            return;
+        }
+        match stream.manner {
+            Manner::Stubborn => {}
+            Manner::Late => {
+                // Some more words, an end, and only then the acknowledgement.
+                let until = stream.rest.len().saturating_sub(2).max(1);
+                stream.rest.drain(1..until);
+                stream.rest.insert(0, AgentEvent::CancelAcked);
+            }
+            _ => {
+                stream.rest = vec![AgentEvent::CancelAcked];
+                let still = matches!(stream.manner, Manner::Silent | Manner::Mute);
+                if std::mem::take(&mut stream.blocked) || still {
+                    self.later(1, 400, Happening::Agent { stream: id });
+                }
+            }
+        }
+    }
+
+    /// A stream says its next word.
+    pub(crate) fn stream_on(&mut self, id: u64) {
+        let Some(stream) = self.streams.open.get_mut(&id) else { return };
+        let Some(event) = stream.rest.last() else { return };
+        if let AgentEvent::Delta { kind: TextKind::Text, text } = event {
+            if stream.said + text.0.len() as u64 > stream.limit {
+                stream.blocked = true;
+                return;
+            }
+            stream.said += text.0.len() as u64;
+        }
+        let Some(event) = stream.rest.pop() else { return };
+        let (node, key, run_id, attempt) =
+            (stream.node, stream.key.clone(), stream.run_id.clone(), stream.attempt);
+        let slowest = match stream.manner {
+            Manner::Slow | Manner::Stubborn | Manner::Late => 1500,
+            Manner::Flood => 60,
+            Manner::TooMuch => 15,
+            _ => 300,
+        };
+        if stream.rest.is_empty() && stream.manner != Manner::Mute {
+            self.streams.open.remove(&id);
+        } else {
+            self.later(1, slowest, Happening::Agent { stream: id });
+        }
+        self.give_to(node, Input::Agent { key, run_id, attempt, event });
+    }
+}

@@ -1,0 +1,74 @@
+//! Directed situations: what chance meets too seldom, and what is measured.
+use super::answer::Manner;
+use super::cast;
+use super::clients::{Act, Kind};
+use super::faults::Faults;
+use super::world::{Happening, World};
+use std::time::Duration;
+use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::input::Strategy;
+
+/// Store operations and words in a minute in which nobody says anything.
+pub fn idle_minute(sessions: u64) -> (u64, u64) {
+    let mut world = World::new(7, 5, Faults::default());
+    for n in 0..sessions {
+        let key = cast::key("default", &format!("s{n}"));
+        let client = world.client(Kind::Talker, &key, cast::user("ann", "default", false));
+        world.later(0, 3000, Happening::Client { client, act: Act::Connect });
+        world.utter(client, n + 1, Manner::Plain, Strategy::Enqueue, (3000, 6000));
+    }
+    world.pass(60);
+    world.come_to_rest(60);
+    let before = (world.tally.ops, world.tally.words);
+    world.pass(60);
+    (world.tally.ops - before.0, world.tally.words - before.1)
+}
+
+/// Kills an owner in the middle of a turn that others watch: milliseconds until the next attempt.
+pub fn failover_ms(seed: u64) -> Option<u64> {
+    let mut world = World::new(seed, 5, Faults::default());
+    let key = cast::key("default", "s1");
+    let user = cast::user("ann", "default", false);
+    let talker = world.client(Kind::Talker, &key, user.clone());
+    let watcher = world.client(Kind::Watcher, &key, user);
+    world.pass(8);
+    world.utter(talker, 40, Manner::Slow, Strategy::Enqueue, (0, 1));
+    world.later(400, 401, Happening::Client { client: watcher, act: Act::Connect });
+    world.sayings.get_mut(&40)?.agent_id = Some(cast::agent("again"));
+    world.pass(2);
+    let holder = world.shelf.session(&key)?.holder?;
+    let watched = world.clients[watcher].line.is_some_and(|(node, _)| node != holder.node);
+    let open = world.ledger.chronicles.get(&key).is_some_and(|chronicle| chronicle.active.is_some());
+    if !watched || !open {
+        return None;
+    }
+    let at = world.at(holder.node)?;
+    world.crash(at);
+    let died = world.now;
+    for _ in 0..2000 {
+        world.run(world.now + Duration::from_millis(10));
+        let log = &world.ledger.chronicles.get(&key)?.log;
+        if log.iter().any(|(_, entry)| matches!(entry.fact, Fact::RunRestarted { .. })) {
+            return u64::try_from((world.now - died).as_millis()).ok();
+        }
+    }
+    panic!("G9: a turn whose owner died goes on elsewhere (seed {seed})");
+}
+
+/// More turns than one snapshot holds facts, with some that wait when it is taken.
+pub fn long_session(seed: u64) {
+    let faults = Faults { crash: 3, hangup: 10, drop: 10, ..Faults::default() };
+    let mut world = World::new(seed, 3, faults);
+    let key = cast::key("default", "s1");
+    let user = cast::user("ann", "default", false);
+    let talker = world.client(Kind::Talker, &key, user.clone());
+    world.client(Kind::Watcher, &key, user);
+    world.later(0, 100, Happening::Client { client: talker, act: Act::Open });
+    for n in 1..=120 {
+        let manner = if n % 4 == 0 { Manner::Thinker } else { Manner::Plain };
+        world.utter(talker, n, manner, Strategy::Enqueue, (1000 * n, 1000 * n + 1500));
+    }
+    world.pass(150);
+    world.heal();
+    world.come_to_rest(super::scenario::REST_S);
+}

@@ -1,0 +1,98 @@
+//! Who takes part: names that parse, agents and their policies, what is said.
+use super::answer::Manner;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::channel::command::Invoke;
+use turnway_core::id::{
+    AgentId, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, TenantId, UserId,
+};
+use turnway_core::protocol::agent::{AgentPolicy, Directory, OnOwnerLoss};
+use turnway_core::protocol::input::{Content, Message, Role, Strategy};
+
+/// Agents by what becomes of their turns when an owner is lost.
+pub(crate) const AGENTS: [(&str, OnOwnerLoss); 3] =
+    [("again", OnOwnerLoss::Retry), ("shy", OnOwnerLoss::RetryIfSilent), ("once", OnOwnerLoss::Fail)];
+
+/// An agent no session has as a member.
+pub(crate) const STRANGER: &str = "stranger";
+
+/// The same on every node: short waits, so that virtual time is not wasted.
+pub(crate) fn directory() -> Arc<Directory> {
+    let policy = |on_owner_loss| AgentPolicy {
+        on_owner_loss,
+        input_ack: Duration::from_secs(3),
+        silence: Duration::from_secs(4),
+        run: Duration::from_secs(25),
+        cancel_ack: Duration::from_secs(2),
+    };
+    let mut agents: BTreeMap<AgentId, AgentPolicy> =
+        AGENTS.iter().map(|(name, loss)| (agent(name), policy(*loss))).collect();
+    agents.insert(agent(STRANGER), policy(OnOwnerLoss::Retry));
+    Arc::new(Directory { agents, default: Some(agent("again")) })
+}
+
+pub(crate) fn agent(name: &str) -> AgentId {
+    AgentId::parse(name).expect("an agent's name")
+}
+
+pub(crate) fn user(name: &str, tenant: &str, operator: bool) -> Principal {
+    let tenant = TenantId::parse(tenant).expect("a tenant's name");
+    Principal { tenant, user: UserId::parse(name).expect("a user's name"), operator }
+}
+
+pub(crate) fn key(tenant: &str, session: &str) -> SessionKey {
+    let tenant = TenantId::parse(tenant).expect("a tenant's name");
+    SessionKey { tenant, session: SessionId::parse(session).expect("a session's name") }
+}
+
+pub(crate) fn request(n: u64) -> RequestId {
+    RequestId::parse(&format!("r{n}")).expect("a request's name")
+}
+
+/// One thing somebody wants to say, however often it takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Saying {
+    /// Who says it.
+    pub(crate) client: usize,
+    /// The turn it opens.
+    pub(crate) run_id: RunId,
+    /// How the agent treats it.
+    pub(crate) manner: Manner,
+    /// What it does while a run is open.
+    pub(crate) strategy: Strategy,
+    /// To whom.
+    pub(crate) agent_id: Option<AgentId>,
+}
+
+pub(crate) fn message_id(n: u64) -> MessageId {
+    MessageId::parse(&format!("m{n}")).expect("a message's name")
+}
+
+impl Saying {
+    /// What is written on the wire; `twisted`: another body under the same name.
+    pub(crate) fn invoke(&self, n: u64, request_id: RequestId, session: &SessionId, twisted: bool) -> Invoke {
+        Invoke {
+            request_id: Some(request_id),
+            session: Some(session.clone()),
+            agent_id: self.agent_id.clone(),
+            message: say(n, twisted),
+            message_id: Some(message_id(n)),
+            strategy: Some(self.strategy),
+            metadata: None,
+            traceparent: None,
+        }
+    }
+}
+
+/// The words of a message, which begin with its number.
+pub(crate) fn say(n: u64, twisted: bool) -> Message {
+    let text = format!("{n} {}", if twisted { "something else" } else { "hello" });
+    Message { role: Role::User, content: Content::Text(text) }
+}
+
+/// Which message these words are.
+pub(crate) fn number(message: &Message) -> u64 {
+    let text = message.content.plain();
+    text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
+}

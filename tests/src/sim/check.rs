@@ -1,0 +1,11 @@
+//! What must hold. One file per guarantee; each breach panics with the guarantee's name first.
+mod ledger;
+mod link;
+mod order;
+mod privacy;
+mod rest;
+mod story;
+
+pub(crate) use ledger::Ledger;
+pub(crate) use link::{Follow, View};
+pub(crate) use privacy::{privacy, refused};

@@ -1,0 +1,315 @@
+//! G5, G6: what one link is shown of one session: facts in order, once, without gaps; text likewise.
+use super::ledger::{Chronicle, Ledger};
+use crate::sim::cast::Saying;
+use crate::sim::world::LineId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use turnway_bindings::channel::command::{Command, Subscribe};
+use turnway_bindings::channel::note::{Note, Reset, SnapshotNote};
+use turnway_core::id::{Epoch, RequestId, RunId, Seq, SessionKey};
+use turnway_core::protocol::agent::{OnOwnerLoss, TextKind};
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::store::Shelf;
+
+/// What is needed to judge a note.
+pub(crate) struct View<'a> {
+    pub(crate) line: LineId,
+    pub(crate) key: &'a SessionKey,
+    /// Requests of the link without an answer.
+    pub(crate) asks: &'a BTreeMap<RequestId, Command>,
+    /// Of these, those its node knows of.
+    pub(crate) noticed: &'a BTreeSet<RequestId>,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) shelf: &'a Shelf,
+    pub(crate) sayings: &'a BTreeMap<u64, Saying>,
+    pub(crate) rewinds: bool,
+}
+
+impl View<'_> {
+    fn chronicle(&self) -> Option<&Chronicle> {
+        self.ledger.chronicles.get(self.key)
+    }
+
+    /// Turns this link asked for and has no answer about; a twisted repeat is not among them.
+    fn asked_runs(&self) -> impl Iterator<Item = RunId> + '_ {
+        self.asks.iter().filter(|(id, _)| self.noticed.contains(*id)).filter_map(|(_, ask)| match ask {
+            Command::Invoke(invoke) if invoke.session.as_ref() == Some(&self.key.session) => {
+                let n = crate::sim::cast::number(&invoke.message);
+                let twisted = invoke.message.content.plain().contains("else");
+                self.sayings.get(&n).filter(|_| !twisted).map(|saying| saying.run_id.clone())
+            }
+            _ => None,
+        })
+    }
+}
+
+/// How far a link has one attempt's text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    attempt: u32,
+    upto: u64,
+    /// It said itself that it has less than what its cursor stands for.
+    lacking: bool,
+    ended: bool,
+}
+
+/// What one link was shown of one session.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Follow {
+    /// The next fact it must be shown; none: it follows nothing yet.
+    next: Option<Seq>,
+    /// It is shown every fact, those too that are usually passed over in silence.
+    asked_all: bool,
+    heard: BTreeMap<RunId, Heard>,
+    accepted: BTreeSet<RunId>,
+}
+
+impl Follow {
+    /// The last fact it was shown.
+    pub(crate) fn upto(&self) -> Option<Seq> {
+        self.next.map(|next| Seq(next.0 - 1))
+    }
+
+    /// Judges the next note.
+    pub(crate) fn shown(&mut self, note: &Note, view: &View<'_>) {
+        match note {
+            Note::Fact { seq, epoch, entry, .. } => self.fact(*seq, *epoch, entry, view),
+            Note::Delta { run_id, attempt, offset, kind, text, .. } => match kind {
+                TextKind::Text => self.text(run_id, *attempt, *offset, text.reveal(), view),
+                TextKind::Reasoning => {}
+            },
+            Note::Accepted(accepted) => {
+                let slot = view.shelf.session(view.key);
+                let durable = slot.is_some_and(|slot| slot.taken.contains_key(&accepted.run_id));
+                assert!(durable || view.rewinds, "G3: what is accepted is durable: {}", accepted.run_id);
+                self.accepted.insert(accepted.run_id.clone());
+            }
+            Note::Subscribed { request_id, snapshot, reset } => {
+                let ask = request_id.as_ref().and_then(|id| view.asks.get(id));
+                let ask = match ask {
+                    Some(Command::Subscribe(ask)) => Some(ask),
+                    _ => None,
+                };
+                self.subscribed(ask, snapshot, *reset, view);
+            }
+            Note::Opened { snapshot, .. } => portrait(snapshot, view),
+            Note::Closed { .. } | Note::Refused { .. } | Note::GoAway { .. } => {}
+        }
+    }
+
+    fn subscribed(
+        &mut self,
+        ask: Option<&Subscribe>,
+        snapshot: &SnapshotNote,
+        reset: Option<Reset>,
+        view: &View<'_>,
+    ) {
+        portrait(snapshot, view);
+        if ask.is_some_and(|ask| superseded(ask, view)) {
+            return;
+        }
+        if let Some(reset) = reset {
+            let liar = ask.is_some_and(|ask| bogus(ask, view));
+            assert!(
+                liar || view.rewinds,
+                "G5: only a cursor that the log does not hold starts over: {reset:?} {ask:?}"
+            );
+            self.heard.clear();
+            self.next = Some(Seq(snapshot.seq.0 + 1));
+            return self.joins_in(snapshot, snapshot.seq, view);
+        }
+        let Some(ask) = ask else {
+            panic!("G5: an answer belongs to a request: {:?} {snapshot:?}", view.line)
+        };
+        assert!(
+            view.rewinds || !bogus(ask, view),
+            "G5: a cursor that the log does not hold starts over: {ask:?}"
+        );
+        let after = ask.after_seq.unwrap_or(snapshot.seq);
+        self.next = Some(Seq(after.0 + 1));
+        self.asked_all = !ask.types.is_empty();
+        self.heard.clear();
+        let saved = |run_id: &RunId, attempt| {
+            let state = view.chronicle().map(|chronicle| chronicle.state(after)).unwrap_or_default();
+            state.runs.get(run_id).filter(|run| run.attempt == attempt).map_or(0, |run| run.saved)
+        };
+        for run in &ask.runs {
+            let open = snapshot.runs.iter().any(|open| open.run_id == run.run_id);
+            let lacking = !open && run.offset < saved(&run.run_id, run.attempt);
+            let heard = Heard { attempt: run.attempt, upto: run.offset, lacking, ended: false };
+            self.heard.insert(run.run_id.clone(), heard);
+        }
+        self.joins_in(snapshot, after, view);
+    }
+
+    /// Turns that had begun where the link stands: it has of their text what it said, or nothing.
+    fn joins_in(&mut self, snapshot: &SnapshotNote, after: Seq, view: &View<'_>) {
+        let state = view.chronicle().map(|chronicle| chronicle.state(after)).unwrap_or_default();
+        for run in &snapshot.runs {
+            let begun = state.runs.get(&run.run_id).map_or(0, |run| run.attempt);
+            if begun == run.attempt && run.attempt > 0 {
+                let heard = self.heard.entry(run.run_id.clone()).or_default();
+                if heard.attempt != run.attempt {
+                    *heard = Heard { attempt: run.attempt, ..Heard::default() };
+                }
+            }
+        }
+    }
+
+    fn fact(&mut self, seq: Seq, epoch: Epoch, entry: &Arc<Entry>, view: &View<'_>) {
+        match self.next {
+            None => self.begins(entry, view),
+            Some(next) => self.follows(next, seq, view),
+        }
+        self.next = Some(Seq(seq.0 + 1));
+        if !view.rewinds {
+            let there = view.chronicle().and_then(|chronicle| chronicle.fact(seq));
+            let same =
+                there.is_some_and(|(at, fact)| at == epoch && (Arc::ptr_eq(fact, entry) || fact == entry));
+            assert!(same, "G6: what a link is shown is in the log: {} {seq:?} on {:?}", view.key, view.line);
+        }
+        let Some(run_id) = &entry.run_id else { return };
+        if let Fact::UserMessage { .. } = &entry.fact {
+            self.after_acceptance(run_id, view);
+        }
+        match &entry.fact {
+            Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } => {
+                self.heard.insert(run_id.clone(), Heard { attempt: *attempt, ..Heard::default() });
+            }
+            Fact::RunDone { attempt, text_bytes, .. } => self.ends(run_id, *attempt, *text_bytes, true, view),
+            Fact::RunFailed { attempt, text_bytes, .. } | Fact::RunCancelled { attempt, text_bytes, .. } => {
+                self.ends(run_id, *attempt, *text_bytes, false, view);
+            }
+            _ => {}
+        }
+    }
+
+    /// The next fact, or the next that is shown at all.
+    fn follows(&self, next: Seq, seq: Seq, view: &View<'_>) {
+        assert!(seq >= next, "G5: no fact is shown twice: {} {seq:?} on {:?}", view.key, view.line);
+        let log = view.chronicle().map_or(&[][..], |chronicle| &chronicle.log);
+        let between = log.iter().take(seq.0 as usize - 1).skip(next.0 as usize - 1);
+        let silent =
+            |fact: &Fact| matches!(fact, Fact::AgentStreamDelta { .. } | Fact::AgentInvokeDone { .. });
+        let passed = between.filter(|(_, entry)| self.asked_all || !silent(&entry.fact)).count();
+        assert!(
+            passed == 0 || view.rewinds,
+            "G5: facts arrive without gaps: {} {seq:?} instead of {next:?} on {:?}",
+            view.key,
+            view.line
+        );
+    }
+
+    /// A link that did not subscribe begins directly before a turn that it asked for.
+    fn begins(&self, entry: &Entry, view: &View<'_>) {
+        let first = matches!(entry.fact, Fact::UserMessage { .. });
+        let asked = entry.run_id.as_ref().is_some_and(|run_id| self.accepted.contains(run_id));
+        assert!(
+            (first && asked) || view.rewinds,
+            "G5: a link is shown what it asked for: {} {} on {:?}",
+            view.key,
+            entry.fact.name(),
+            view.line
+        );
+    }
+
+    fn after_acceptance(&self, run_id: &RunId, view: &View<'_>) {
+        let early = !self.accepted.contains(run_id) && view.asked_runs().any(|asked| asked == *run_id);
+        assert!(
+            !early,
+            "G5: turn_accepted comes before anything else of its turn: {run_id} on {:?}",
+            view.line
+        );
+    }
+
+    fn text(&mut self, run_id: &RunId, attempt: u32, offset: u64, text: &str, view: &View<'_>) {
+        let heard = self.heard.get_mut(run_id).filter(|heard| heard.attempt == attempt);
+        let Some(heard) = heard else {
+            panic!("G5: text follows the beginning of its attempt: {run_id}.{attempt} on {:?}", view.line);
+        };
+        assert!(!heard.ended, "G5: no text follows the end of a turn: {run_id} on {:?}", view.line);
+        assert!(
+            heard.upto == offset,
+            "G5: text has no gap: {run_id}.{attempt} has {} and is shown {offset} on {:?}",
+            heard.upto,
+            view.line
+        );
+        heard.upto = offset + text.len() as u64;
+        let upto = heard.upto;
+        let Some(story) = view.chronicle().and_then(|chronicle| chronicle.stories.get(run_id)) else {
+            assert!(view.rewinds, "G4: text belongs to a turn of the log: {run_id}");
+            return;
+        };
+        let answer = view.ledger.known_answer(story.n, attempt);
+        let there = answer.and_then(|answer| answer.get(offset as usize..upto as usize));
+        assert!(
+            there == Some(text),
+            "G5: a delta is what the agent said there: {run_id}.{attempt} at {offset}"
+        );
+        let shy = story.agent.as_ref().map(|agent| view.ledger.policy(agent).on_owner_loss);
+        let saved = story.saved.get(&attempt).is_some_and(|bytes| *bytes > 0);
+        let careful = shy != Some(OnOwnerLoss::RetryIfSilent) || saved;
+        assert!(careful || view.rewinds, "G3: text that forbids another attempt is recorded first: {run_id}");
+    }
+
+    /// All of the text that counts was shown before its turn's end is.
+    fn ends(&mut self, run_id: &RunId, attempt: u32, text_bytes: u64, done: bool, view: &View<'_>) {
+        let Some(heard) = self.heard.get_mut(run_id).filter(|heard| heard.attempt == attempt) else { return };
+        let all = if done { heard.upto == text_bytes } else { heard.upto >= text_bytes };
+        assert!(
+            all || heard.lacking || view.rewinds,
+            "G5: the whole text is shown before its end: {run_id}.{attempt} has {} of {text_bytes} on {:?}",
+            heard.upto,
+            view.line
+        );
+        heard.ended = true;
+    }
+}
+
+/// Whether the link has asked again since: that request has moved it.
+fn superseded(ask: &Subscribe, view: &View<'_>) -> bool {
+    let number = |id: &Option<RequestId>| {
+        id.as_ref().and_then(|id| id.as_str().strip_prefix('r')?.parse::<u64>().ok())
+    };
+    let mine = number(&ask.request_id);
+    let noticed = view.asks.iter().filter(|(id, _)| view.noticed.contains(*id));
+    noticed.map(|(_, other)| other).any(|other| match other {
+        Command::Subscribe(other) => other.session == ask.session && number(&other.request_id) > mine,
+        _ => false,
+    })
+}
+
+/// Whether the log does not hold what this cursor names.
+fn bogus(ask: &Subscribe, view: &View<'_>) -> bool {
+    let Some(after) = ask.after_seq.filter(|after| after.0 > 0) else { return false };
+    let there = view.chronicle().and_then(|chronicle| chronicle.fact(after));
+    match (there, ask.after_epoch) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some((epoch, _)), Some(after_epoch)) => epoch != after_epoch,
+    }
+}
+
+/// A snapshot shows what the facts make, up to the one it names.
+fn portrait(snapshot: &SnapshotNote, view: &View<'_>) {
+    if view.rewinds || snapshot.seq == Seq(0) {
+        return;
+    }
+    let Some(chronicle) = view.chronicle() else { panic!("G6: a snapshot is of a log: {}", view.key) };
+    let there = chronicle.fact(snapshot.seq).map(|(epoch, _)| epoch);
+    assert_eq!(
+        there,
+        Some(snapshot.epoch),
+        "G6: a snapshot names a fact of the log: {} {:?}",
+        view.key,
+        snapshot.seq
+    );
+    let state = chronicle.state(snapshot.seq);
+    let mut shown: Vec<_> =
+        snapshot.runs.iter().map(|run| (&run.run_id, run.attempt, run.state, run.text_bytes)).collect();
+    let admitted = state.runs.iter().filter(|(_, run)| run.agent.is_some());
+    let mut real: Vec<_> = admitted.map(|(id, run)| (id, run.attempt, run.state(), run.saved)).collect();
+    shown.sort_unstable();
+    real.sort_unstable();
+    assert_eq!(shown, real, "G6: a snapshot shows the turns that are open: {} {:?}", view.key, snapshot.seq);
+}

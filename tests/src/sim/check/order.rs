@@ -1,0 +1,58 @@
+//! G4: no order leaves a node before the fact that justifies it is durable.
+use super::ledger::Ledger;
+use turnway_core::id::{AgentId, NodeId, RunId};
+use turnway_core::protocol::agent::{AgentPolicy, Invoke, Order};
+use turnway_core::protocol::entry::Fact;
+use turnway_core::store::{Op, Reply, Shelf};
+use turnway_core::time::{Mono, Now};
+
+impl Ledger {
+    /// What is known of an agent.
+    pub(crate) fn policy(&self, agent: &AgentId) -> AgentPolicy {
+        self.directory.policy(agent)
+    }
+
+    /// An order left a node.
+    pub(crate) fn ordered(
+        &mut self,
+        node: NodeId,
+        order: &Order,
+        shelf: &mut Shelf,
+        now: Mono,
+        rewinds: bool,
+    ) {
+        if rewinds {
+            return;
+        }
+        match order {
+            Order::Invoke(invoke) => {
+                self.invoked(invoke);
+                let lease = shelf.apply(Now { mono: now, ..Now::default() }, &Op::Lease { node });
+                let leased = matches!(lease, Reply::Leased { left: Some(_) });
+                assert!(leased, "G4: no order from a node without a lease: {}", invoke.run_id);
+            }
+            Order::Cancel { run_id, .. } => {
+                let story = self.chronicles.values().find_map(|chronicle| chronicle.stories.get(run_id));
+                let known = story.is_some_and(|story| story.cancelling || story.ended.is_some());
+                assert!(known, "G4: no cancel before its fact is durable: {run_id}");
+            }
+            Order::Drop { .. } | Order::Credit { .. } => {}
+        }
+    }
+
+    fn invoked(&mut self, invoke: &Invoke) {
+        let Invoke { key, run_id, attempt, epoch, .. } = invoke;
+        let begun = |fact: &Fact, id: Option<&RunId>| match fact {
+            Fact::RunStarted { attempt: begun, .. } | Fact::RunRestarted { attempt: begun, .. } => {
+                id == Some(run_id) && begun == attempt
+            }
+            _ => false,
+        };
+        let log = self.chronicles.get(key).map_or(&[][..], |chronicle| &chronicle.log);
+        let fact = log.iter().rev().find(|(_, entry)| begun(&entry.fact, entry.run_id.as_ref()));
+        let written = fact.map(|(token, _)| token.epoch);
+        assert_eq!(written, Some(*epoch), "G4: no order before its fact is durable: {run_id}.{attempt}");
+        let first = self.ordered.insert((run_id.clone(), *attempt));
+        assert!(first, "G4: an attempt is ordered once: {run_id}.{attempt}");
+    }
+}

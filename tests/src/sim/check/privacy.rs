@@ -1,0 +1,53 @@
+//! G7: a session's facts reach only those who may see it, and nobody learns that it exists.
+use turnway_bindings::channel::command::{Command, Target};
+use turnway_bindings::channel::note::Note;
+use turnway_core::id::{Principal, SessionId, SessionKey};
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::store::Shelf;
+
+/// A note about this session goes to this principal.
+pub(crate) fn privacy(principal: &Principal, key: &SessionKey, shelf: &Shelf, rewinds: bool) {
+    let owner = shelf.session(key).and_then(|slot| slot.user.as_ref());
+    let entitled = principal.operator || owner == Some(&principal.user);
+    assert!(entitled || (rewinds && owner.is_none()), "G7: {} is shown {key} of {owner:?}", principal.user);
+}
+
+fn session_of(command: &Command) -> Option<SessionId> {
+    match command {
+        Command::Open { session, .. } => session.clone(),
+        Command::Close { session, .. } | Command::Unsubscribe { session, .. } => Some(session.clone()),
+        Command::Subscribe(ask) => Some(ask.session.clone()),
+        Command::Invoke(ask) => ask.session.clone(),
+        Command::Cancel { target: Target::Run(run_id), .. } => Some(run_id.session()),
+        Command::Cancel { target: Target::Session(session), .. } => Some(session.clone()),
+    }
+}
+
+/// A refusal is one that may be given here, and tells a stranger nothing.
+pub(crate) fn refused(
+    principal: &Principal,
+    ask: Option<&Command>,
+    note: &Note,
+    (shelf, rewinds): (&Shelf, bool),
+) {
+    let (Note::Refused { refusal, session, .. }, Some(ask)) = (note, ask) else { return };
+    let named = session_of(ask);
+    assert!(
+        session.is_none() || *session == named,
+        "G7: a refusal names what was asked for: {note:?} {ask:?}"
+    );
+    let passing = matches!(
+        refusal.code,
+        Code::StoreUnavailable | Code::Draining | Code::RateLimited | Code::TooManyPending
+    );
+    let Some(named) = named else { return };
+    let key = SessionKey { tenant: principal.tenant.clone(), session: named };
+    let owner = shelf.session(&key).and_then(|slot| slot.user.as_ref());
+    let stranger = !principal.operator && owner.is_none_or(|owner| *owner != principal.user);
+    if stranger && !passing {
+        assert_eq!(*refusal, Refusal::not_found(), "G7: a stranger learns nothing: {ask:?}");
+    }
+    let found = refusal.code != Code::NotFound || stranger || rewinds;
+    let cancel = matches!(ask, Command::Cancel { .. });
+    assert!(found || cancel, "G7: one's own session is found: {ask:?}");
+}

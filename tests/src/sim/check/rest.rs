@@ -1,0 +1,132 @@
+//! G8, G9: what must be true of a world that has come to rest.
+use crate::sim::world::World;
+use std::sync::Arc;
+use turnway_core::id::{Seq, SessionKey};
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::store::Slot;
+
+/// Store operations of one scenario: about four times what the busiest needs.
+const OPS_MAX: u64 = 60_000;
+/// Words of one scenario.
+const WORDS_MAX: u64 = 60_000;
+
+impl World {
+    /// Why the world has not come to rest, if it has not.
+    pub(crate) fn unrest(&self) -> Option<String> {
+        for (key, slot) in self.shelf.sessions() {
+            if let Some(input) = slot.inbox.values().next() {
+                return Some(format!("G9: what was accepted ends: {key} {}", input.run_id));
+            }
+            if let Some(control) = slot.control.values().next() {
+                return Some(format!("G9: what was asked is answered: {key} {:?}", control.what));
+            }
+            if let Some(holder) = slot.holder.filter(|_| !self.rewinds) {
+                return Some(format!("G8: what is idle is released: {key} by n{}", holder.node.0));
+            }
+            let open = self.ledger.chronicles.get(key).and_then(|c| c.active.as_ref());
+            if let Some(open) = open.filter(|_| !self.rewinds) {
+                return Some(format!("G9: what was begun ends: {key} {open}"));
+            }
+        }
+        (0..self.clients.len()).find_map(|client| self.unserved(client))
+    }
+
+    fn unserved(&self, id: usize) -> Option<String> {
+        let client = &self.clients[id];
+        if client.leaves() {
+            return None;
+        }
+        for n in &client.said {
+            let saying = &self.sayings[n];
+            if !client.ended.contains(&saying.run_id) && !client.given_up.contains(n) {
+                return Some(format!("G9: a client that stays hears the end of m{n}: c{id}"));
+            }
+        }
+        let line = client.line.and_then(|line| self.lines.get(&line))?;
+        if let Some(ask) = line.asks.values().find(|ask| must_be_answered(ask)) {
+            return Some(format!("G9: every request is answered: c{id} {ask:?}"));
+        }
+        let Some(upto) = line.follows.get(&client.key.session).and_then(|follow| follow.upto()) else {
+            let watcher =
+                client.watches() && self.shelf.session(&client.key).is_some_and(|s| s.user.is_some());
+            return watcher.then(|| format!("G9: who subscribes is subscribed: c{id}"));
+        };
+        let log = self.ledger.chronicles.get(&client.key).map_or(&[][..], |chronicle| &chronicle.log);
+        let shown = |(_, entry): &(_, Arc<Entry>)| {
+            !matches!(entry.fact, Fact::AgentStreamDelta { .. } | Fact::AgentInvokeDone { .. })
+        };
+        let end = log.iter().rposition(shown).map_or(0, |at| at as u64 + 1);
+        let behind = upto.0 < end && !self.rewinds;
+        behind
+            .then(|| format!("G9: a link sees the whole log: c{id} saw {upto:?} of {end} of {}", client.key))
+    }
+
+    /// The world has come to rest: everything that must hold then.
+    pub(crate) fn check_rest(&self) {
+        if let Some(why) = self.unrest() {
+            panic!("{why}");
+        }
+        for (key, slot) in self.shelf.sessions() {
+            self.check_log(key, slot);
+        }
+        for (id, client) in self.clients.iter().enumerate().filter(|(_, c)| !self.rewinds && !c.leaves()) {
+            self.check_client(id, client);
+        }
+        let (ops, words) = (self.tally.ops, self.tally.words);
+        assert!(ops < OPS_MAX && words < WORDS_MAX, "G8: no storms: {ops} store operations, {words} words");
+    }
+
+    fn check_log(&self, key: &SessionKey, slot: &Slot) {
+        let Some(chronicle) = self.ledger.chronicles.get(key) else {
+            assert!(slot.log.is_empty(), "G1: every fact was written by an append: {key}");
+            return;
+        };
+        let kept = chronicle.log.iter().skip(slot.floor.0 as usize);
+        assert!(kept.eq(slot.log.iter()), "G6: what was written stays as it was: {key}");
+        let epoch = chronicle.log.last().map(|(token, _)| token.epoch).unwrap_or_default();
+        assert!(epoch <= slot.token.epoch, "G1: the log is not ahead of the fence: {key}");
+        let state = chronicle.state(Seq(u64::MAX));
+        assert!(self.rewinds || state.runs.is_empty(), "G9: no turn is open by the log: {key}");
+        for run_id in slot.taken.keys().filter(|_| !self.rewinds) {
+            let ended = chronicle.stories.get(run_id).is_some_and(|story| story.ended.is_some());
+            assert!(ended, "G9: every accepted turn ends: {run_id}");
+        }
+    }
+
+    fn check_client(&self, id: usize, client: &crate::sim::clients::Client) {
+        let Some(chronicle) = self.ledger.chronicles.get(&client.key) else { return };
+        for (seq, (epoch, entry)) in &client.facts {
+            let same = chronicle.fact(*seq).is_some_and(|(at, fact)| at == *epoch && fact == entry);
+            assert!(same, "G6: what a client was shown is in the log for ever: c{id} {seq:?}");
+        }
+        for (run_id, end) in client.facts.values().filter_map(|(_, entry)| {
+            let run_id = entry.run_id.as_ref()?;
+            chronicle.stories.get(run_id)?.ended.as_ref().filter(|end| end.done).map(|end| (run_id, end))
+        }) {
+            let text = client.texts.get(&(run_id.clone(), end.attempt));
+            let Some(text) = text.filter(|_| {
+                client.watches() && client.ended.contains(run_id) && !client.torn.contains(run_id)
+            }) else {
+                continue;
+            };
+            let n = chronicle.stories[run_id].n;
+            let answer = self.ledger.known_answer(n, end.attempt).map(|answer| &**answer);
+            assert!(
+                answer == Some(text.as_str()),
+                "G6: who joins the deltas has the text: {run_id} at c{id} ({:?}) has {} of {}",
+                client.kind,
+                text.len(),
+                end.text_bytes
+            );
+        }
+    }
+}
+
+/// Requests whose answer is a note of their own.
+fn must_be_answered(ask: &turnway_bindings::channel::command::Command) -> bool {
+    use turnway_bindings::channel::command::Command;
+    match ask {
+        Command::Open { .. } | Command::Subscribe(_) | Command::Invoke(_) => true,
+        Command::Close { .. } | Command::Unsubscribe { .. } | Command::Cancel { .. } => false,
+    }
+}

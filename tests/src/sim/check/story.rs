@@ -1,0 +1,240 @@
+//! G3, G6, I6: one turn as the log tells it, and what each next fact of it must be.
+use super::ledger::Chronicle;
+use std::collections::BTreeMap;
+use turnway_core::id::{AgentId, RunId};
+use turnway_core::limits;
+use turnway_core::protocol::agent::{Directory, OnOwnerLoss};
+use turnway_core::protocol::entry::{Admission, Entry, Fact};
+use turnway_core::store::Slot;
+
+/// How a turn ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    /// The last attempt.
+    pub(crate) attempt: u32,
+    /// Bytes of text that count.
+    pub(crate) text_bytes: u64,
+    /// It was completed.
+    pub(crate) done: bool,
+}
+
+/// One turn so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Story {
+    /// The number of its message.
+    pub(crate) n: u64,
+    /// Who answers.
+    pub(crate) agent: Option<AgentId>,
+    admitted: Option<Admission>,
+    /// Attempts begun.
+    pub(crate) attempt: u32,
+    suspended: u32,
+    /// Bytes of each attempt's text in the log.
+    pub(crate) saved: BTreeMap<u32, u64>,
+    /// CANCEL was recorded.
+    pub(crate) cancelling: bool,
+    /// Its terminal fact.
+    pub(crate) ended: Option<End>,
+}
+
+impl Story {
+    pub(crate) fn new(n: u64) -> Self {
+        Self {
+            n,
+            agent: None,
+            admitted: None,
+            attempt: 0,
+            suspended: 0,
+            saved: BTreeMap::new(),
+            cancelling: false,
+            ended: None,
+        }
+    }
+
+    fn policy(&self, directory: &Directory) -> OnOwnerLoss {
+        self.agent.as_ref().map(|agent| directory.policy(agent).on_owner_loss).unwrap_or_default()
+    }
+
+    fn begins(&mut self, run_id: &RunId, attempt: u32, directory: &Directory) {
+        self.attempt += 1;
+        assert_eq!(self.attempt, attempt, "G3: attempts are counted: {run_id}");
+        let counted = self.attempt - self.suspended;
+        assert!(counted <= limits::TURN_ATTEMPTS_MAX, "G8: attempts are bounded: {run_id}");
+        if attempt > 1 {
+            let spoke = self.saved.values().any(|bytes| *bytes > 0);
+            let again = match self.policy(directory) {
+                OnOwnerLoss::Retry => true,
+                OnOwnerLoss::RetryIfSilent => !spoke,
+                OnOwnerLoss::Fail => false,
+            };
+            assert!(again, "G3: a turn that may not be repeated is not: {run_id}");
+        }
+    }
+
+    fn text(&mut self, run_id: &RunId, attempt: u32, offset: u64, text: &str, answer: Option<&str>) {
+        assert_eq!(self.attempt, attempt, "G6: text of the attempt under way: {run_id}");
+        let saved = self.saved.entry(attempt).or_default();
+        assert_eq!(*saved, offset, "G6: stretches of text join up: {run_id}");
+        let there = answer.and_then(|answer| answer.get(offset as usize..offset as usize + text.len()));
+        assert!(
+            there == Some(text),
+            "G6: recorded text is what the agent said: {run_id}.{attempt} at {offset}"
+        );
+        *saved += text.len() as u64;
+    }
+
+    fn ends(&mut self, run_id: &RunId, end: End) {
+        let saved = self.saved.get(&self.attempt).copied().unwrap_or(0);
+        assert_eq!(end.attempt, self.attempt, "G3: a turn ends in its last attempt: {run_id}");
+        assert_eq!(end.text_bytes, saved, "G6: all of the text is recorded when a turn ends: {run_id}");
+        self.ended = Some(end);
+    }
+}
+
+impl Chronicle {
+    /// Takes the next fact. `answer`: the whole text of the attempt it is about.
+    pub(super) fn take(
+        &mut self,
+        entry: &Entry,
+        answer: Option<&str>,
+        slot: Option<&Slot>,
+        directory: &Directory,
+    ) {
+        match &entry.fact {
+            Fact::SessionOpened { user, .. } => {
+                self.closing = false;
+                let owner = slot.and_then(|slot| slot.user.as_ref());
+                assert!(owner.is_none_or(|owner| owner == user), "G7: a session is its first user's");
+            }
+            Fact::SessionClosing { .. } => self.closing = true,
+            Fact::SessionClosed { .. } => {
+                assert!(self.closing && self.active.is_none(), "G3: nothing speaks in a closed session");
+                let open = self.stories.values().any(|story| story.ended.is_none());
+                assert!(!open, "G3: every turn that was begun or waits ends before its session closes");
+            }
+            Fact::SessionNotice { .. } | Fact::AgentSwitched { .. } => {}
+            Fact::UserMessage { .. }
+            | Fact::TurnAdmitted { .. }
+            | Fact::RunStarted { .. }
+            | Fact::RunRestarted { .. }
+            | Fact::AgentInvokeStarted { .. }
+            | Fact::AgentStreamDelta { .. }
+            | Fact::AgentInvokeDone { .. }
+            | Fact::RunState { .. }
+            | Fact::RunSuspended { .. }
+            | Fact::RunCancelling { .. }
+            | Fact::RunDone { .. }
+            | Fact::RunFailed { .. }
+            | Fact::RunCancelled { .. } => {
+                let run_id = entry.run_id.as_ref().expect("a fact of a turn names it");
+                self.take_of_run(run_id, entry, answer, slot, directory);
+            }
+        }
+    }
+
+    fn take_of_run(
+        &mut self,
+        run_id: &RunId,
+        entry: &Entry,
+        answer: Option<&str>,
+        slot: Option<&Slot>,
+        directory: &Directory,
+    ) {
+        if let Fact::RunStarted { .. } = &entry.fact {
+            self.begins_in_order(run_id, slot);
+        }
+        let active = self.active.as_ref() == Some(run_id);
+        let story = self.stories.get_mut(run_id);
+        let story = story.unwrap_or_else(|| panic!("G3: a turn begins with its message: {run_id}"));
+        assert!(
+            story.ended.is_none(),
+            "G3: nothing follows the end of a turn: {run_id} {}",
+            entry.fact.name()
+        );
+        match &entry.fact {
+            Fact::TurnAdmitted { agent_id, strategy, .. } => {
+                story.agent = Some(agent_id.clone());
+                story.admitted = Some(*strategy);
+            }
+            Fact::RunStarted { attempt, .. } => {
+                story.begins(run_id, *attempt, directory);
+                self.active = Some(run_id.clone());
+            }
+            Fact::RunRestarted { attempt, .. } => {
+                assert!(active && !story.cancelling, "G3: only what was begun begins again: {run_id}");
+                story.begins(run_id, *attempt, directory);
+            }
+            Fact::AgentStreamDelta { attempt, offset, text } => {
+                assert!(active, "G6: text of the turn that speaks: {run_id}");
+                story.text(run_id, *attempt, *offset, text.reveal(), answer);
+            }
+            Fact::RunSuspended { .. } => story.suspended += 1,
+            Fact::RunCancelling { .. } => story.cancelling = true,
+            Fact::RunDone { attempt, text_bytes, text_sha256, .. } => {
+                assert!(!story.cancelling, "G3: late output does not complete a cancelled turn: {run_id}");
+                assert!(active, "G3: only what was begun is completed: {run_id}");
+                whole(run_id, *text_bytes, text_sha256, answer);
+                story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: true });
+            }
+            Fact::RunFailed { attempt, text_bytes, .. } => {
+                assert!(!story.cancelling, "G3: a turn that is being cancelled ends cancelled: {run_id}");
+                story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: false });
+            }
+            Fact::RunCancelled { attempt, text_bytes, .. } => {
+                story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: false });
+            }
+            Fact::AgentInvokeStarted { attempt, .. } | Fact::AgentInvokeDone { attempt, .. } => {
+                assert_eq!(
+                    *attempt, story.attempt,
+                    "G3: an agent is heard in the attempt under way: {run_id}"
+                );
+            }
+            Fact::UserMessage { .. }
+            | Fact::RunState { .. }
+            | Fact::SessionOpened { .. }
+            | Fact::SessionClosing { .. }
+            | Fact::SessionClosed { .. }
+            | Fact::SessionNotice { .. }
+            | Fact::AgentSwitched { .. } => {}
+        }
+        if entry.fact.is_terminal() {
+            self.active = self.active.take().filter(|active| active != run_id);
+            let left = slot.is_some_and(|slot| slot.inbox.values().any(|input| input.run_id == *run_id));
+            assert!(!left, "G3: an input leaves the inbox with its turn's end: {run_id}");
+        }
+    }
+
+    /// Turns begin in the order of their inputs, except that an interrupt begins next. (I6)
+    fn begins_in_order(&self, run_id: &RunId, slot: Option<&Slot>) {
+        assert!(self.active.is_none(), "G3: one turn at a time: {run_id} beside {:?}", self.active);
+        let Some(slot) = slot.filter(|_| !self.rewinds) else { return };
+        let interrupts = |input: &turnway_core::protocol::input::Input| {
+            let story = self.stories.get(&input.run_id);
+            story.is_some_and(|story| story.admitted == Some(Admission::Interrupts) && story.attempt == 0)
+        };
+        let Some((place, mine)) = slot.inbox.iter().find(|(_, input)| input.run_id == *run_id) else {
+            return;
+        };
+        let first = interrupts(mine);
+        for (other, input) in slot.inbox.iter().filter(|(other, _)| *other != place) {
+            if interrupts(input) {
+                assert!(first, "I6: an interrupt begins next: {run_id} before {}", input.run_id);
+            } else if !first {
+                assert!(
+                    other > place,
+                    "I6: turns begin in the order of their inputs: {run_id} before {}",
+                    input.run_id
+                );
+            }
+        }
+    }
+}
+
+/// The text of a completed turn is all that the agent said, and its hash is right. (G6)
+fn whole(run_id: &RunId, text_bytes: u64, sha256: &str, answer: Option<&str>) {
+    use sha2::{Digest, Sha256};
+    let answer = answer.unwrap_or_default();
+    assert_eq!(text_bytes, answer.len() as u64, "G6: the text of a completed turn is whole: {run_id}");
+    let hash: String = Sha256::digest(answer.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hash, sha256, "G6: the hash of a completed turn's text is right: {run_id}");
+}

@@ -1,0 +1,439 @@
+//! Clients: who is connected, what each remembers, and what it does.
+use super::cast;
+use super::world::{Happening, LineId, World};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use turnway_bindings::channel::command::{Command, Subscribe, Target, TextCursor};
+use turnway_bindings::channel::note::Note;
+use turnway_bindings::channel::pattern::Pattern;
+use turnway_core::id::{Cursor, Epoch, Principal, RequestId, RunId, Seq, SessionKey};
+use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::refusal::Code;
+
+/// What kind of client it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Speaks, and always subscribes with its cursor.
+    Talker,
+    /// Speaks, and is subscribed by speaking; plays tricks with cursors.
+    Light,
+    /// Only listens.
+    Watcher,
+    /// Goes away for good as soon as it is accepted.
+    Leaver,
+    /// Tries what it may not.
+    Prober,
+}
+
+/// What a client may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Be connected, and subscribed if that is its kind.
+    Connect,
+    /// Come back on another line, if this is still the one.
+    Move { from: Option<LineId> },
+    /// Say a message, until its end was seen.
+    Speak(u64),
+    /// Say something else under the same name.
+    Twist(u64),
+    /// Cancel a message's turn.
+    Cancel(u64),
+    /// Cancel whatever is in flight.
+    CancelAll,
+    /// Close the session.
+    Close,
+    /// Open it.
+    Open,
+    /// Subscribe again, in one way or another.
+    Resubscribe(u64),
+    /// Read from the beginning, if the end of this turn was not seen.
+    LookBack(RunId),
+    /// Listen no more.
+    Unsubscribe,
+    /// Try what may not be.
+    Probe(u64),
+    /// Leave without a word.
+    Vanish,
+}
+
+/// Someone, somewhere.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) kind: Kind,
+    pub(crate) key: SessionKey,
+    pub(crate) principal: Principal,
+    pub(crate) line: Option<LineId>,
+    /// What it said, by number.
+    pub(crate) said: Vec<u64>,
+    /// The facts it was shown and has not been told to forget.
+    pub(crate) facts: BTreeMap<Seq, (Epoch, Arc<Entry>)>,
+    /// The text it was shown, by turn and attempt.
+    pub(crate) texts: BTreeMap<(RunId, u32), String>,
+    pub(crate) accepted: BTreeSet<RunId>,
+    pub(crate) ended: BTreeSet<RunId>,
+    /// Messages that were refused for good.
+    pub(crate) given_up: BTreeSet<u64>,
+    /// Turns whose text it threw away.
+    pub(crate) torn: BTreeSet<RunId>,
+    /// Its cursor: the last fact of those it asked for in one piece.
+    have: Cursor,
+    /// A subscription of its own was answered on this line.
+    synced: bool,
+    /// It has asked for everything on this line: once is enough.
+    looked: bool,
+    sent: BTreeMap<RequestId, Act>,
+}
+
+fn everything() -> Pattern {
+    Pattern::parse(">").expect("a pattern")
+}
+
+impl Client {
+    /// Nothing is promised to it.
+    pub(crate) fn leaves(&self) -> bool {
+        matches!(self.kind, Kind::Leaver | Kind::Prober)
+    }
+    /// It always subscribes with its cursor, so it has every fact.
+    pub(crate) fn watches(&self) -> bool {
+        matches!(self.kind, Kind::Talker | Kind::Watcher)
+    }
+    fn text_cursors(&self) -> Vec<TextCursor> {
+        let mut latest: BTreeMap<&RunId, (u32, u64)> = BTreeMap::new();
+        for ((run_id, attempt), text) in self.texts.iter().filter(|((run, _), _)| !self.ended.contains(run)) {
+            latest.insert(run_id, (*attempt, text.len() as u64));
+        }
+        let cursor = |(run_id, (attempt, offset)): (&RunId, (u32, u64))| TextCursor {
+            run_id: run_id.clone(),
+            attempt,
+            offset,
+        };
+        latest.into_iter().map(cursor).collect()
+    }
+}
+
+impl World {
+    /// Adds a client; says its number.
+    pub(crate) fn client(&mut self, kind: Kind, key: &SessionKey, principal: Principal) -> usize {
+        self.clients.push(Client {
+            kind,
+            key: key.clone(),
+            principal,
+            line: None,
+            said: Vec::new(),
+            facts: BTreeMap::new(),
+            texts: BTreeMap::new(),
+            accepted: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            given_up: BTreeSet::new(),
+            torn: BTreeSet::new(),
+            have: Cursor::default(),
+            synced: false,
+            looked: false,
+            sent: BTreeMap::new(),
+        });
+        self.clients.len() - 1
+    }
+
+    fn request(&mut self, client: usize, act: Act) -> Option<RequestId> {
+        self.requests += 1;
+        let id = cast::request(self.requests);
+        self.clients[client].sent.insert(id.clone(), act);
+        Some(id)
+    }
+
+    /// The line of a client, a new one if it has none that it knows to work.
+    fn line_of(&mut self, id: usize) -> LineId {
+        if let Some(line) = self.clients[id].line.filter(|line| self.lines.contains_key(line)) {
+            return line;
+        }
+        self.reconnect(id)
+    }
+
+    fn reconnect(&mut self, id: usize) -> LineId {
+        self.desert(id, 3000);
+        (self.clients[id].synced, self.clients[id].looked) = (false, false);
+        self.clients[id].sent.clear();
+        let at = self.somewhere();
+        let line = self.accept_line(id, at);
+        if self.clients[id].watches() {
+            self.subscribe(id, line);
+        }
+        line
+    }
+
+    fn subscribe(&mut self, id: usize, line: LineId) {
+        let request_id = self.request(id, Act::Connect);
+        let client = &self.clients[id];
+        let ask = Subscribe {
+            request_id,
+            session: client.key.session.clone(),
+            after_seq: Some(client.have.seq),
+            after_epoch: Some(client.have.epoch).filter(|_| client.have.seq > Seq(0)),
+            runs: client.text_cursors(),
+            types: if id.is_multiple_of(2) { vec![everything()] } else { Vec::new() },
+        };
+        self.say_on(line, Command::Subscribe(ask));
+    }
+
+    /// A client does something.
+    pub(crate) fn act(&mut self, id: usize, act: Act) {
+        match act {
+            Act::Connect => {
+                let had = self.clients[id].line;
+                let line = self.line_of(id);
+                if had == Some(line) && self.clients[id].watches() {
+                    self.subscribe(id, line);
+                }
+            }
+            Act::Move { from } if self.clients[id].line == from => {
+                if self.clients[id].leaves() {
+                    self.desert(id, 1000);
+                } else {
+                    self.reconnect(id);
+                }
+            }
+            Act::Move { .. } => {}
+            Act::Speak(n) => self.speak(id, n),
+            Act::Twist(n) if self.clients[id].accepted.contains(&self.sayings[&n].run_id) => {
+                self.invoke_as(id, n, true)
+            }
+            Act::Twist(_) => {}
+            Act::Cancel(n) => {
+                let target = Target::Run(self.sayings[&n].run_id.clone());
+                self.cancel(id, target, Act::Cancel(n));
+            }
+            Act::CancelAll => {
+                let target = Target::Session(self.clients[id].key.session.clone());
+                self.cancel(id, target, Act::CancelAll);
+            }
+            Act::Close | Act::Unsubscribe => {
+                let line = self.line_of(id);
+                let request_id = self.request(id, act.clone());
+                let session = self.clients[id].key.session.clone();
+                let close = act == Act::Close;
+                let command = if close {
+                    Command::Close { request_id, session }
+                } else {
+                    Command::Unsubscribe { request_id, session }
+                };
+                self.say_on(line, command);
+            }
+            Act::Open => {
+                let line = self.line_of(id);
+                let request_id = self.request(id, Act::Open);
+                let session = Some(self.clients[id].key.session.clone());
+                let agents = cast::AGENTS.iter().map(|(name, _)| cast::agent(name)).collect();
+                self.say_on(line, Command::Open { request_id, session, agents, active: None });
+            }
+            Act::Resubscribe(way) => self.resubscribe(id, way),
+            Act::LookBack(run_id) if self.clients[id].ended.contains(&run_id) => {}
+            Act::LookBack(_) => {
+                if !std::mem::replace(&mut self.clients[id].looked, true) {
+                    self.resubscribe(id, 1);
+                }
+            }
+            Act::Probe(way) => self.probe(id, way),
+            Act::Vanish => self.desert(id, 8000),
+        }
+    }
+
+    fn cancel(&mut self, id: usize, target: Target, act: Act) {
+        let line = self.line_of(id);
+        let request_id = self.request(id, act);
+        self.say_on(line, Command::Cancel { request_id, target });
+    }
+
+    fn speak(&mut self, id: usize, n: u64) {
+        let run_id = self.sayings[&n].run_id.clone();
+        let client = &self.clients[id];
+        if client.ended.contains(&run_id) || client.given_up.contains(&n) {
+            return;
+        }
+        if client.kind == Kind::Leaver && client.accepted.contains(&run_id) {
+            return self.desert(id, 50);
+        }
+        if self.rng.chance(self.faults.hangup) {
+            self.reconnect(id);
+        }
+        self.invoke_as(id, n, false);
+        self.later(3000, 6000, Happening::Client { client: id, act: Act::Speak(n) });
+    }
+
+    fn invoke_as(&mut self, id: usize, n: u64, twisted: bool) {
+        let line = self.line_of(id);
+        let request_id = self.request(id, if twisted { Act::Twist(n) } else { Act::Speak(n) });
+        let Some(request_id) = request_id else { return };
+        let session = self.clients[id].key.session.clone();
+        let invoke = self.sayings[&n].invoke(n, request_id, &session, twisted);
+        self.say_on(line, Command::Invoke(Box::new(invoke)));
+    }
+
+    /// From now on, from the beginning, with a stale offset, or with a cursor that never was.
+    fn resubscribe(&mut self, id: usize, way: u64) {
+        let line = self.line_of(id);
+        let request_id = self.request(id, Act::Resubscribe(way));
+        let client = &mut self.clients[id];
+        let watches = client.watches();
+        let (after_seq, after_epoch) = match way % 4 {
+            0 if !watches => (None, None),
+            1 => (Some(Seq(0)), None),
+            2 if !watches => (Some(Seq(client.have.seq.0.max(1))), Some(Epoch(7))),
+            _ => (Some(client.have.seq), None),
+        };
+        let mut runs = client.text_cursors();
+        if way.is_multiple_of(3) || after_seq == Some(Seq(0)) {
+            runs.clear();
+            // Text that it reads again may be cut off in the middle, and then it has lost what it had.
+            let torn = client.texts.keys().map(|(run, _)| run);
+            client.torn.extend(torn.cloned());
+            client.texts.retain(|(run, _), _| client.ended.contains(run));
+        }
+        let session = client.key.session.clone();
+        let ask = Subscribe { request_id, session, after_seq, after_epoch, runs, types: Vec::new() };
+        self.say_on(line, Command::Subscribe(ask));
+    }
+
+    /// Tries a session of somebody else, and one that nobody has.
+    fn probe(&mut self, id: usize, way: u64) {
+        let line = self.line_of(id);
+        let request_id = self.request(id, Act::Probe(way));
+        let key = self.clients[id].key.clone();
+        let taken = !self.rewinds && self.shelf.session(&key).is_some_and(|slot| slot.user.is_some());
+        let session = if way % 16 < 8 { key.session.clone() } else { cast::key("default", "nobody").session };
+        let theirs = self.sayings.values().find(|saying| self.clients[saying.client].key == key);
+        let run_id = theirs.map(|saying| saying.run_id.clone());
+        let command = match (way % 8, run_id) {
+            (0 | 1, _) => Command::Subscribe(Subscribe {
+                request_id,
+                session,
+                after_seq: Some(Seq(0)),
+                after_epoch: None,
+                runs: Vec::new(),
+                types: Vec::new(),
+            }),
+            (2, _) => Command::Cancel { request_id, target: Target::Session(session) },
+            (3, Some(run_id)) => Command::Cancel { request_id, target: Target::Run(run_id) },
+            (4, _) => Command::Close { request_id, session },
+            (5, _) if taken => {
+                Command::Open { request_id, session: Some(key.session), agents: Vec::new(), active: None }
+            }
+            (6 | 7, Some(_)) if taken => {
+                let Some((n, theirs)) = self.sayings.iter().find(|(_, s)| self.clients[s.client].key == key)
+                else {
+                    return;
+                };
+                let Some(request_id) = request_id else { return };
+                Command::Invoke(Box::new(theirs.invoke(*n, request_id, &key.session, true)))
+            }
+            _ => Command::Unsubscribe { request_id, session },
+        };
+        self.say_on(line, command);
+    }
+
+    /// A client reads a note on the line it uses.
+    pub(crate) fn read(&mut self, id: usize, line: LineId, note: &Note) {
+        if self.clients[id].line != Some(line) {
+            return;
+        }
+        match note {
+            Note::Fact { session, seq, epoch, entry, .. } if *session == self.clients[id].key.session => {
+                let client = &mut self.clients[id];
+                client.facts.insert(*seq, (*epoch, Arc::clone(entry)));
+                if client.synced {
+                    client.have = Cursor { seq: *seq, epoch: *epoch };
+                }
+                if let Some(run_id) = entry.run_id.as_ref().filter(|_| entry.fact.is_terminal()) {
+                    client.ended.insert(run_id.clone());
+                }
+            }
+            Note::Delta { run_id, attempt, offset, kind: TextKind::Text, text, .. } => {
+                let client = &mut self.clients[id];
+                let all = client.texts.entry((run_id.clone(), *attempt)).or_default();
+                if (*offset as usize) < all.len() {
+                    client.torn.insert(run_id.clone());
+                }
+                all.truncate(*offset as usize);
+                all.push_str(text.reveal());
+            }
+            Note::Accepted(accepted) => {
+                self.was_accepted(id, &accepted.run_id, accepted.request_id.as_ref());
+                // What a link follows already is not shown again: the end may lie before that.
+                if accepted.duplicate && self.clients[id].kind == Kind::Light {
+                    self.later(
+                        1000,
+                        4000,
+                        Happening::Client { client: id, act: Act::LookBack(accepted.run_id.clone()) },
+                    );
+                }
+            }
+            Note::Subscribed { reset: None, .. } => self.clients[id].synced = true,
+            Note::Subscribed { snapshot, reset: Some(_), .. } => {
+                let client = &mut self.clients[id];
+                client.looked = false;
+                client.facts.clear();
+                client.texts.clear();
+                client.have = Cursor { seq: snapshot.seq, epoch: snapshot.epoch };
+                client.synced = !client.watches();
+                if client.watches() {
+                    // What it knew is void: it reads everything again.
+                    client.have = Cursor::default();
+                    self.later(50, 500, Happening::Client { client: id, act: Act::Resubscribe(1) });
+                }
+            }
+            Note::Refused { request_id: Some(request_id), refusal, .. } => {
+                self.was_refused(id, request_id, refusal.code)
+            }
+            Note::GoAway { .. } => {
+                self.later(100, 6000, Happening::Client { client: id, act: Act::Move { from: Some(line) } });
+            }
+            Note::Fact { .. }
+            | Note::Delta { .. }
+            | Note::Opened { .. }
+            | Note::Closed { .. }
+            | Note::Refused { .. } => {}
+        }
+    }
+
+    fn was_accepted(&mut self, id: usize, run_id: &RunId, request_id: Option<&RequestId>) {
+        let act = request_id.and_then(|request_id| self.clients[id].sent.remove(request_id));
+        let twisted = matches!(act, Some(Act::Twist(_)));
+        assert!(!twisted || self.rewinds, "G2: another body under the same name is refused: {run_id}");
+        self.clients[id].accepted.insert(run_id.clone());
+        if self.clients[id].kind == Kind::Leaver {
+            self.desert(id, 50);
+        }
+    }
+
+    fn was_refused(&mut self, id: usize, request_id: &RequestId, code: Code) {
+        let Some(act) = self.clients[id].sent.remove(request_id) else { return };
+        let passing =
+            matches!(code, Code::StoreUnavailable | Code::Draining | Code::RateLimited | Code::NotFound);
+        match act {
+            Act::Connect if passing => {
+                self.later(500, 2000, Happening::Client { client: id, act: Act::Connect });
+            }
+            Act::Speak(n) if code == Code::Busy => drop(self.clients[id].given_up.insert(n)),
+            Act::Speak(n) if code == Code::SessionClosed => {
+                if self.rng.chance(40) {
+                    self.clients[id].given_up.insert(n);
+                } else {
+                    self.later(1, 3000, Happening::Client { client: id, act: Act::Open });
+                }
+            }
+            Act::Speak(n) => {
+                let fine =
+                    code == Code::TooManyPending || (passing && code != Code::NotFound) || self.rewinds;
+                assert!(fine, "G9: what may be said is not refused: m{n} {code:?}");
+            }
+            Act::Twist(n) => {
+                let fine = code == Code::IdempotencyConflict || passing || self.rewinds;
+                assert!(fine, "G2: another body under the same name is a conflict: m{n} {code:?}");
+            }
+            Act::Open if passing && code != Code::NotFound => {
+                self.later(500, 2000, Happening::Client { client: id, act: Act::Open });
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! How cruel a world is.
+use turnway_core::rng::Rng;
+
+/// Percent for words, operations and links; per ten thousand steps for blows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Words lost.
+    pub drop: u64,
+    /// Words doubled.
+    pub double: u64,
+    /// Store replies lost after the op took effect, or before; it may take effect again, late.
+    pub unknown: u64,
+    /// Clients whose link vanishes before they speak again.
+    pub hangup: u64,
+    /// Links that read slowly or stall.
+    pub lazy: u64,
+    /// A node stops for a while.
+    pub pause: u64,
+    /// A node dies and another takes its place.
+    pub crash: u64,
+    /// A node cannot reach the store.
+    pub cut: u64,
+    /// Words to a node are lost, and the bus says that nobody is there.
+    pub deaf: u64,
+    /// Nobody can reach the store.
+    pub outage: u64,
+    /// The store answers late.
+    pub slow: u64,
+    /// A node is asked to leave.
+    pub drain: u64,
+    /// The store's clock jumps.
+    pub clock: u64,
+    /// The store forgets its last writes.
+    pub rewind: u64,
+}
+
+impl Faults {
+    /// What a bad day looks like.
+    pub const CRUEL: Self = Self {
+        drop: 15,
+        double: 10,
+        unknown: 8,
+        hangup: 25,
+        lazy: 15,
+        pause: 12,
+        crash: 10,
+        cut: 10,
+        deaf: 7,
+        outage: 3,
+        slow: 4,
+        drain: 5,
+        clock: 3,
+        rewind: 0,
+    };
+    /// What the worst day looks like.
+    pub const BRUTAL: Self = Self {
+        drop: 50,
+        double: 30,
+        unknown: 25,
+        hangup: 40,
+        lazy: 30,
+        pause: 40,
+        crash: 25,
+        cut: 30,
+        deaf: 30,
+        outage: 5,
+        slow: 10,
+        drain: 15,
+        clock: 6,
+        rewind: 0,
+    };
+
+    /// A mix of its own for every seed: two faults that hide each other are apart in some world.
+    pub fn swarm(seed: u64) -> Self {
+        let mut rng = Rng::from_number(seed ^ 0x5eed_fa01);
+        match seed % 10 {
+            0 => return Self::CRUEL,
+            1 => return Self { rewind: 15, ..Self::CRUEL },
+            2 => return Self::BRUTAL,
+            3 => return Self { drop: 50, double: 10, unknown: 4, ..Self::default() },
+            4 => return Self { hangup: 30, lazy: 60, ..Self::default() },
+            _ => {}
+        }
+        let most = if rng.chance(30) { Self::BRUTAL } else { Self::CRUEL };
+        let mut some = |most: u64| if rng.chance(55) { rng.below(most + 1) } else { 0 };
+        Self {
+            drop: some(most.drop),
+            double: some(most.double),
+            unknown: some(most.unknown),
+            hangup: some(most.hangup),
+            lazy: some(most.lazy),
+            pause: some(most.pause),
+            crash: some(most.crash),
+            cut: some(most.cut),
+            deaf: some(most.deaf),
+            outage: some(most.outage),
+            slow: some(most.slow),
+            drain: some(most.drain),
+            clock: some(most.clock),
+            rewind: if seed.is_multiple_of(7) { 5 + some(35) } else { 0 },
+        }
+    }
+}

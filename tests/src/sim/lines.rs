@@ -1,0 +1,259 @@
+//! Connections: what is under way on them, how fast they are read, and the checks on what they show.
+use super::check::{Follow, View, privacy};
+use super::world::{Happening, LineId, World};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use turnway_bindings::channel::command::Command;
+use turnway_bindings::channel::note::Note;
+use turnway_bindings::switchboard::Input;
+use turnway_core::id::{LinkId, Principal, RequestId, SessionId, SessionKey};
+use turnway_core::limits;
+use turnway_core::time::Mono;
+
+/// Answers to requests that may stand beside the text and facts of a full link.
+const ANSWERS_BYTES: usize = 160 * 1024;
+/// A fact is sent together with the stretch of text it records.
+const STRETCH_BYTES: usize = limits::CHECKPOINT_BYTES + 1024;
+
+/// One accepted connection of one client.
+pub(crate) struct Line {
+    pub(crate) client: usize,
+    pub(crate) principal: Principal,
+    /// Requests without an answer.
+    pub(crate) asks: BTreeMap<RequestId, Command>,
+    /// Of these, those said before there was such a session.
+    early: BTreeSet<RequestId>,
+    /// Requests its node has taken notice of: a paused one has not.
+    pub(crate) noticed: BTreeSet<RequestId>,
+    /// What it follows, by session.
+    pub(crate) follows: BTreeMap<SessionId, Follow>,
+    /// The client has left; its node will notice.
+    pub(crate) deserted: bool,
+    /// Bytes it reads per tick; 0: all at once.
+    pace: usize,
+    stalled_until: Mono,
+    queue: VecDeque<Note>,
+    flushing: bool,
+    /// Bytes the node does not know to be written.
+    unwritten: usize,
+    /// Bytes read and not reported.
+    read: usize,
+    reporting: bool,
+}
+
+/// The session a note tells of.
+pub(crate) fn told_of(note: &Note) -> Option<&SessionId> {
+    match note {
+        Note::Fact { session, .. } | Note::Delta { session, .. } | Note::Closed { session, .. } => {
+            Some(session)
+        }
+        Note::Accepted(accepted) => Some(&accepted.session),
+        Note::Subscribed { snapshot, .. } | Note::Opened { snapshot, .. } => Some(&snapshot.session),
+        Note::Refused { .. } | Note::GoAway { .. } => None,
+    }
+}
+
+impl World {
+    /// A client connects to a node and is named by it.
+    pub(crate) fn accept_line(&mut self, client: usize, at: usize) -> LineId {
+        let node = &mut self.nodes[at];
+        node.links += 1;
+        let line = (node.boot, LinkId(node.links));
+        let principal = self.clients[client].principal.clone();
+        let lazy = self.rng.chance(self.faults.lazy);
+        let stall = Duration::from_millis(if lazy { self.rng.below(15_000) } else { 0 });
+        let fresh = Line {
+            client,
+            principal: principal.clone(),
+            asks: BTreeMap::new(),
+            early: BTreeSet::new(),
+            noticed: BTreeSet::new(),
+            follows: BTreeMap::new(),
+            deserted: false,
+            pace: if lazy { 500 + self.rng.below(20_000) as usize } else { 0 },
+            stalled_until: self.now + stall,
+            queue: VecDeque::new(),
+            flushing: false,
+            unwritten: 0,
+            read: 0,
+            reporting: false,
+        };
+        self.lines.insert(line, fresh);
+        self.clients[client].line = Some(line);
+        self.give(at, Input::Connect { link: line.1, principal });
+        line
+    }
+
+    /// A client says something on its line.
+    pub(crate) fn say_on(&mut self, line: LineId, command: Command) {
+        let Some(open) = self.lines.get_mut(&line) else { return };
+        if let Some(id) = request_id(&command) {
+            let key = &self.clients[open.client].key;
+            if self.shelf.session(key).is_none_or(|slot| slot.user.is_none()) {
+                open.early.insert(id.clone());
+            }
+            open.asks.insert(id.clone(), command.clone());
+        }
+        self.give_to(line.0, Input::Say { link: line.1, command });
+    }
+
+    /// A node shows a link something: everything is checked here, before anybody reads it.
+    pub(crate) fn show(&mut self, line: LineId, note: Note) {
+        let Some(open) = self.lines.get_mut(&line) else { return };
+        self.tally.notes += 1;
+        let weight = note.weight();
+        let flow = matches!(note, Note::Fact { .. } | Note::Delta { .. });
+        let most = limits::LINK_UNWRITTEN_BYTES_MAX + if flow { STRETCH_BYTES } else { ANSWERS_BYTES };
+        assert!(
+            open.unwritten <= most,
+            "G8: a link that does not read is sent no more: {} bytes unwritten on {line:?}",
+            open.unwritten
+        );
+        open.unwritten += weight;
+        if let Some(session) = told_of(&note) {
+            let key = SessionKey { tenant: open.principal.tenant.clone(), session: session.clone() };
+            privacy(&open.principal, &key, &self.shelf, self.rewinds);
+            let follow = open.follows.entry(session.clone()).or_default();
+            let (ledger, sayings, rewinds) = (&self.ledger, &self.sayings, self.rewinds);
+            let (asks, noticed) = (&open.asks, &open.noticed);
+            follow.shown(
+                &note,
+                &View { line, key: &key, asks, noticed, ledger, shelf: &self.shelf, sayings, rewinds },
+            );
+        }
+        if let Note::Refused { request_id, .. } = &note {
+            let ask = request_id.as_ref().and_then(|id| open.asks.get(id));
+            let early = request_id.as_ref().is_some_and(|id| open.early.contains(id));
+            super::check::refused(&open.principal, ask, &note, (&self.shelf, self.rewinds || early));
+        }
+        open.answered(&note);
+        let (lazy, client, deserted) = (open.pace > 0, open.client, open.deserted);
+        if deserted {
+            return;
+        }
+        if lazy {
+            open.queue.push_back(note);
+            if !std::mem::replace(&mut open.flushing, true) {
+                self.later(1, 100, Happening::Flush { line });
+            }
+        } else {
+            self.read(client, line, &note);
+            self.written(line, weight);
+        }
+    }
+
+    /// A lazy link reads on.
+    pub(crate) fn flush(&mut self, line: LineId) {
+        let now = self.now;
+        let Some(open) = self.lines.get_mut(&line).filter(|open| !open.deserted) else { return };
+        if open.stalled_until > now {
+            let wait = u64::try_from((open.stalled_until - now).as_millis()).unwrap_or(0);
+            return self.later(wait + 1, wait + 100, Happening::Flush { line });
+        }
+        let mut notes = Vec::new();
+        let mut room = open.pace;
+        while let Some(note) = open.queue.pop_front() {
+            let weight = note.weight();
+            notes.push(note);
+            room = room.saturating_sub(weight);
+            if room == 0 {
+                break;
+            }
+        }
+        open.flushing = !open.queue.is_empty();
+        let (more, client) = (open.flushing, open.client);
+        for note in notes {
+            self.read(client, line, &note);
+            self.written(line, note.weight());
+        }
+        if more {
+            self.later(10, 300, Happening::Flush { line });
+        }
+    }
+
+    fn written(&mut self, line: LineId, weight: usize) {
+        let Some(open) = self.lines.get_mut(&line) else { return };
+        open.read += weight;
+        if open.read * 4 >= limits::LINK_REPORT_BYTES * 3 && !std::mem::replace(&mut open.reporting, true) {
+            self.later(0, 2, Happening::Report { line });
+        }
+    }
+
+    /// A link tells its node what it has written.
+    pub(crate) fn report(&mut self, line: LineId) {
+        let Some(open) = self.lines.get_mut(&line) else { return };
+        let weight = std::mem::take(&mut open.read);
+        open.reporting = false;
+        open.unwritten -= weight;
+        self.give_to(line.0, Input::Written { link: line.1, weight });
+    }
+
+    /// A node notices that a link is gone.
+    pub(crate) fn hang_up(&mut self, line: LineId) {
+        if self.lines.remove(&line).is_some() {
+            self.give_to(line.0, Input::Disconnect { link: line.1 });
+        }
+    }
+
+    /// A client leaves its line behind; its node notices later.
+    pub(crate) fn desert(&mut self, client: usize, ms_max: u64) {
+        let Some(line) = self.clients[client].line.take() else { return };
+        if let Some(open) = self.lines.get_mut(&line) {
+            open.deserted = true;
+            self.later(1, ms_max, Happening::HangUp { line });
+        }
+    }
+}
+
+impl Line {
+    fn answered(&mut self, note: &Note) {
+        let id = match note {
+            Note::Accepted(accepted) => accepted.request_id.as_ref(),
+            Note::Subscribed { request_id, .. }
+            | Note::Opened { request_id, .. }
+            | Note::Closed { request_id, .. }
+            | Note::Refused { request_id, .. } => request_id.as_ref(),
+            Note::Fact { entry, .. } => fact_answers(&entry.fact),
+            Note::Delta { .. } | Note::GoAway { .. } => None,
+        };
+        if let Some(id) = id {
+            self.asks.remove(id);
+        }
+    }
+}
+
+pub(crate) fn request_id(command: &Command) -> Option<&RequestId> {
+    match command {
+        Command::Open { request_id, .. }
+        | Command::Close { request_id, .. }
+        | Command::Unsubscribe { request_id, .. }
+        | Command::Cancel { request_id, .. } => request_id.as_ref(),
+        Command::Subscribe(ask) => ask.request_id.as_ref(),
+        Command::Invoke(ask) => ask.request_id.as_ref(),
+    }
+}
+
+/// Which request a fact answers, for those that are answered by facts alone.
+fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId> {
+    use turnway_core::protocol::entry::Fact;
+    match fact {
+        Fact::SessionClosed { request_id }
+        | Fact::RunCancelling { request_id, .. }
+        | Fact::SessionNotice { request_id, .. } => request_id.as_ref(),
+        Fact::SessionOpened { .. }
+        | Fact::SessionClosing { .. }
+        | Fact::AgentSwitched { .. }
+        | Fact::UserMessage { .. }
+        | Fact::TurnAdmitted { .. }
+        | Fact::RunStarted { .. }
+        | Fact::RunRestarted { .. }
+        | Fact::AgentInvokeStarted { .. }
+        | Fact::AgentStreamDelta { .. }
+        | Fact::AgentInvokeDone { .. }
+        | Fact::RunState { .. }
+        | Fact::RunSuspended { .. }
+        | Fact::RunDone { .. }
+        | Fact::RunFailed { .. }
+        | Fact::RunCancelled { .. } => None,
+    }
+}

@@ -1,0 +1,53 @@
+//! Hunting planted bugs: first where they are likely to show, then wherever chance leads.
+use super::cases;
+use super::faults::Faults;
+use super::verdict::{judge, verdict};
+use super::world::World;
+use std::time::{Duration, Instant};
+use turnway_core::mutant::Mutant;
+
+/// A situation in which some bugs show.
+struct Trap {
+    name: &'static str,
+    for_bugs: &'static [Mutant],
+    spring: fn(u64),
+}
+
+fn idle(_: u64) {
+    let (few, many) = (cases::idle_minute(10), cases::idle_minute(60));
+    assert!(many.0 <= few.0 + 20 && many.1 <= few.1, "G8: idle sessions cost: {few:?} {many:?}");
+}
+
+fn scenario(seed: u64, faults: Faults) {
+    World::scenario(seed, faults);
+}
+
+const TRAPS: &[Trap] = &[
+    Trap { name: "idle", for_bugs: &[Mutant::IdleKept], spring: idle },
+    Trap { name: "long session", for_bugs: &[Mutant::SnapshotForgetsQueue], spring: cases::long_session },
+    Trap {
+        name: "forgetful store",
+        for_bugs: &[Mutant::EpochCounts, Mutant::EraIgnored, Mutant::CursorBare],
+        spring: |seed| scenario(seed, Faults { rewind: 40, ..Faults::CRUEL }),
+    },
+];
+
+/// Looks for a planted bug until the time is up; says where and by which checker it was caught.
+pub fn hunt(mutant: Mutant, time: Duration) -> Option<String> {
+    let start = Instant::now();
+    let traps: Vec<&Trap> = TRAPS.iter().filter(|trap| trap.for_bugs.contains(&mutant)).collect();
+    for round in 0.. {
+        for trap in &traps {
+            if let Err(why) = judge(mutant, || (trap.spring)(round)) {
+                return Some(format!("{} {round} | {why}", trap.name));
+            }
+        }
+        if let Err(why) = verdict(round, mutant) {
+            return Some(format!("seed {round} | {why}"));
+        }
+        if start.elapsed() >= time {
+            return None;
+        }
+    }
+    None
+}

@@ -1,0 +1,96 @@
+//! The bus, which promises nothing, and the blows that strike nodes.
+use super::clients::Act;
+use super::world::{Happening, World};
+use std::time::Duration;
+use turnway_bindings::peer::Words;
+use turnway_bindings::switchboard::Input;
+use turnway_core::id::NodeId;
+
+impl World {
+    pub(crate) fn publish(&mut self, at: usize, to: NodeId, words: Words) {
+        self.tally.words += 1;
+        let boot = self.nodes[at].boot;
+        let hears = self.at(to).is_some_and(|peer| self.nodes[peer].deaf_until <= self.now);
+        if !hears {
+            return self.later(1, 5, Happening::Unheard { boot, node: to });
+        }
+        for _ in 0..(1 + u64::from(self.rng.chance(self.faults.double))) {
+            if !self.rng.chance(self.faults.drop) {
+                self.later(1, 50, Happening::Mail { to, from: boot, words: words.clone() });
+            }
+        }
+    }
+
+    /// The clients of a node notice, sooner or later, that it is gone or stuck.
+    pub(crate) fn orphan(&mut self, at: usize, ms_min: u64, ms_max: u64) {
+        let boot = self.nodes[at].boot;
+        let here = |line: Option<(NodeId, _)>| line.is_some_and(|(edge, _)| edge == boot);
+        let orphans: Vec<usize> = (0..self.clients.len()).filter(|n| here(self.clients[*n].line)).collect();
+        for client in orphans {
+            let from = self.clients[client].line;
+            self.later(ms_min, ms_max, Happening::Client { client, act: Act::Move { from } });
+        }
+    }
+
+    fn hit(&mut self, odds: u64) -> bool {
+        let hit = odds > 0 && self.rng.below(10_000) < odds;
+        self.tally.blows += u64::from(hit);
+        hit
+    }
+
+    /// Strikes, if chance will have it so.
+    pub(crate) fn strike(&mut self) {
+        if self.faults == super::faults::Faults::default() {
+            return;
+        }
+        let at = self.somewhere();
+        let faults = self.faults;
+        let until = self.now + Duration::from_millis(500 + self.rng.below(9000));
+        if self.hit(faults.crash) {
+            self.tally.blows -= 1;
+            self.crash(at);
+        } else if self.hit(faults.pause) {
+            self.nodes[at].paused_until = until;
+            if self.rng.chance(50) {
+                self.orphan(at, 2000, 5000);
+            }
+        } else if self.hit(faults.cut) {
+            self.nodes[at].cut_until = until;
+        } else if self.hit(faults.deaf) {
+            self.deafen(at, until);
+        } else if self.hit(faults.outage) {
+            self.outage_until = self.now + (until - self.now) / 2;
+        } else if self.hit(faults.slow) {
+            self.slow_until = until;
+        } else if self.hit(faults.drain) {
+            self.give(at, Input::Drain);
+        } else if self.hit(faults.clock) {
+            // The store's clock leaps ahead by seconds, or falls back to the truth; never that and a
+            // loss of writes together: then epochs may repeat (ownership, I2).
+            self.ahead_ms =
+                if self.rewinds || self.rng.chance(50) { self.ahead_ms + self.rng.below(5000) } else { 0 };
+        } else if self.hit(faults.rewind) {
+            let writes = 1 + self.rng.below(6);
+            self.forget(writes);
+        }
+    }
+
+    /// Words to this node are lost for a while; then it is told that it may have missed some.
+    pub(crate) fn deafen(&mut self, at: usize, until: turnway_core::time::Mono) {
+        self.nodes[at].deaf_until = until;
+        let wait = u64::try_from((until - self.now).as_millis()).unwrap_or(0);
+        let boot = self.nodes[at].boot;
+        self.later(wait + 1, wait + 50, Happening::Gap { boot });
+    }
+
+    /// No fault from now on, and none still at work.
+    pub(crate) fn heal(&mut self) {
+        self.faults = super::faults::Faults::default();
+        for node in &mut self.nodes {
+            node.cut_until = self.now;
+            node.deaf_until = self.now;
+        }
+        self.outage_until = self.now;
+        self.slow_until = self.now;
+    }
+}

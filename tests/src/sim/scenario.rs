@@ -1,0 +1,179 @@
+//! What a seed lets happen: people talk while everything breaks; then all heals, and must come to rest.
+use super::answer::Manner;
+use super::cast::{self, Saying};
+use super::clients::{Act, Kind};
+use super::faults::Faults;
+use super::world::{Happening, World};
+use turnway_core::id::{RunId, SessionKey};
+use turnway_core::protocol::input::Strategy;
+
+/// Sessions of a scenario. Two tenants have one of the same name.
+const SESSIONS: [(&str, &str); 6] = [
+    ("default", "s0"),
+    ("default", "s1"),
+    ("default", "s2"),
+    ("default", "s3"),
+    ("default", "s4"),
+    ("other", "s0"),
+];
+/// Seconds of act one.
+const TROUBLE_S: u64 = 60;
+/// Seconds after which a healed world must have come to rest: a full queue of the slowest agents.
+pub const REST_S: u64 = 240;
+
+impl World {
+    /// The whole scenario of a seed.
+    pub fn scenario(seed: u64, faults: Faults) -> Self {
+        let mut world = Self::new(seed, 5, faults);
+        world.play();
+        world
+    }
+
+    /// Both acts, in a world that is new.
+    pub fn play(&mut self) {
+        for (tenant, session) in SESSIONS {
+            self.furnish(&cast::key(tenant, session));
+        }
+        self.pass(TROUBLE_S + 15);
+        if self.rewinds {
+            let writes = 1 + self.rng.below(6);
+            self.forget(writes);
+        }
+        self.heal();
+        self.come_to_rest(REST_S);
+        self.last_words();
+        self.come_to_rest(REST_S);
+    }
+
+    /// Everyone who stays says one more thing, with nothing in the way.
+    fn last_words(&mut self) {
+        for client in 0..self.clients.len() {
+            if self.clients[client].kind == Kind::Talker {
+                self.later(0, 500, Happening::Client { client, act: Act::Open });
+                let n = 10_000 + client as u64;
+                self.utter(client, n, Manner::Plain, Strategy::Enqueue, (600, 1500));
+            }
+        }
+        self.pass(3);
+    }
+
+    /// Lets time pass until nothing is left to do; complains if that takes too long.
+    pub fn come_to_rest(&mut self, seconds: u64) {
+        for _ in 0..seconds / 5 {
+            self.pass(5);
+            if self.unrest().is_none() {
+                break;
+            }
+        }
+        self.check_rest();
+        self.tally.turns = self.ledger.ended;
+    }
+
+    fn when(&mut self) -> (u64, u64) {
+        let at = self.rng.below(TROUBLE_S * 1000);
+        (at, at)
+    }
+
+    /// People for one session, and what they are going to do.
+    fn furnish(&mut self, key: &SessionKey) {
+        let name = format!("u-{}-{}", key.tenant, key.session);
+        let tenant = key.tenant.as_str();
+        let user = cast::user(&name, tenant, false);
+        let talker = self.client(Kind::Talker, key, user.clone());
+        let light = self.client(Kind::Light, key, user.clone());
+        let watcher = self.client(Kind::Watcher, key, user.clone());
+        let mut people = vec![talker, talker, light];
+        if self.rng.chance(50) {
+            self.later(0, 500, Happening::Client { client: talker, act: Act::Open });
+        }
+        if self.rng.chance(40) {
+            let operator = self.client(Kind::Watcher, key, cast::user("ops", tenant, true));
+            self.later(2000, 20_000, Happening::Client { client: operator, act: Act::Connect });
+        }
+        self.later(1000, 20_000, Happening::Client { client: watcher, act: Act::Connect });
+        for _ in 0..self.rng.below(3) {
+            people.push(self.client(Kind::Leaver, key, user.clone()));
+        }
+        let prober = self.client(Kind::Prober, key, cast::user("mallory", tenant, false));
+        for _ in 0..self.rng.below(6) {
+            let (at, way) = (self.when(), self.rng.next_u64());
+            self.later(at.0, at.1, Happening::Client { client: prober, act: Act::Probe(way) });
+        }
+        let count = 3 + self.rng.below(8);
+        let rush = self.rng.chance(20);
+        for _ in 0..count {
+            let who = people[self.rng.below(people.len() as u64) as usize];
+            let (n, roll) = (self.sayings.len() as u64 + 1, self.rng.below(100));
+            let manner = Manner::of(n, roll);
+            let strategy = match self.rng.below(10) {
+                0 | 1 => Strategy::Interrupt,
+                2 => Strategy::Reject,
+                3 => Strategy::Rollback,
+                4 => Strategy::Steer,
+                _ => Strategy::Enqueue,
+            };
+            let at = if rush { (5000, 6000) } else { self.when() };
+            self.utter(who, n, manner, strategy, at);
+            self.meddle(who, n, at.0);
+        }
+        self.tinker([talker, light, watcher]);
+    }
+
+    /// What may come between a message and its end.
+    fn meddle(&mut self, who: usize, n: u64, at: u64) {
+        if self.rng.chance(25) {
+            let wait = self.rng.below(4000);
+            self.later(at + wait, at + wait, Happening::Client { client: who, act: Act::Cancel(n) });
+        }
+        if self.rng.chance(10) {
+            self.later(at + 500, at + 20_000, Happening::Client { client: who, act: Act::Twist(n) });
+        }
+    }
+
+    /// What is done to the session and to links, beside speaking.
+    fn tinker(&mut self, [talker, light, watcher]: [usize; 3]) {
+        let often = |world: &mut Self, percent: u64, client: usize, act: Act| {
+            while world.rng.chance(percent) {
+                let at = world.when();
+                world.later(at.0, at.1, Happening::Client { client, act: act.clone() });
+            }
+        };
+        often(self, 40, talker, Act::CancelAll);
+        often(self, 25, talker, Act::Close);
+        often(self, 25, light, Act::Close);
+        often(self, 30, talker, Act::Open);
+        often(self, 30, light, Act::Unsubscribe);
+        for client in [talker, light, watcher] {
+            let way = self.rng.next_u64();
+            often(self, 40, client, Act::Resubscribe(way));
+        }
+        for client in [talker, light] {
+            if self.rng.chance(self.faults.hangup) {
+                often(self, 50, client, Act::Vanish);
+            }
+        }
+    }
+
+    /// Lets a client say something new at a time.
+    pub(crate) fn utter(
+        &mut self,
+        client: usize,
+        n: u64,
+        manner: Manner,
+        strategy: Strategy,
+        (from, to): (u64, u64),
+    ) {
+        let agent_id = match self.rng.below(12) {
+            0..=2 => Some(cast::agent(cast::AGENTS[1].0)),
+            3 | 4 => Some(cast::agent(cast::AGENTS[2].0)),
+            5 if n < 10_000 => Some(cast::agent(cast::STRANGER)),
+            6 => Some(cast::agent(cast::AGENTS[0].0)),
+            _ => None,
+        };
+        let who = &mut self.clients[client];
+        who.said.push(n);
+        let run_id = RunId::derive(&who.key, &who.principal.user, &cast::message_id(n));
+        self.sayings.insert(n, Saying { client, run_id, manner, strategy, agent_id });
+        self.later(from, to, Happening::Client { client, act: Act::Speak(n) });
+    }
+}

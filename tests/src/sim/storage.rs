@@ -1,0 +1,51 @@
+//! The way to the store and back: late, lost, doubled, or closed.
+use super::world::{Happening, World};
+use turnway_core::id::NodeId;
+use turnway_core::store::{Op, Reply, StoreError};
+
+impl World {
+    /// An operation sets out.
+    pub(crate) fn ask_store(&mut self, boot: NodeId, op: Op) {
+        let late = if self.slow_until > self.now { 400 } else { 0 };
+        self.later(late / 4, 10 + late, Happening::Store { boot, op, ghost: false });
+    }
+
+    fn answer(&mut self, boot: NodeId, op: Op, result: Result<Reply, StoreError>) {
+        let late = if self.slow_until > self.now { 1200 } else { 0 };
+        self.later(late / 8, 10 + late, Happening::Answer { boot, op, result });
+    }
+
+    /// An operation arrives.
+    pub(crate) fn reach_store(&mut self, boot: NodeId, op: Op, ghost: bool) {
+        let cut = self.at(boot).is_some_and(|at| self.nodes[at].cut_until > self.now);
+        if cut || self.outage_until > self.now {
+            if !ghost {
+                self.answer(boot, op, Err(StoreError::Unavailable));
+            }
+            return;
+        }
+        self.tally.ops += 1;
+        // A first grant is rare, so its answer is lost more often.
+        let more = if matches!(op, Op::Renew { fresh: true, .. }) { 4 } else { 1 };
+        let lost = !ghost && self.rng.chance(self.faults.unknown * more);
+        if lost && self.rng.chance(40) {
+            self.later(100, 10_000, Happening::Store { boot, op: op.clone(), ghost: true });
+            if self.rng.chance(50) {
+                return self.answer(boot, op, Err(StoreError::Unknown));
+            }
+        }
+        let reply = self.shelf.apply(self.store_now(), &op);
+        self.ledger.replied(boot, &op, &reply, &self.shelf, ghost);
+        if !ghost {
+            let result = if lost { Err(StoreError::Unknown) } else { Ok(reply) };
+            self.answer(boot, op, result);
+        }
+    }
+
+    /// The store forgets its last writes, as a fail-over to a lagging replica does.
+    pub(crate) fn forget(&mut self, writes: u64) {
+        self.say(format_args!("the store forgets {writes} writes"));
+        self.shelf.rewind(writes);
+        self.ledger.rewound(&self.shelf);
+    }
+}

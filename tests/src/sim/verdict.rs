@@ -1,0 +1,101 @@
+//! Runs worlds and tells what went wrong, and how to see it again.
+use super::faults::Faults;
+use super::world::{Tally, World};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use turnway_core::mutant::{self, Mutant};
+
+/// A number from the environment.
+pub fn env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Keeps panics quiet for as long as it is alive on this thread's behalf: the verdict has their words.
+pub fn hush() {
+    std::panic::set_hook(Box::new(|_| {}));
+}
+
+/// Runs something with a bug planted, and gives back what the checkers said.
+pub fn judge<T>(mutant: Mutant, run: impl FnOnce() -> T) -> Result<T, String> {
+    mutant::plant(mutant);
+    let outcome = catch_unwind(AssertUnwindSafe(run));
+    mutant::plant(Mutant::None);
+    outcome.map_err(|why| {
+        let text = why.downcast_ref::<String>().map(String::as_str);
+        text.or(why.downcast_ref::<&str>().copied()).unwrap_or("?").replace('\n', " ")
+    })
+}
+
+/// One seed's scenario, judged.
+pub fn verdict(seed: u64, mutant: Mutant) -> Result<World, String> {
+    judge(mutant, || World::scenario(seed, Faults::swarm(seed)))
+}
+
+/// What many seeds came to.
+#[derive(Debug, Default)]
+pub struct Campaign {
+    /// Seeds run.
+    pub seeds: u64,
+    /// What was counted, added up.
+    pub total: Tally,
+    /// The most of it in one world.
+    pub most: Tally,
+    /// Seeds that went wrong, and why.
+    pub wrong: Vec<(u64, String)>,
+}
+
+impl Campaign {
+    fn add(&mut self, tally: Tally) {
+        self.seeds += 1;
+        self.total.join(tally, |a, b| a + b);
+        self.most.join(tally, u64::max);
+    }
+}
+
+impl Tally {
+    fn join(&mut self, other: Self, with: impl Fn(u64, u64) -> u64) {
+        self.steps = with(self.steps, other.steps);
+        self.ops = with(self.ops, other.ops);
+        self.words = with(self.words, other.words);
+        self.notes = with(self.notes, other.notes);
+        self.turns = with(self.turns, other.turns);
+        self.blows = with(self.blows, other.blows);
+    }
+}
+
+/// Runs seeds from `from` on, on every core, until the time is up or `seeds` of them are done.
+pub fn campaign(from: u64, seeds: u64, time: Duration) -> Campaign {
+    let (next, start) = (AtomicU64::new(from), Instant::now());
+    let (all, stop) = (Mutex::new(Campaign::default()), AtomicBool::new(false));
+    let work = || {
+        while start.elapsed() < time && !stop.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= from.saturating_add(seeds) {
+                return;
+            }
+            let outcome = verdict(seed, Mutant::None);
+            let mut all = all.lock().expect("no thread dies with the lock");
+            match outcome {
+                Ok(world) => all.add(world.tally),
+                Err(why) => {
+                    all.wrong.push((seed, why));
+                    stop.store(all.wrong.len() >= 20, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..cores() {
+            scope.spawn(work);
+        }
+    });
+    all.into_inner().expect("no thread died with the lock")
+}
+
+/// How many worlds run at once.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}

@@ -1,0 +1,400 @@
+//! A whole cluster in one call stack: time, nodes, and what happens to them.
+use super::agents::Streams;
+use super::cast;
+use super::check::Ledger;
+use super::clients::{Act, Client};
+use super::faults::Faults;
+use super::lines::{Line, request_id};
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::channel::command::Command;
+use turnway_bindings::peer::Words;
+use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_core::id::{LinkId, NodeId};
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::Directory;
+use turnway_core::rng::Rng;
+use turnway_core::store::{Op, Reply, Shelf, StoreError};
+use turnway_core::time::{Millis, Mono, Now};
+
+/// Virtual time zero, by the store's clock.
+const DAWN_MS: u64 = 1_760_000_000_000;
+/// More outputs than any one input may cause.
+const OUTPUTS_MAX: usize = 20_000;
+
+/// A connection, seen from outside: which process accepted it, and as what.
+pub(crate) type LineId = (NodeId, LinkId);
+
+/// What is going to happen.
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
+    /// An operation reaches the store; a ghost is a late copy nobody waits for.
+    Store { boot: NodeId, op: Op, ghost: bool },
+    /// An answer reaches its node.
+    Answer { boot: NodeId, op: Op, result: Result<Reply, StoreError> },
+    /// Words reach a node.
+    Mail { to: NodeId, from: NodeId, words: Words },
+    /// The bus tells that nobody heard.
+    Unheard { boot: NodeId, node: NodeId },
+    /// A node hears again.
+    Gap { boot: NodeId },
+    /// A stream of an agent goes on.
+    Agent { stream: u64 },
+    /// A node dies.
+    Crash { boot: NodeId },
+    /// A node notices that a link is gone.
+    HangUp { line: LineId },
+    /// A lazy link reads on.
+    Flush { line: LineId },
+    /// A link reports what it has written.
+    Report { line: LineId },
+    /// A client does something.
+    Client { client: usize, act: Act },
+}
+
+/// One process and what surrounds it.
+pub(crate) struct Node {
+    pub(crate) boot: NodeId,
+    board: Switchboard,
+    born: Mono,
+    /// Its clock's rate, per mille.
+    rate: u64,
+    /// The store's clock as last replied, and when that was.
+    heard: (Millis, Mono),
+    latest: Millis,
+    pub(crate) paused_until: Mono,
+    pub(crate) cut_until: Mono,
+    pub(crate) deaf_until: Mono,
+    pub(crate) links: u64,
+    frozen: Vec<Input>,
+}
+
+impl Node {
+    fn mono(&self, now: Mono) -> Mono {
+        let age = u64::try_from((now - self.born).as_nanos()).unwrap_or(u64::MAX);
+        Mono(Duration::from_nanos(age * self.rate / 1000))
+    }
+    fn clock(&mut self, now: Mono) -> Now {
+        let mono = self.mono(now);
+        let told = self.heard.0.after(mono - self.heard.1);
+        self.latest = self.latest.max(told);
+        Now { mono, store: self.latest }
+    }
+    /// When it next wants to be woken, by the world's time.
+    fn due(&self) -> Option<Mono> {
+        let at = self.board.poll_timeout()?.at;
+        let nanos = u64::try_from(at.0.as_nanos()).unwrap_or(u64::MAX / 1000);
+        let age = (u128::from(nanos) * 1000).div_ceil(u128::from(self.rate));
+        let due = self.born + Duration::from_nanos(u64::try_from(age).unwrap_or(u64::MAX));
+        Some(due.max(self.paused_until))
+    }
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Things that happened to nodes.
+    pub steps: u64,
+    /// Store operations.
+    pub ops: u64,
+    /// Words published.
+    pub words: u64,
+    /// Notes shown.
+    pub notes: u64,
+    /// Turns that ended.
+    pub turns: u64,
+    /// Crashes, pauses, cuts, outages, drains, jumps and rewinds.
+    pub blows: u64,
+}
+
+/// The simulated cluster.
+pub struct World {
+    pub(crate) rng: Rng,
+    pub(crate) now: Mono,
+    /// Milliseconds the store's clock is ahead.
+    pub(crate) ahead_ms: u64,
+    pub(crate) faults: Faults,
+    pub(crate) rewinds: bool,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) shelf: Shelf,
+    pub(crate) outage_until: Mono,
+    pub(crate) slow_until: Mono,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) sayings: BTreeMap<u64, cast::Saying>,
+    pub(crate) lines: BTreeMap<LineId, Line>,
+    pub(crate) streams: Streams,
+    pub(crate) ledger: Ledger,
+    pub(crate) requests: u64,
+    directory: Arc<Directory>,
+    agenda: BTreeMap<(Mono, u64), Happening>,
+    order: u64,
+    boots: u64,
+    trace: bool,
+    /// A digest of everything that happened, if asked for.
+    pub digest: Option<u64>,
+    /// What was counted.
+    pub tally: Tally,
+}
+
+struct Fnv(u64);
+
+impl fmt::Write for Fnv {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    /// A world made from a seed. Setting `SIM_TRACE` prints what happens.
+    pub fn new(seed: u64, nodes: usize, faults: Faults) -> Self {
+        let rewinds = faults.rewind > 0;
+        let directory = cast::directory();
+        let mut this = Self {
+            rng: Rng::from_number(seed),
+            now: Mono(Duration::from_secs(1)),
+            ahead_ms: 0,
+            faults,
+            rewinds,
+            nodes: Vec::new(),
+            shelf: Shelf::new(rewinds),
+            outage_until: Mono::default(),
+            slow_until: Mono::default(),
+            clients: Vec::new(),
+            sayings: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            streams: Streams::default(),
+            ledger: Ledger::new(Arc::clone(&directory), rewinds),
+            requests: 0,
+            directory,
+            agenda: BTreeMap::new(),
+            order: 0,
+            boots: 0,
+            trace: std::env::var_os("SIM_TRACE").is_some(),
+            digest: None,
+            tally: Tally::default(),
+        };
+        for _ in 0..nodes {
+            let node = this.boot();
+            this.nodes.push(node);
+        }
+        this
+    }
+
+    fn boot(&mut self) -> Node {
+        self.boots += 1;
+        let boot = NodeId(u128::from(self.boots));
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
+        let board = Switchboard::new(Config {
+            node: boot,
+            directory: Arc::clone(&self.directory),
+            seed,
+            alone: false,
+            keep_facts: None,
+        });
+        let wrong_by = self.rng.below(4000);
+        let heard = (Millis(self.store_clock().0 + 2000 - wrong_by), Mono::default());
+        let never = Mono::default();
+        Node {
+            boot,
+            board,
+            born: self.now,
+            rate: 996 + self.rng.below(9),
+            heard,
+            latest: Millis::default(),
+            paused_until: never,
+            cut_until: never,
+            deaf_until: never,
+            links: 0,
+            frozen: Vec::new(),
+        }
+    }
+
+    /// What the store's clock reads.
+    pub(crate) fn store_clock(&self) -> Millis {
+        Millis(DAWN_MS + self.ahead_ms).after(self.now.0)
+    }
+
+    /// What the store is told the time is.
+    pub(crate) fn store_now(&self) -> Now {
+        Now { mono: self.now, store: self.store_clock() }
+    }
+
+    /// Lets something happen after a wait drawn from a range.
+    pub(crate) fn later(&mut self, ms_min: u64, ms_max: u64, happening: Happening) {
+        let wait = Duration::from_millis(ms_min + self.rng.below(ms_max.saturating_sub(ms_min) + 1));
+        self.order += 1;
+        self.agenda.insert((self.now + wait, self.order), happening);
+    }
+
+    /// Where a process runs, if it still does.
+    pub(crate) fn at(&self, boot: NodeId) -> Option<usize> {
+        self.nodes.iter().position(|node| node.boot == boot)
+    }
+
+    /// A node picked by chance.
+    pub(crate) fn somewhere(&mut self) -> usize {
+        self.rng.below(self.nodes.len() as u64) as usize
+    }
+
+    pub(crate) fn say(&mut self, what: fmt::Arguments<'_>) {
+        if self.trace {
+            eprintln!("{:>9.3} {what}", self.now.0.as_secs_f64());
+        }
+        if let Some(digest) = &mut self.digest {
+            let mut hash = Fnv(*digest);
+            // Hashing does not fail.
+            let _ = write!(hash, "{:?} {what}", self.now);
+            *digest = hash.0;
+        }
+    }
+
+    /// Gives a node an input, and does what it asks for then.
+    pub(crate) fn give(&mut self, at: usize, input: Input) {
+        self.tally.steps += 1;
+        if self.trace || self.digest.is_some() {
+            let boot = self.nodes[at].boot.0;
+            self.say(format_args!("n{boot} <- {input:?}"));
+        }
+        if self.nodes[at].paused_until > self.now {
+            self.nodes[at].frozen.push(input);
+            return;
+        }
+        self.take(at, input);
+    }
+
+    fn take(&mut self, at: usize, input: Input) {
+        let node = &mut self.nodes[at];
+        let mono = node.mono(self.now);
+        if let Input::Stored { result: Ok(Reply::Renewed { clock, .. }), .. } = &input {
+            node.heard = (*clock, mono);
+        }
+        if let Input::Say { link, command } = &input
+            && let (Some(line), Some(id)) = (self.lines.get_mut(&(node.boot, *link)), request_id(command))
+        {
+            line.noticed.insert(id.clone());
+            if let Command::Unsubscribe { session, .. } = command {
+                line.follows.remove(session);
+                // Who leaves before it was let in waits for no answer.
+                let joins = |ask: &Command| matches!(ask, Command::Subscribe(ask) if ask.session == *session);
+                let noticed = &line.noticed;
+                line.asks.retain(|id, ask| !(joins(ask) && noticed.contains(id)));
+            }
+        }
+        let now = node.clock(self.now);
+        node.board.handle_input(now, input);
+        self.drain(at);
+    }
+
+    fn drain(&mut self, at: usize) {
+        let boot = self.nodes[at].boot;
+        let mut outputs = Vec::new();
+        while let Some(output) = self.nodes[at].board.poll_output() {
+            outputs.push(output);
+            assert!(outputs.len() < OUTPUTS_MAX, "G8: outputs end within a bound");
+        }
+        for output in outputs {
+            if self.trace {
+                self.say(format_args!("n{} -> {output:?}", boot.0));
+            }
+            match output {
+                Output::Store(op) => self.ask_store(boot, op),
+                Output::Publish { to, words } => self.publish(at, to, words),
+                Output::Order(order) => self.order(at, order),
+                Output::Send { link, note } => self.show((boot, link), note),
+                Output::Exit => self.later(0, 0, Happening::Crash { boot }),
+            }
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Store { boot, op, ghost } => self.reach_store(boot, op, ghost),
+            Happening::Answer { boot, op, result } => self.give_to(boot, Input::Stored { op, result }),
+            Happening::Mail { to, from, words } => self.give_to(to, Input::Peer { from, words }),
+            Happening::Unheard { boot, node } => self.give_to(boot, Input::Unheard { to: node }),
+            Happening::Gap { boot } => self.give_to(boot, Input::Gap),
+            Happening::Agent { stream } => self.stream_on(stream),
+            Happening::Crash { boot } => {
+                if let Some(at) = self.at(boot) {
+                    self.crash(at);
+                }
+            }
+            Happening::HangUp { line } => self.hang_up(line),
+            Happening::Flush { line } => self.flush(line),
+            Happening::Report { line } => self.report(line),
+            Happening::Client { client, act } => self.act(client, act),
+        }
+    }
+
+    /// Gives an input to a process that may be gone.
+    pub(crate) fn give_to(&mut self, boot: NodeId, input: Input) {
+        if let Some(at) = self.at(boot) {
+            self.give(at, input);
+        }
+    }
+
+    /// Kills a process; another starts in its place, under another name.
+    pub(crate) fn crash(&mut self, at: usize) {
+        let boot = self.nodes[at].boot;
+        self.say(format_args!("n{} dies", boot.0));
+        self.tally.blows += 1;
+        self.orphan(at, 100, 2000);
+        self.lines.retain(|line, _| line.0 != boot);
+        self.streams.cut_off(boot);
+        self.nodes[at] = self.boot();
+    }
+
+    fn wake(&mut self) {
+        for at in 0..self.nodes.len() {
+            if self.nodes[at].paused_until > self.now {
+                continue;
+            }
+            for input in std::mem::take(&mut self.nodes[at].frozen) {
+                self.take(at, input);
+            }
+            if self.nodes[at].due().is_some_and(|due| due <= self.now) {
+                let now = self.nodes[at].clock(self.now);
+                self.nodes[at].board.handle_timeout(now);
+                self.tally.steps += 1;
+                self.drain(at);
+                let next = self.nodes[at].board.poll_timeout();
+                assert!(
+                    next.is_none_or(|due| due.at > now.mono),
+                    "progress: a deadline moves on: {next:?} at {now:?}"
+                );
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Mono> {
+        let mail = self.agenda.first_key_value().map(|((at, _), _)| *at);
+        let timers = self.nodes.iter().filter_map(Node::due);
+        let thaw = self.nodes.iter().filter(|n| !n.frozen.is_empty()).map(|n| n.paused_until);
+        timers.chain(mail).chain(thaw).min()
+    }
+
+    /// Lets time pass until nothing is due before `until`.
+    pub fn run(&mut self, until: Mono) {
+        while let Some(next) = self.next().filter(|next| *next <= until) {
+            self.now = self.now.max(next);
+            while let Some(first) = self.agenda.first_entry().filter(|first| first.key().0 <= self.now) {
+                let happening = first.remove();
+                self.happen(happening);
+            }
+            self.wake();
+            self.strike();
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// Lets so many seconds pass.
+    pub fn pass(&mut self, seconds: u64) {
+        self.run(self.now + Duration::from_secs(seconds));
+    }
+}

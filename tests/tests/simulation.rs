@@ -1,0 +1,151 @@
+//! The simulator's tests: whole clusters under faults, on virtual time.
+//!
+//! `SIM_SECONDS=300` lets the main one run longer; a seed that fails prints how to see it again.
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use turnway_core::mutant::Mutant;
+use turnway_tests::sim::faults::Faults;
+use turnway_tests::sim::verdict::{campaign, cores, env, hush, judge, verdict};
+use turnway_tests::sim::world::World;
+use turnway_tests::sim::{cases, mutants};
+
+/// Every seed its own mix of faults; a time box; every core. `SIM_FROM` and `SIM_SEEDS` pick seeds.
+#[test]
+fn holds_under_faults() {
+    let day = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let from = env("SIM_FROM", day * 1000);
+    let (seeds, seconds) = (env("SIM_SEEDS", u64::MAX), env("SIM_SECONDS", 10));
+    let start = Instant::now();
+    let done = campaign(from, seeds, Duration::from_secs(seconds));
+    let (total, most) = (done.total, done.most);
+    eprintln!(
+        "from seed {from}: {} seeds held in {:?}; {} steps, {} faults, {} turns, {} store operations, {} words, \
+         {} notes; at most {} operations and {} words in one",
+        done.seeds,
+        start.elapsed(),
+        total.steps,
+        total.blows,
+        total.turns,
+        total.ops,
+        total.words,
+        total.notes,
+        most.ops,
+        most.words
+    );
+    let wrong: Vec<String> = done.wrong.iter().map(|(seed, why)| format!("{seed}: {why:.400}")).collect();
+    let again = done.wrong.first().map(|(seed, _)| {
+        format!("SIM_FROM={seed} SIM_SEEDS=1 SIM_TRACE=1 cargo test --profile sim -p turnway-tests --test simulation holds -- --nocapture")
+    });
+    assert!(
+        wrong.is_empty(),
+        "{} seeds went wrong; see one again with\n{}\n{}",
+        wrong.len(),
+        again.unwrap_or_default(),
+        wrong.join("\n")
+    );
+    assert!(done.seeds >= env("SIM_MIN_SEEDS", 0), "only {} seeds in {seconds} s", done.seeds);
+}
+
+/// The simulator itself: nothing but the seed decides.
+#[test]
+fn same_seed_same_history() {
+    for seed in 0..6 {
+        let digest = || {
+            let mut world = World::new(seed, 5, Faults::swarm(seed));
+            world.digest = Some(0xcbf2_9ce4_8422_2325);
+            world.play();
+            world.digest
+        };
+        assert_eq!(digest(), digest(), "seed {seed} is not deterministic");
+    }
+}
+
+/// Idle sessions cost nothing, however many there are and however many links watch them.
+#[test]
+fn idle_costs_nothing() {
+    let (few, many) = (cases::idle_minute(10), cases::idle_minute(500));
+    eprintln!("store operations and words per idle minute: 10 sessions {few:?}, 500 sessions {many:?}");
+    assert!(many.0 <= few.0 + 20 && many.1 <= few.1, "idle sessions cost: {few:?} {many:?}");
+}
+
+/// A node killed in the middle of a turn that is watched elsewhere: how long until it goes on?
+#[test]
+fn failover_is_quick() {
+    let mut waits: Vec<u64> = (0..60).filter_map(cases::failover_ms).collect();
+    waits.sort_unstable();
+    let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+    eprintln!("failover: {half} ms at the median, {most} ms at most, {} cases", waits.len());
+    assert!(waits.len() > 20 && half < 1500 && most < 12_000, "failover takes {half} ms, {most} ms at most");
+}
+
+/// Sessions longer than a snapshot.
+#[test]
+fn a_long_session_is_taken_over_from_its_snapshot() {
+    for seed in 0..3 {
+        cases::long_session(seed);
+    }
+}
+
+/// A planted bug that survives is a missing checker. `SIM_ONLY` picks one, `SIM_MUTANT_SECONDS` is the
+/// time each has.
+#[test]
+fn every_planted_bug_is_caught() {
+    hush();
+    let only = std::env::var("SIM_ONLY").unwrap_or_default();
+    let time = Duration::from_secs(env("SIM_MUTANT_SECONDS", 20));
+    let chosen = |mutant: &&Mutant| format!("{mutant:?}").contains(&only);
+    let todo: Mutex<Vec<Mutant>> = Mutex::new(Mutant::ALL.iter().rev().filter(chosen).copied().collect());
+    let caught = Mutex::new(BTreeMap::new());
+    let work = || {
+        while let Some(mutant) = { todo.lock().expect("no poison").pop() } {
+            let found = mutants::hunt(mutant, time);
+            caught.lock().expect("no poison").insert(mutant, found);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..cores() {
+            scope.spawn(work);
+        }
+    });
+    let caught = caught.into_inner().expect("no poison");
+    for (mutant, found) in &caught {
+        let found = found.as_deref().unwrap_or("SURVIVES");
+        eprintln!("{mutant:?} | {found:.160}");
+    }
+    let survivors: Vec<_> =
+        caught.iter().filter(|(_, found)| found.is_none()).map(|(mutant, _)| mutant).collect();
+    assert!(survivors.is_empty(), "missing checkers: {survivors:?}");
+}
+
+/// Seeds that once went wrong, named by what they showed: `seed=` and the faults they ran under.
+#[test]
+fn saved_scenarios_hold() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut wrong = Vec::new();
+    for entry in fs::read_dir(dir).expect("the folder of scenarios") {
+        let path = entry.expect("a readable entry").path();
+        let text = fs::read_to_string(&path).expect("a readable scenario");
+        let seeds = text.lines().filter_map(|line| line.strip_prefix("seed=")?.trim().parse::<u64>().ok());
+        let before = wrong.len();
+        let mut some = false;
+        for seed in seeds {
+            some = true;
+            if let Err(why) = verdict(seed, Mutant::None) {
+                wrong.push(format!("{}: seed {seed}: {why:.300}", path.display()));
+            }
+        }
+        assert!(some || wrong.len() > before, "{} names no seed", path.display());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What a checker says reaches whoever asked for a verdict.
+#[test]
+fn a_breach_is_reported_in_its_own_words() {
+    let said = judge(Mutant::None, || -> u64 { panic!("G0: this and that") });
+    assert_eq!(said.err().as_deref(), Some("G0: this and that"));
+}
