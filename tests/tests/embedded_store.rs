@@ -152,9 +152,9 @@ fn an_id_may_expire_while_its_input_still_waits() {
     };
     let Reply::Claimed(claimed) = same(claim()) else { panic!("not claimed") };
     let mut script = Script::new(1, false);
-    let mut inputs = std::iter::from_fn(|| Some(script.next(DAWN))).filter_map(|op| match op {
-        Op::Accept { input, hash, .. } => Some((input, hash)),
-        _ => None,
+    let mut inputs = std::iter::from_fn(|| Some(script.next(DAWN))).filter_map(|op| {
+        let Op::Accept { input, hash, .. } = op else { return None };
+        Some((input, hash))
     });
     let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false };
     let mut accept = || {
