@@ -31,6 +31,8 @@ pub enum Words {
         key: SessionKey,
         /// Which.
         control: ControlId,
+        /// A fact says so to whoever follows the session.
+        shown: bool,
     },
     /// I have no seat there.
     NotMine {
@@ -96,6 +98,24 @@ pub enum Words {
     },
     /// Are you there?
     Knock,
+}
+
+impl Words {
+    /// The session they are about, where they are about one.
+    pub fn key(&self) -> Option<&SessionKey> {
+        match self {
+            Self::Bell { key, .. }
+            | Self::Taken { key, .. }
+            | Self::Answered { key, .. }
+            | Self::NotMine { key, .. }
+            | Self::Hello { key, .. }
+            | Self::Facts { key, .. }
+            | Self::Chunk { key, .. }
+            | Self::Want { key, .. }
+            | Self::Adopt { key, .. } => Some(key),
+            Self::Beacon { .. } | Self::Have { .. } | Self::Knock => None,
+        }
+    }
 }
 
 /// What a bell is rung for: the payload is in it, so that its owner need not read.

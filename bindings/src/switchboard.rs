@@ -27,7 +27,7 @@ pub use stats::Stats;
 
 use crate::channel::note::Note;
 use crate::peer::Words;
-use ask::{Ask, AskKey};
+use ask::{Ask, AskKey, What};
 use feed::Feed;
 use lease::{Lease, Suspect};
 use link::Links;
@@ -75,9 +75,11 @@ pub struct Switchboard {
     peers: BTreeSet<NodeId>,
     seats: BTreeMap<SessionKey, Seat>,
     asks: BTreeMap<AskKey, Ask>,
+    asks_of: BTreeMap<SessionKey, BTreeSet<AskKey>>,
     feeds: BTreeMap<SessionKey, Feed>,
     /// Links that wait for a session's present state.
-    views: BTreeMap<SessionKey, Vec<(LinkId, Option<RequestId>)>>,
+    views: BTreeMap<SessionKey, Vec<Waiting>>,
+    views_made: u64,
     rebuilds: BTreeMap<SessionKey, Vec<rebuild::Rebuild>>,
     viewing: BTreeMap<SessionKey, Viewing>,
     links: Links,
@@ -88,6 +90,15 @@ pub struct Switchboard {
     drain: Option<drain::Drain>,
     stats: Stats,
     outbox: VecDeque<Output>,
+}
+
+/// A link that waits for a session's present state.
+#[derive(Debug)]
+struct Waiting {
+    link: LinkId,
+    request_id: Option<RequestId>,
+    /// See [`Switchboard::view_number`].
+    asked: u64,
 }
 
 /// Everything that can become due.
@@ -127,8 +138,10 @@ impl Switchboard {
             peers: BTreeSet::new(),
             seats: BTreeMap::new(),
             asks: BTreeMap::new(),
+            asks_of: BTreeMap::new(),
             feeds: BTreeMap::new(),
             views: BTreeMap::new(),
+            views_made: 0,
             rebuilds: BTreeMap::new(),
             viewing: BTreeMap::new(),
             links: Links::default(),
@@ -171,7 +184,7 @@ impl Switchboard {
         match words {
             Words::Bell { key, owner, item } => self.bell(now, from, &key, owner, item),
             Words::Taken { run_id, .. } => self.taken(&run_id),
-            Words::Answered { control, .. } => self.answered(&AskKey::Control(control)),
+            Words::Answered { control, shown, .. } => self.answered(&control, shown),
             Words::NotMine { key, owner } => self.not_mine(now, &key, owner),
             Words::Hello { key, stamp } => self.hello(&key, from, stamp),
             Words::Facts { key, owner, after, facts } => {
@@ -196,11 +209,13 @@ impl Switchboard {
             (Op::Lease { node }, _) => self.unsuspect(node),
             (Op::Sweep { .. }, Ok(Reply::Work { sessions })) => self.swept(now, &sessions),
             (Op::Sweep { .. } | Op::Retire { .. }, _) => {}
-            (Op::Accept { input, hash, .. }, result) => {
-                self.accepted(now, &AskKey::Input(input.run_id.clone(), hash), result);
+            (Op::Accept { key, input, hash, .. }, result) => {
+                let ask_key = AskKey::Input(input.run_id.clone(), hash);
+                self.accepted(now, &ask_key, &key, What::Input(input), result);
             }
-            (Op::Control { control, .. }, result) => {
-                self.accepted(now, &AskKey::Control(control.id.clone()), result);
+            (Op::Control { key, principal, control, create }, result) => {
+                let ask_key = AskKey::Control(control.id.clone(), principal);
+                self.accepted(now, &ask_key, &key, What::Control { control, create }, result);
             }
             (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.again(now, op),
             (op, Ok(reply)) => self.replied(now, op, reply),
@@ -275,6 +290,17 @@ impl Switchboard {
                 }
             }
         }
+    }
+
+    /// A rule was broken while this session was handled: whatever is half done of it is given up, and
+    /// begun again from the store. Everything else goes on.
+    pub fn give_up(&mut self, now: Now, key: &SessionKey) {
+        self.viewing.remove(key);
+        match self.seats.get(key).and_then(Seat::owned).map(|owned| owned.token) {
+            Some(token) => self.abandon(now, key, token),
+            None => self.drop_seat(key),
+        }
+        self.regress(key);
     }
 
     /// What it has counted.

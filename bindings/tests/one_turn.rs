@@ -290,3 +290,91 @@ fn a_node_that_leaves_lets_running_turns_end() {
     assert_eq!(bench.seen(1).last().map(String::as_str), Some("8 run.done"));
     assert!(bench.gone);
 }
+
+/// Covers: S-06, G8: a stranger who asks again and again delays nobody and piles up nothing.
+#[test]
+fn a_strangers_questions_do_not_starve_the_owners() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.answer(&["ho"]);
+    bench.give(Input::Disconnect { link: LinkId(1) });
+    connected(&mut bench, 2, "ann");
+    connected(&mut bench, 3, "bob");
+    // Bob's questions arrive while each answer is still on its way, and Ann's between them.
+    for link in [3, 3, 2, 3, 3] {
+        bench.board.handle_input(bench.now, Input::Say { link: LinkId(link), command: subscribe(Some(0)) });
+        while let Some(output) = bench.board.poll_output() {
+            if let Output::Store(op) = output {
+                let reply = bench.shelf.apply(bench.now, &op);
+                bench.inputs.push_back(Input::Stored { op, result: Ok(reply) });
+            }
+        }
+    }
+    bench.run(Duration::from_millis(1));
+    bench.give(Input::Written { link: LinkId(2), weight: 0 });
+    assert_eq!(bench.seen(2).first().map(String::as_str), Some("subscribed 8 None"));
+    assert!(bench.seen(3).iter().all(|line| line == "refused not_found"));
+}
+
+/// Covers: SR-C1, G9: whoever presses stop and leaves at once has still pressed stop.
+#[test]
+fn a_cancel_outlives_its_link() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    connected(&mut bench, 2, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.report(AgentEvent::Acked);
+    let stop = Command::Cancel { request_id: None, target: Target::Session(session()) };
+    bench.board.handle_input(bench.now, Input::Say { link: LinkId(2), command: stop });
+    let mut ops = Vec::new();
+    while let Some(output) = bench.board.poll_output() {
+        if let Output::Store(op) = output {
+            ops.push(op);
+        }
+    }
+    bench.give(Input::Disconnect { link: LinkId(2) });
+    for op in ops {
+        let reply = bench.shelf.apply(bench.now, &op);
+        bench.give(Input::Stored { op, result: Ok(reply) });
+    }
+    assert!(bench.orders.iter().any(|order| matches!(order, Order::Cancel { .. })));
+}
+
+/// Covers: SR-H6: who closes what is closed already is answered too.
+#[test]
+fn every_close_is_answered() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.answer(&["ho"]);
+    bench.seen(1);
+    let close = Command::Close { request_id: None, session: session() };
+    bench.give(Input::Say { link: LinkId(1), command: close.clone() });
+    assert_eq!(bench.seen(1), ["9 session.closing", "10 session.closed"]);
+    bench.give(Input::Say { link: LinkId(1), command: close });
+    assert_eq!(bench.seen(1), ["closed"]);
+}
+
+/// Covers: S-06: a foreign cancel of the same run does not spoil its owner's.
+#[test]
+fn a_strangers_cancel_is_its_own() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    connected(&mut bench, 3, "bob");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.report(AgentEvent::Acked);
+    bench.seen(1);
+    let run_id = bench.orders.iter().find_map(|order| match order {
+        Order::Invoke(invoke) => Some(invoke.run_id.clone()),
+        Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
+    });
+    let stop = Command::Cancel { request_id: None, target: Target::Run(run_id.expect("an order")) };
+    for link in [3, 1] {
+        bench.board.handle_input(bench.now, Input::Say { link: LinkId(link), command: stop.clone() });
+    }
+    bench.drain();
+    bench.give(Input::Written { link: LinkId(1), weight: 0 });
+    assert_eq!(bench.seen(1), ["6 run.cancelling"]);
+    assert_eq!(bench.seen(3), ["refused not_found"]);
+}

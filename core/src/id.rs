@@ -158,6 +158,13 @@ pub struct Principal {
     pub operator: bool,
 }
 
+impl Principal {
+    /// Before every other in order: where a range of them begins.
+    pub fn first() -> Self {
+        Self { tenant: TenantId("".into()), user: UserId("".into()), operator: false }
+    }
+}
+
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 impl RunId {

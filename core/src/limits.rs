@@ -78,6 +78,8 @@ pub const DELTA_BYTES: usize = 4 * 1024;
 pub const UNSAVED_TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// A message id is known as long as the facts of its turn are kept, and at least this long: 24 h.
 pub const MESSAGE_ID_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
+/// Between two looks of an owner through a session's message ids for old ones.
+pub const EXPIRE_EVERY: Duration = Duration::from_secs(60 * 60);
 /// A snapshot is written at the latest after so many facts, so that opening a session never grows
 /// with its history.
 pub const SNAPSHOT_FACTS: u64 = 512;

@@ -19,6 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::switchboard::{Input, Output, Switchboard};
+use turnway_core::id::SessionKey;
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::time::{Mono, Now};
@@ -126,15 +127,17 @@ impl Driver {
         let mut ended = None;
         for input in batch.drain(..) {
             self.hands.count(&input, self.clock.mono());
-            ended = ended.or(self.step(|switchboard, now| switchboard.handle_input(now, input)));
+            let about = input.key().cloned();
+            ended = ended.or(self.step(about, |switchboard, now| switchboard.handle_input(now, input)));
         }
         self.batch = batch;
         let due = self.switchboard.poll_timeout().is_some_and(|deadline| deadline.at <= self.clock.mono());
-        if due { ended.or(self.step(Switchboard::handle_timeout)) } else { ended }
+        if due { ended.or(self.step(None, Switchboard::handle_timeout)) } else { ended }
     }
 
-    /// One call of the machine, everything it wants done, and the doing.
-    fn step(&mut self, act: impl FnOnce(&mut Switchboard, Now)) -> Option<Ended> {
+    /// One call of the machine, everything it wants done, and the doing. A broken rule costs the session
+    /// it is about its seat, and nobody else anything.
+    fn step(&mut self, about: Option<SessionKey>, act: impl FnOnce(&mut Switchboard, Now)) -> Option<Ended> {
         let now = self.clock.now();
         let (switchboard, outputs) = (&mut self.switchboard, &mut self.outputs);
         // What follows a broken invariant is no worse than what follows a crash: every fact is fenced
@@ -151,7 +154,10 @@ impl Driver {
                 Done::Exit => ended = ended.or(Some(Ended::Exit)),
             }
         }
-        ended
+        match about.filter(|_| sound.is_err()) {
+            Some(key) => ended.or(self.step(None, |switchboard, now| switchboard.give_up(now, &key))),
+            None => ended,
+        }
     }
 
     fn panicked(&mut self, now: Mono) -> Option<Ended> {

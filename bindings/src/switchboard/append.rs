@@ -24,6 +24,7 @@ impl Switchboard {
             return;
         }
         let mut said = Vec::new();
+        add_counts(&mut self.stats, owned);
         while let Some(output) = owned.runtime.poll_output() {
             match output {
                 Said::Record(record) => owned.backlog.push_back(record),
@@ -50,9 +51,9 @@ impl Switchboard {
                 }
                 self.chunk(now, key, epoch, &chunk);
             }
-            Said::Answered { control } => {
+            Said::Answered { control, shown } => {
                 let ringer = owned.ringers.remove(&control).unwrap_or(self.me);
-                self.tell(now, ringer, Words::Answered { key: key.clone(), control });
+                self.tell(now, ringer, Words::Answered { key: key.clone(), control, shown });
             }
             Said::CatchUp => {
                 owned.catching_up = true;
@@ -129,6 +130,7 @@ impl Switchboard {
             self.watch(now, key, owner);
         }
         self.keep(key);
+        self.look_again(key);
         self.pump(now, key);
     }
 
@@ -185,9 +187,16 @@ impl Switchboard {
         let upto = at.0.min(owned.tail().seq.0.saturating_sub(keep)).min(open.unwrap_or(u64::MAX));
         if upto > owned.trimmed.0 {
             owned.trimmed = Seq(upto);
+            let due = owned.expire_at.is_none_or(|at| at <= now.mono);
+            if due {
+                // It looks at every id the session has: rarely is often enough.
+                owned.expire_at = Some(now.mono + limits::EXPIRE_EVERY);
+            }
             self.store(Op::Trim { key: key.clone(), token, upto: Seq(upto) });
-            let before_ms = now.store.0.saturating_sub(limits::MESSAGE_ID_KEPT_MS);
-            self.store(Op::Expire { key: key.clone(), before_ms });
+            if due {
+                let before_ms = now.store.0.saturating_sub(limits::MESSAGE_ID_KEPT_MS);
+                self.store(Op::Expire { key: key.clone(), before_ms });
+            }
         }
     }
 
@@ -217,11 +226,6 @@ impl Switchboard {
             owned.lingering = true;
             self.timers.set(linger, now.mono + limits::SEAT_LINGER);
         }
-        let mut counted = std::mem::take(&mut self.stats);
-        if let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) {
-            add_counts(&mut counted, owned);
-        }
-        self.stats = counted;
     }
 
     pub(super) fn count(&mut self, owned: &mut Owned) {

@@ -3,6 +3,7 @@ use super::Switchboard;
 use super::Timer;
 use crate::channel::command::{Command, Invoke, Target};
 use crate::channel::note::{Accepted, Note};
+use crate::peer::{Item, Words};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
@@ -25,7 +26,7 @@ pub(super) enum AskKey {
     /// An input, with its body's hash: another body is another ask.
     Input(RunId, BodyHash),
     /// A control entry.
-    Control(ControlId),
+    Control(ControlId, Principal),
 }
 
 /// Something on its way to its owner.
@@ -38,6 +39,8 @@ pub(super) struct Ask {
     pub(super) owner: Seen,
     pub(super) place: Option<(Place, Place)>,
     pub(super) rings: u32,
+    /// An earlier try may have stored it: "nothing was accepted" could be a lie.
+    doubt: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -68,7 +71,7 @@ impl Switchboard {
 
     pub(super) fn say(&mut self, now: Now, link: LinkId, command: Command) {
         let Some(there) = self.links.get(link) else { return };
-        let (principal, busy) = (there.principal.clone(), there.asks >= limits::LINK_ASKS_MAX);
+        let (principal, busy) = (there.principal.clone(), there.asks.len() >= limits::LINK_ASKS_MAX);
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
         match command {
             Command::Subscribe(subscribe) => self.subscribe(link, subscribe),
@@ -103,7 +106,7 @@ impl Switchboard {
         }
     }
 
-    fn refuse_busy(&mut self, link: LinkId, request_id: Option<RequestId>) {
+    pub(super) fn refuse_busy(&mut self, link: LinkId, request_id: Option<RequestId>) {
         let refusal = Refusal::new(Code::RateLimited, "too many requests wait on this connection");
         self.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
     }
@@ -122,7 +125,13 @@ impl Switchboard {
             return self.refuse(link, ask.request_id, ask.session, None, Refusal::not_found());
         }
         let session = ask.session.unwrap_or_else(|| self.make_session(now));
+        let followed = self.links.get(link).map_or(0, |there| there.sessions.len());
         let key = SessionKey { tenant: principal.tenant.clone(), session };
+        let follows = self.links.get(link).is_some_and(|there| there.sessions.contains(&key));
+        if followed >= limits::LINK_SUBSCRIPTIONS_MAX && !follows {
+            let refusal = Refusal::new(Code::RateLimited, "too many subscriptions on one connection");
+            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+        }
         let named = ask.message_id.or_else(|| MessageId::parse(ask.request_id.as_ref()?.as_str()).ok());
         let message_id = named.unwrap_or_else(|| {
             let id = EventId::new(now.store, self.rng.next_u128()).to_string();
@@ -170,7 +179,8 @@ impl Switchboard {
         let control =
             Control { id: id.clone(), user: principal.user.clone(), request_id: request_id.clone(), what };
         let what = What::Control { control: Arc::new(control), create };
-        self.put(now, link, AskKey::Control(id), key, principal, request_id, what);
+        let ask_key = AskKey::Control(id, principal.clone());
+        self.put(now, link, ask_key, key, principal, request_id, what);
     }
 
     #[expect(
@@ -188,15 +198,15 @@ impl Switchboard {
         what: What,
     ) {
         if let Some(there) = self.links.get_mut(link) {
-            there.asks += 1;
+            there.asks.insert(ask_key.clone());
         }
         let asker = Asker { link, request_id, told: false };
         if let Some(ask) = self.asks.get_mut(&ask_key) {
             ask.askers.push(asker);
-            ask.principal = principal;
         } else {
             let (owner, place) = (Seen::default(), None);
-            let ask = Ask { key, principal, what, askers: vec![asker], owner, place, rings: 0 };
+            self.asks_of.entry(key.clone()).or_default().insert(ask_key.clone());
+            let ask = Ask { key, principal, what, askers: vec![asker], owner, place, rings: 0, doubt: false };
             self.asks.insert(ask_key.clone(), ask);
         }
         self.look(now, &ask_key);
@@ -213,15 +223,24 @@ impl Switchboard {
             (What::Control { control, create }, _) => {
                 Op::Control { key, principal, control: Arc::clone(control), create: *create }
             }
-            (What::Input(_), AskKey::Control(_)) => return,
+            (What::Input(_), AskKey::Control(..)) => return,
         };
         self.timers.set(Timer::Ring(ask_key.clone()), now.mono + RING * 20);
         self.store(op);
     }
 
-    pub(super) fn accepted(&mut self, now: Now, ask_key: &AskKey, result: Result<Reply, StoreError>) {
+    pub(super) fn accepted(
+        &mut self,
+        now: Now,
+        ask_key: &AskKey,
+        key: &SessionKey,
+        what: What,
+        result: Result<Reply, StoreError>,
+    ) {
         let wait = self.jitter(limits::STORE_RETRY);
-        let Some(ask) = self.asks.get_mut(ask_key) else { return };
+        let Some(ask) = self.asks.get_mut(ask_key) else {
+            return self.deliver_orphan(now, key, what, result);
+        };
         match result {
             Ok(Reply::Accepted(accepted)) => {
                 (ask.place, ask.owner) = (Some((accepted.place, accepted.prev)), accepted.owner);
@@ -229,14 +248,32 @@ impl Switchboard {
                 self.onward(now, ask_key, &accepted);
             }
             Ok(Reply::Refused(refused)) => self.drop_ask(ask_key, refusal_of(refused)),
-            Err(StoreError::Unavailable) if ask.place.is_none() => {
+            Err(StoreError::Unavailable) if ask.place.is_none() && !ask.doubt => {
                 let refusal =
                     Refusal::new(Code::StoreUnavailable, "the store cannot be reached; nothing was accepted");
                 self.drop_ask(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
+                ask.doubt = true;
                 self.timers.set(Timer::Ring(ask_key.clone()), now.mono + wait);
             }
+        }
+    }
+
+    /// Whoever asked has left before the answer came; what is durable is acted on all the same.
+    fn deliver_orphan(&mut self, now: Now, key: &SessionKey, what: What, result: Result<Reply, StoreError>) {
+        let Ok(Reply::Accepted(accepted)) = result else { return };
+        let (place, prev, owner) = (accepted.place, accepted.prev, accepted.owner);
+        match owner.holder {
+            _ if accepted.ended => {}
+            Some(holder) => {
+                let item = match what {
+                    What::Input(input) => Item::Input { place, prev, input },
+                    What::Control { control, .. } => Item::Control { place, prev, control },
+                };
+                self.tell(now, holder.node, Words::Bell { key: key.clone(), owner, item });
+            }
+            None => self.claim(now, key, owner),
         }
     }
 
@@ -278,7 +315,7 @@ impl Switchboard {
         let Some(ask) = self.asks.get(ask_key) else { return };
         let key = ask.key.clone();
         if accepted.ended {
-            self.finish(ask_key);
+            self.finish(ask_key, false);
         } else if accepted.owner.holder.is_some() {
             self.ring(now, ask_key);
         } else {

@@ -50,6 +50,10 @@ impl Switchboard {
         let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
         for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == Mode::Live) {
             match sub.show(post, *link, key, at, entry) {
+                Shown::Yes if sub.lifted => {
+                    sub.look_for_text(&feed.state);
+                    holes.push(*link);
+                }
                 Shown::Yes => {}
                 Shown::Full => {
                     sub.mode = Mode::Paused { scan: sub.cursor.seq };
@@ -86,7 +90,7 @@ impl Switchboard {
             return;
         };
         feed.owner = owner;
-        if feed.state.has_open_turn() {
+        if feed.state.has_open_turn() && owner.holder.is_some_and(|holder| holder.node != self.me) {
             self.timers.set_earlier(Timer::Knock, now.mono + limits::KNOCK);
         }
     }

@@ -22,6 +22,11 @@ pub(super) enum Drain {
     Gone,
 }
 
+/// What every link of a leaving node is told.
+pub(super) fn go_away() -> Note {
+    Note::GoAway { reason: "drain", within: limits::GO_AWAY_WITHIN, jitter: limits::GO_AWAY_JITTER }
+}
+
 impl Switchboard {
     pub(super) fn is_gone(&self) -> bool {
         self.drain == Some(Drain::Gone)
@@ -40,8 +45,7 @@ impl Switchboard {
         self.drain = Some(Drain::Ending { until });
         self.timers.set(Timer::Drain, until);
         for link in self.links.ids() {
-            let (within, jitter) = (limits::GO_AWAY_WITHIN, limits::GO_AWAY_JITTER);
-            self.note(link, Note::GoAway { reason: "drain", within, jitter });
+            self.note(link, go_away());
         }
         self.tell_seats(now, &Told::Hold);
         self.leave(now);
@@ -82,6 +86,9 @@ impl Switchboard {
 
     fn go(&mut self) {
         self.drain = Some(Drain::Gone);
+        for key in self.feeds.keys().cloned().collect::<Vec<_>>() {
+            self.unlisten(&key);
+        }
         self.store(Op::Retire { holder: self.lease.holder });
         self.outbox.push_back(Output::Exit);
     }

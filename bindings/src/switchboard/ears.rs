@@ -1,5 +1,4 @@
 //! Who listens to owned sessions, and whether they have heard everything.
-use super::io::Output;
 use super::seat::{Ear, Seat};
 use super::{Switchboard, Timer};
 use crate::peer::Words;
@@ -48,19 +47,28 @@ impl Switchboard {
         }
     }
 
-    /// The store may have forgotten what these owners remember: they look.
+    /// The store may have forgotten what these owners remember: they look, once what is under way is back.
     pub(super) fn probe(&mut self) {
-        for (key, seat) in &mut self.seats {
-            let Some(owned) = seat.owned_mut().filter(|owned| owned.in_flight.is_none() && !owned.releasing)
-            else {
-                continue;
-            };
-            let (token, after, known) = (owned.token, owned.tail().seq, owned.version);
-            let (facts, ends, answers) = (Vec::new(), Vec::new(), Vec::new());
-            let append = Append { key: key.clone(), token, after, facts, ends, answers, closed: None, known };
-            owned.in_flight = Some(append.clone());
-            self.outbox.push_back(Output::Store(Op::Append(Box::new(append))));
+        for owned in self.seats.values_mut().filter_map(Seat::owned_mut) {
+            owned.doubted = true;
         }
+        for key in self.seats.keys().cloned().collect::<Vec<_>>() {
+            self.look_again(&key);
+        }
+    }
+
+    /// A write of nothing, at the place where this owner believes the log to end.
+    pub(super) fn look_again(&mut self, key: &SessionKey) {
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        if !owned.doubted || owned.in_flight.is_some() || owned.releasing {
+            return;
+        }
+        owned.doubted = false;
+        let (token, after, known) = (owned.token, owned.tail().seq, owned.version);
+        let (facts, ends, answers) = (Vec::new(), Vec::new(), Vec::new());
+        let append = Append { key: key.clone(), token, after, facts, ends, answers, closed: None, known };
+        owned.in_flight = Some(append.clone());
+        self.store(Op::Append(Box::new(append)));
     }
 
     /// One message per node that has not said that it has everything.

@@ -1,6 +1,7 @@
 //! Sessions this node listens to: listen first, then read; then each link follows by its own cursor.
 use super::sub::{Mode, Post, Sub, snapshot_note};
-use super::{Switchboard, Timer};
+use super::view::Asked;
+use super::{Switchboard, Timer, Waiting};
 use crate::channel::authority::{Action, authorize};
 use crate::channel::command::Subscribe;
 use crate::channel::note::{Note, Reset};
@@ -10,7 +11,7 @@ use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seen, Seq, Sessi
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
-use turnway_core::session::State;
+use turnway_core::session::{Phase, State};
 use turnway_core::store::{Op, View};
 use turnway_core::time::Now;
 
@@ -41,6 +42,8 @@ pub(super) struct Feed {
     /// The newest epoch seen: pieces of older ones are dropped.
     pub(super) epoch: Epoch,
     pub(super) owner: Seen,
+    /// When this node was known to listen: only a state that was read later will do.
+    listened: u64,
     /// Reads under way, by where they begin, and where the log was known to end when they set out.
     pub(super) reads: BTreeMap<Seq, Seq>,
 }
@@ -56,6 +59,7 @@ impl Feed {
             known: Seq(0),
             epoch: Epoch(0),
             owner: Seen::default(),
+            listened: 0,
             reads: BTreeMap::new(),
         }
     }
@@ -76,8 +80,12 @@ impl Switchboard {
         }
         there.sessions.insert(key.clone());
         let mut sub = Sub::joining(ask.after_seq.map(|seq| (seq, ask.after_epoch)));
-        if let Some(before) = self.feeds.get_mut(&key).and_then(|feed| feed.subs.remove(&link)) {
-            sub.greets = before.greets;
+        if let Some(feed) = self.feeds.get_mut(&key) {
+            let waiting = feed.subs.get(&link).map_or(0, |before| before.greets.len());
+            if waiting >= limits::LINK_ASKS_MAX {
+                return self.refuse_busy(link, ask.request_id);
+            }
+            sub.greets = feed.subs.remove(&link).map(|before| before.greets).unwrap_or_default();
         }
         sub.greets.push(ask.request_id);
         sub.types = ask.types;
@@ -90,16 +98,18 @@ impl Switchboard {
     /// Whoever says something follows what becomes of it: from directly before its turn's first fact.
     pub(super) fn follow(&mut self, key: &SessionKey, link: LinkId, run_id: &RunId, tail: Cursor) {
         let Some(there) = self.links.get_mut(link) else { return };
-        if !there.sessions.insert(key.clone()) {
+        if there.sessions.contains(key) || there.sessions.len() >= limits::LINK_SUBSCRIPTIONS_MAX {
             return;
         }
+        there.sessions.insert(key.clone());
         let epoch = (tail.seq > Seq(0)).then_some(tail.epoch);
         let mut sub = Sub::joining(Some((tail.seq, epoch)));
         sub.hold = Some(run_id.clone());
         self.add(key, link, sub, Stage::Listening);
     }
 
-    fn add(&mut self, key: &SessionKey, link: LinkId, sub: Sub, stage: Stage) {
+    fn add(&mut self, key: &SessionKey, link: LinkId, mut sub: Sub, stage: Stage) {
+        sub.asked = self.view_number(key);
         if let Some(feed) = self.feeds.get_mut(key) {
             feed.subs.insert(link, sub);
             match feed.stage {
@@ -165,8 +175,10 @@ impl Switchboard {
     }
 
     pub(super) fn listening(&mut self, now: Now, key: &SessionKey, stamp: Stamp, owner: Seen) {
+        let number = self.view_number(key);
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.stamp == stamp) else { return };
         feed.owner = owner;
+        feed.listened = number;
         if feed.stage != Stage::Live {
             feed.stage = Stage::Viewing;
         }
@@ -189,28 +201,30 @@ impl Switchboard {
         }
     }
 
-    /// A session's present state is known; `since`: where this node knew the log to end when it asked.
-    pub(super) fn known(&mut self, now: Now, key: &SessionKey, view: &View, state: State, since: Seq) {
+    /// A session's present state is known.
+    pub(super) fn known(&mut self, now: Now, key: &SessionKey, view: &View, state: State, asked: Asked) {
         if view.owner.holder.is_some_and(|holder| holder.node == self.me) {
             // The store thinks it is mine, and may be right alone: it forgot that I had released it.
             self.claim(now, key, view.owner);
         }
-        self.show_opened(key, view, &state);
-        self.check(key, view);
+        self.show_opened(key, view, &state, asked.number);
+        self.check(key, view, asked.number);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         (feed.user, feed.known) = (view.user.clone(), feed.known.max(view.tail.seq));
         match feed.stage {
+            Stage::Checking if feed.subs.values().all(|sub| sub.asked >= asked.number) => return,
             Stage::Checking => {
                 feed.stage = Stage::Listening;
                 return self.listen(key);
             }
             Stage::Listening => return,
+            Stage::Viewing if feed.listened >= asked.number => return,
             Stage::Viewing => {
                 feed.stage = Stage::Live;
                 feed.state = state;
                 feed.epoch = feed.epoch.max(view.tail.epoch);
             }
-            Stage::Live if view.tail.seq < since && !planted(Mutant::CursorBare) => {
+            Stage::Live if view.tail.seq < asked.since && !planted(Mutant::CursorBare) => {
                 return self.regress(key);
             }
             Stage::Live => {
@@ -219,16 +233,16 @@ impl Switchboard {
                 self.facts(now, key, after, &view.facts);
             }
         }
-        self.join_all(key, Some(view.tail));
+        self.join_all(key, Some((view.tail, asked.number)));
         self.watch(now, key, view.owner);
         self.behind(now, key);
     }
 
     /// Who may not see it hears that there is no such thing, and is gone from here.
-    fn check(&mut self, key: &SessionKey, view: &View) {
+    fn check(&mut self, key: &SessionKey, view: &View, number: u64) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let mut denied = Vec::new();
-        for (link, sub) in &feed.subs {
+        for (link, sub) in feed.subs.iter().filter(|(_, sub)| sub.asked < number) {
             let principal = self.links.get(*link).map(|there| &there.principal);
             let verdict = principal.map(|principal| authorize(principal, Action::Read, view.user.as_ref()));
             if let Some(Err(refusal)) = verdict.filter(|_| !planted(Mutant::ReadUnchecked)) {
@@ -256,11 +270,14 @@ impl Switchboard {
         }
     }
 
-    /// Puts every link in its place that waits for that. `fresh` is where the log was just seen to end.
-    pub(super) fn join_all(&mut self, key: &SessionKey, fresh: Option<Cursor>) {
+    /// Puts every link in its place that waits for that. `fresh` is where the log was just seen to end,
+    /// and whose questions that answers.
+    pub(super) fn join_all(&mut self, key: &SessionKey, fresh: Option<(Cursor, u64)>) {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == Stage::Live) else { return };
         let joining = feed.subs.iter().filter(|(_, sub)| matches!(sub.mode, Mode::Joining { .. }));
-        for link in joining.map(|(link, _)| *link).collect::<Vec<_>>() {
+        let joining = joining.map(|(link, sub)| (*link, sub.asked));
+        for (link, asked) in joining.collect::<Vec<_>>() {
+            let fresh = fresh.filter(|(_, number)| asked < *number).map(|(tail, _)| tail);
             self.join(key, link, fresh);
         }
     }
@@ -288,7 +305,12 @@ impl Switchboard {
                 sub.follow_open_runs(&feed.state);
                 sub.mode = sub.read_for_text(&feed.state);
             }
-            Some((seq, _)) if seq > head.seq && fresh.is_none() => return self.view(key),
+            Some((seq, _)) if seq > head.seq && fresh.is_none() => {
+                if !self.viewing.contains_key(key) {
+                    self.view(key);
+                }
+                return;
+            }
             // The feed has yet to get there: what it shows must not be older than what the link has seen.
             Some((seq, _)) if seq > head.seq && fresh.is_some_and(|tail| seq <= tail.seq) => {
                 return self.catch_up(key);
@@ -345,8 +367,9 @@ impl Switchboard {
 
     /// The store does not have what was shown: everyone's cursor is checked against it again.
     pub(super) fn regress(&mut self, key: &SessionKey) {
+        let number = self.view_number(key);
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.stage = Stage::Viewing;
+        (feed.stage, feed.listened) = (Stage::Viewing, number);
         feed.known = Seq(0);
         for sub in feed.subs.values_mut() {
             if !matches!(sub.mode, Mode::Joining { .. }) {
@@ -359,10 +382,21 @@ impl Switchboard {
     }
 
     /// Answers those who asked to open this session.
-    fn show_opened(&mut self, key: &SessionKey, view: &View, state: &State) {
-        for (link, request_id) in self.views.remove(key).unwrap_or_default() {
+    fn show_opened(&mut self, key: &SessionKey, view: &View, state: &State, number: u64) {
+        let waiting = self.views.remove(key).unwrap_or_default();
+        let (ready, early): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|waiting| waiting.asked < number);
+        if !early.is_empty() {
+            self.views.insert(key.clone(), early);
+        }
+        for Waiting { link, request_id, .. } in ready {
             let Some(there) = self.links.get(link) else { continue };
-            match authorize(&there.principal, Action::Read, view.user.as_ref()) {
+            let verdict = authorize(&there.principal, Action::Read, view.user.as_ref());
+            let opened = verdict.and_then(|()| match state.phase {
+                Phase::New => Err(Refusal::new(Code::SessionOpenFailed, "no agent is configured")),
+                Phase::Open | Phase::Closing | Phase::Closed => Ok(()),
+            });
+            match opened {
                 Ok(()) => self.note(link, Note::Opened { request_id, snapshot: snapshot_note(key, state) }),
                 Err(refusal) => self.refuse(link, request_id, Some(key.session.clone()), None, refusal),
             }

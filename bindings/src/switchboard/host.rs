@@ -1,8 +1,8 @@
 //! The sessions this node owns: claim, load, append, release.
-use super::ask::AskKey;
 use super::feed::state_of;
 use super::io::Output;
 use super::seat::{Owned, Seat, newer};
+use super::view::Asked;
 use super::{Switchboard, Timer};
 use crate::peer::{Item, Words};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Switchboard {
     pub(super) fn loaded(&mut self, now: Now, key: &SessionKey, by: Token, view: View) {
         match state_of(&view) {
             Some(state) => self.own(now, key, by, &view, state),
-            None => self.rebuild(key, Some(by), view),
+            None => self.rebuild(key, Some(by), view, Asked { number: 0, since: Seq(0) }),
         }
     }
 
@@ -93,7 +93,7 @@ impl Switchboard {
         self.timers.clear(&Timer::Seat(key.clone()));
         self.timers.clear(&Timer::Linger(key.clone()));
         if let Some(Seat::Owned(mut owned)) = self.seats.remove(key) {
-            if let Some(order) = owned.runtime.give_up() {
+            for order in owned.runtime.give_up() {
                 self.outbox.push_back(Output::Order(order));
             }
             self.count(&mut owned);
@@ -205,10 +205,5 @@ impl Switchboard {
             owned.runtime.handle_timeout(now);
         }
         self.pump(now, key);
-    }
-
-    /// A control entry of an ask here was answered.
-    pub(super) fn answered(&mut self, ask: &AskKey) {
-        self.finish(ask);
     }
 }

@@ -72,6 +72,24 @@ pub enum Input {
     Drain,
 }
 
+impl Input {
+    /// The session it is about, where it is about one.
+    pub fn key(&self) -> Option<&SessionKey> {
+        match self {
+            Self::Stored { op, .. } => op.key(),
+            Self::Agent { key, .. } => Some(key),
+            Self::Peer { words, .. } => words.key(),
+            Self::Connect { .. }
+            | Self::Disconnect { .. }
+            | Self::Say { .. }
+            | Self::Written { .. }
+            | Self::Unheard { .. }
+            | Self::Gap
+            | Self::Drain => None,
+        }
+    }
+}
+
 /// What a node asks its shell to do.
 #[derive(Clone, Debug)]
 pub enum Output {

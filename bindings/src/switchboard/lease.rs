@@ -183,9 +183,15 @@ impl Switchboard {
     pub(super) fn swept(&mut self, now: Now, sessions: &[(SessionKey, Seen)]) {
         self.lost.retain(|key, _| sessions.contains(key));
         let sound = self.lease.contact.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono);
+        if sessions.len() >= limits::SWEEP_SESSIONS_MAX as usize {
+            // There is more of it.
+            self.timers.set_earlier(Timer::Sweep, now.mono + AGAIN);
+        }
         for (key, seen) in sessions {
             let first = *self.lost.entry((key.clone(), *seen)).or_insert(now.mono);
-            if (sound || self.is_alone()) && first + TWICE <= now.mono {
+            // Whoever else held it on a store of one process is dead: that process was another.
+            let dead = self.alone && seen.holder.is_none_or(|holder| holder.node != self.me);
+            if dead || (sound && first + TWICE <= now.mono) {
                 self.stats.takeovers += u64::from(!self.seats.contains_key(key));
                 self.claim(now, key, *seen);
             } else {
@@ -193,10 +199,5 @@ impl Switchboard {
                 self.timers.set_earlier(Timer::Sweep, again);
             }
         }
-    }
-
-    /// No other node shares this store, so nobody's lease can be waited for.
-    fn is_alone(&self) -> bool {
-        self.alone
     }
 }

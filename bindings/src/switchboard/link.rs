@@ -1,5 +1,5 @@
 //! The links of this node, and how much is under way to each.
-use super::{Switchboard, io::Output};
+use super::{Switchboard, ask::AskKey, io::Output};
 use crate::channel::note::Note;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnway_core::id::{LinkId, Principal, SessionKey};
@@ -19,7 +19,7 @@ pub(super) struct Link {
     pub(super) principal: Principal,
     pub(super) sessions: BTreeSet<SessionKey>,
     /// Requests on their way.
-    pub(super) asks: usize,
+    pub(super) asks: BTreeSet<AskKey>,
     unwritten: usize,
     full: bool,
 }
@@ -52,13 +52,17 @@ impl Links {
 
 impl Switchboard {
     pub(super) fn connect(&mut self, link: LinkId, principal: Principal) {
-        let fresh = Link { principal, sessions: BTreeSet::new(), asks: 0, unwritten: 0, full: false };
+        let fresh =
+            Link { principal, sessions: BTreeSet::new(), asks: BTreeSet::new(), unwritten: 0, full: false };
         self.links.links.insert(link, fresh);
+        if self.drain.is_some() {
+            self.note(link, super::drain::go_away());
+        }
     }
 
     pub(super) fn disconnect(&mut self, link: LinkId) {
         let Some(gone) = self.links.links.remove(&link) else { return };
-        self.forget_askers(link);
+        self.forget_askers(link, gone.asks);
         for key in gone.sessions {
             self.unsubscribe(&key, link);
         }

@@ -53,6 +53,10 @@ impl Switchboard {
         let Some(feed) = self.feeds.get(key) else { return };
         let head = feed.head();
         let end = heard.after.0 + heard.facts.len() as u64;
+        if heard.floor > head.seq {
+            // What this node lacks is forgotten: it starts from the snapshot.
+            return self.regress(key);
+        }
         if heard.after > head.seq || end <= head.seq.0 {
             return;
         }
@@ -80,7 +84,9 @@ impl Switchboard {
         }
         let reset = if sub.cursor.seq < heard.floor {
             Some(Reset::Trimmed)
-        } else if heard.tail.seq < sub.cursor.seq || sub.verify.is_some_and(|at| !has(heard, at)) {
+        } else if heard.tail.seq < sub.cursor.seq
+            || sub.verify.is_some_and(|at| at.0 > heard.floor && !has(heard, at))
+        {
             Some(Reset::Regressed)
         } else {
             None
@@ -120,6 +126,7 @@ impl Switchboard {
             }
         }
         sub.mode = if scan >= feed.state.tail.seq { Mode::Live } else { Mode::Reading { scan } };
+        sub.look_for_text(&feed.state);
         self.go_on(key, link);
     }
 }

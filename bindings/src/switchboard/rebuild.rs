@@ -1,5 +1,6 @@
 //! A snapshot that this release cannot read is ignored, and its state rebuilt from the log.
 use super::Switchboard;
+use super::view::Asked;
 use turnway_core::id::{Seq, SessionKey, Token};
 use turnway_core::limits;
 use turnway_core::session::State;
@@ -10,19 +11,23 @@ use turnway_core::time::Now;
 #[derive(Debug)]
 pub(super) struct Rebuild {
     by: Option<Token>,
+    asked: Asked,
     view: View,
     state: State,
 }
 
 impl Switchboard {
-    pub(super) fn rebuild(&mut self, key: &SessionKey, by: Option<Token>, view: View) {
+    pub(super) fn rebuild(&mut self, key: &SessionKey, by: Option<Token>, view: View, asked: Asked) {
         self.stats.snapshots_unreadable += 1;
         if view.floor > Seq(0) {
             // What the snapshot stood for is forgotten: only a release that reads it can help.
             self.stats.abandoned += 1;
+            if by.is_some() {
+                self.drop_seat(key);
+            }
             return;
         }
-        let rebuild = Rebuild { by, view, state: State::default() };
+        let rebuild = Rebuild { by, asked, view, state: State::default() };
         self.rebuilds.entry(key.clone()).or_default().push(rebuild);
         self.store(Op::Read { key: key.clone(), after: Seq(0), limit: limits::READ_FACTS_MAX });
     }
@@ -41,7 +46,7 @@ impl Switchboard {
             if rebuild.state.tail.seq >= rebuild.view.tail.seq {
                 match rebuild.by {
                     Some(token) => self.own(now, key, token, &rebuild.view, rebuild.state),
-                    None => self.known(now, key, &rebuild.view, rebuild.state, Seq(0)),
+                    None => self.known(now, key, &rebuild.view, rebuild.state, rebuild.asked),
                 }
             } else {
                 let after = rebuild.state.tail.seq;

@@ -1,10 +1,11 @@
 //! Asks that are durable: ringing their owner until it has them, and how they end.
 use super::ask::{Ask, AskKey, RING, What};
-use super::{Switchboard, Timer};
+use super::{Switchboard, Timer, Waiting};
 use crate::channel::note::Note;
 use crate::peer::{Item, Words};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use turnway_core::id::{Epoch, LinkId, NodeId, RunId, Seen, SessionKey};
+use turnway_core::id::{ControlId, Epoch, LinkId, NodeId, Principal, RunId, Seen, SessionKey};
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::input::{Ask as Asked, Input};
 use turnway_core::protocol::refusal::Refusal;
@@ -36,14 +37,11 @@ impl Switchboard {
 
     /// Everything on its way to this session learns who owns it, and rings there.
     pub(super) fn ring_all(&mut self, now: Now, key: &SessionKey, owner: Seen) {
-        let placed = self.asks.iter_mut().filter(|(_, ask)| ask.key == *key && ask.place.is_some());
-        let mut due = Vec::new();
-        for (ask_key, ask) in placed {
-            ask.owner = owner;
-            due.push(ask_key.clone());
-        }
-        for ask_key in due {
-            self.ring(now, &ask_key);
+        for ask_key in self.asks_of.get(key).cloned().unwrap_or_default() {
+            if let Some(ask) = self.asks.get_mut(&ask_key).filter(|ask| ask.place.is_some()) {
+                ask.owner = owner;
+                self.ring(now, &ask_key);
+            }
         }
     }
 
@@ -60,7 +58,9 @@ impl Switchboard {
 
     /// The one who should own says that it does not: what it had is free.
     pub(super) fn not_mine(&mut self, now: Now, key: &SessionKey, owner: Seen) {
-        if self.asks.values().any(|ask| ask.key == *key && ask.owner == owner) {
+        let mut asks =
+            self.asks_of.get(key).into_iter().flatten().filter_map(|ask_key| self.asks.get(ask_key));
+        if asks.any(|ask| ask.owner == owner) {
             self.claim(now, key, owner);
         }
     }
@@ -82,7 +82,13 @@ impl Switchboard {
         self.timers.clear(&Timer::Ring(ask_key.clone()));
         for asker in &ask.askers {
             if let Some(there) = self.links.get_mut(asker.link) {
-                there.asks = there.asks.saturating_sub(1);
+                there.asks.remove(ask_key);
+            }
+        }
+        if let Some(asks) = self.asks_of.get_mut(&ask.key) {
+            asks.remove(ask_key);
+            if asks.is_empty() {
+                self.asks_of.remove(&ask.key);
             }
         }
         Some(ask)
@@ -117,20 +123,33 @@ impl Switchboard {
         self.asks.range(all).map(|(ask_key, _)| ask_key.clone()).collect()
     }
 
-    /// It is done: whoever asked for a session's opening or closing is answered.
-    pub(super) fn finish(&mut self, ask_key: &AskKey) {
+    /// A control entry was answered, durably.
+    pub(super) fn answered(&mut self, control: &ControlId, shown: bool) {
+        let named = |ask_key: &AskKey| matches!(ask_key, AskKey::Control(id, _) if id == control);
+        let first = AskKey::Control(control.clone(), Principal::first());
+        let asked = self.asks.range(first..).map(|(ask_key, _)| ask_key).take_while(|ask_key| named(ask_key));
+        for ask_key in asked.cloned().collect::<Vec<_>>() {
+            self.finish(&ask_key, shown);
+        }
+    }
+
+    /// It is done: whoever asked for a session's opening or closing is answered. `shown`: a fact says so
+    /// to whoever follows the session.
+    pub(super) fn finish(&mut self, ask_key: &AskKey, shown: bool) {
         let Some(ask) = self.remove_ask(ask_key) else { return };
         let What::Control { control, .. } = &ask.what else { return };
         for asker in ask.askers {
             match &control.what {
                 Asked::Open { .. } => {
-                    self.views.entry(ask.key.clone()).or_default().push((asker.link, asker.request_id));
+                    let asked = self.view_number(&ask.key);
+                    let waiting = Waiting { link: asker.link, request_id: asker.request_id, asked };
+                    self.views.entry(ask.key.clone()).or_default().push(waiting);
                     self.view(&ask.key);
                 }
                 Asked::Close => {
                     let follows =
                         self.links.get(asker.link).is_some_and(|link| link.sessions.contains(&ask.key));
-                    if !follows {
+                    if !(shown && follows) {
                         let (request_id, session) = (asker.request_id, ask.key.session.clone());
                         self.note(asker.link, Note::Closed { request_id, session });
                     }
@@ -140,17 +159,14 @@ impl Switchboard {
         }
     }
 
-    pub(super) fn forget_askers(&mut self, link: LinkId) {
-        let mut lonely = Vec::new();
-        for (ask_key, ask) in &mut self.asks {
+    pub(super) fn forget_askers(&mut self, link: LinkId, asks: BTreeSet<AskKey>) {
+        // Asks die with their link: what is stored is found by its owner or by a sweep.
+        for ask_key in asks {
+            let Some(ask) = self.asks.get_mut(&ask_key) else { continue };
             ask.askers.retain(|asker| asker.link != link);
             if ask.askers.is_empty() {
-                lonely.push(ask_key.clone());
+                self.remove_ask(&ask_key);
             }
-        }
-        // Asks die with their link: what is stored is found by its owner or by a sweep.
-        for ask_key in lonely {
-            self.remove_ask(&ask_key);
         }
     }
 

@@ -6,6 +6,7 @@ use turnway_core::id::{ControlId, Cursor, Epoch, NodeId, Nonce, Place, Seq, Stam
 use turnway_core::protocol::input::Input;
 use turnway_core::session::{Record, SessionRuntime, State};
 use turnway_core::store::{Append, Claimed, Inputs};
+use turnway_core::time::Mono;
 
 /// This node's relation to one session.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(super) struct Owned {
     /// Facts up to here were forgotten by this owner.
     pub(super) trimmed: Seq,
     pub(super) bytes_since_kept: usize,
+    /// When message ids may be looked through again for old ones.
+    pub(super) expire_at: Option<Mono>,
     /// The append under way: at most one, so that the log's order is the order of decisions.
     pub(super) in_flight: Option<Append>,
     pub(super) backlog: VecDeque<Record>,
@@ -62,6 +65,8 @@ pub(super) struct Owned {
     pub(super) ringers: BTreeMap<ControlId, NodeId>,
     pub(super) lingering: bool,
     pub(super) releasing: bool,
+    /// The store may have forgotten what this owner remembers: it has yet to look.
+    pub(super) doubted: bool,
 }
 
 /// A node that listens.
@@ -88,6 +93,7 @@ impl Owned {
             kept,
             trimmed: Seq(0),
             bytes_since_kept: 0,
+            expire_at: None,
             in_flight: None,
             backlog: VecDeque::new(),
             consumed: Vec::new(),
@@ -101,6 +107,7 @@ impl Owned {
             ringers: BTreeMap::new(),
             lingering: false,
             releasing: false,
+            doubted: false,
         }
     }
 

@@ -58,6 +58,10 @@ pub(super) struct Sub {
     /// The last fact it was shown, or that was passed over in silence.
     pub(super) cursor: Cursor,
     pub(super) mode: Mode,
+    /// When it asked: only a state that was read later answers it.
+    pub(super) asked: u64,
+    /// Nothing is held back from it any more, and open runs' text is still to be looked for.
+    pub(super) lifted: bool,
     /// Nothing is shown before this turn's first fact.
     pub(super) hold: Option<RunId>,
     /// `subscribed` is still to be said, once for each of these requests: a later one may move the
@@ -85,6 +89,8 @@ impl Sub {
         Self {
             cursor: Cursor::default(),
             mode: Mode::Joining { asked },
+            asked: 0,
+            lifted: false,
             hold: None,
             greets: Vec::new(),
             verify: None,
@@ -120,6 +126,7 @@ impl Sub {
                 return Shown::Yes;
             }
             self.hold = None;
+            self.lifted = true;
         }
         if let Some(run_id) = &entry.run_id {
             if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = &entry.fact {
@@ -274,6 +281,19 @@ impl Sub {
             if pos.attempt != run.attempt {
                 *pos = TextPos::at(run.attempt, 0);
             }
+        }
+    }
+
+    /// A link from which nothing is held back any more follows every open run, from its beginning.
+    pub(super) fn look_for_text(&mut self, state: &State) {
+        if !std::mem::take(&mut self.lifted) {
+            return;
+        }
+        self.follow_open_runs(state);
+        if let Mode::Reading { scan } = self.read_for_text(state)
+            && scan < self.cursor.seq
+        {
+            self.mode = Mode::Reading { scan };
         }
     }
 

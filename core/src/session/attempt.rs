@@ -42,6 +42,10 @@ pub(super) struct Live {
     /// was silent (`retry_if_silent`).
     careful: bool,
     states: u32,
+    /// The fact after which the order goes out, and whether it has.
+    pub(super) begun: Seq,
+    pub(super) ordered: bool,
+    input_ack: Duration,
     /// INPUT_ACK, or the next sign of life.
     sign_at: Mono,
     silence: Duration,
@@ -152,7 +156,10 @@ impl SessionRuntime {
             gate: seq,
             careful: policy.on_owner_loss == OnOwnerLoss::RetryIfSilent,
             states: 0,
-            sign_at: now.mono + policy.input_ack,
+            begun: seq,
+            ordered: false,
+            input_ack: policy.input_ack,
+            sign_at: run_at,
             silence: policy.silence,
             run_at,
             cancel_at: None,
@@ -172,6 +179,15 @@ impl SessionRuntime {
             self.outbox.now(Output::Order(Order::Invoke(invoke)));
         } else {
             self.outbox.after(seq, Output::Order(Order::Invoke(invoke)));
+        }
+    }
+
+    /// The order has gone out: only now is its acknowledgement waited for.
+    pub(super) fn ordered(&mut self, now: Now, durable: Seq) {
+        let Attempt::Live(live) = &mut self.attempt else { return };
+        if !live.ordered && live.begun <= durable {
+            live.ordered = true;
+            live.sign_at = now.mono + live.input_ack;
         }
     }
 
@@ -237,6 +253,9 @@ impl SessionRuntime {
     }
 
     fn spoke(&mut self, now: Now, run_id: &RunId, piece: &Private<String>) {
+        if piece.reveal().is_empty() {
+            return;
+        }
         if self.routing(run_id).is_some() {
             // A first chunk implies the start, though the ACK is still expected (SR-G5).
             let (scope, state) = (Scope::Run, "RUNNING".to_owned());
@@ -365,10 +384,16 @@ impl SessionRuntime {
         self.held = true;
         let Attempt::Live(live) = &self.attempt else { return };
         let (run_id, attempt) = (live.run_id.clone(), live.attempt);
+        let (begun, ordered) = (live.begun, live.ordered);
         self.show(now);
         self.save(now, &run_id);
         self.record(now, Fact::RunSuspended { attempt, reason: "drain".to_owned() }, About::run(&run_id));
-        self.outbox.now(Output::Order(Order::Drop { run_id, attempt }));
+        let drop = Output::Order(Order::Drop { run_id, attempt });
+        if ordered {
+            self.outbox.now(drop);
+        } else {
+            self.outbox.after(begun, drop);
+        }
         self.attempt = Attempt::None;
     }
 }

@@ -185,11 +185,15 @@ impl SessionRuntime {
 
     fn consume(&mut self, place: Place, control: &Arc<Control>) {
         self.outbox.now(Output::Consume { place });
-        self.answered(control);
+        self.answer(control, false);
     }
 
     fn answered(&mut self, control: &Arc<Control>) {
+        self.answer(control, true);
+    }
+
+    fn answer(&mut self, control: &Arc<Control>, shown: bool) {
         let control = control.id.clone();
-        self.outbox.after(self.state.tail.seq, Output::Answered { control });
+        self.outbox.after(self.state.tail.seq, Output::Answered { control, shown });
     }
 }

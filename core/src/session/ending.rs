@@ -72,8 +72,16 @@ impl SessionRuntime {
         self.record(now, fact, About { source, ends, answers, ..About::run(run_id) });
         self.counts.ended[kind] += 1;
         self.inputs.remove(run_id);
-        if live && !completed {
-            self.outbox.now(Output::Order(Order::Drop { run_id: run_id.clone(), attempt }));
+        if let (Attempt::Live(live), false) = (&self.attempt, completed)
+            && live.run_id == *run_id
+        {
+            let drop = Output::Order(Order::Drop { run_id: run_id.clone(), attempt });
+            if live.ordered {
+                self.outbox.now(drop);
+            } else {
+                // Never before the order itself, which still waits for its fact.
+                self.outbox.after(live.begun, drop);
+            }
         }
         if live || running {
             self.attempt = Attempt::None;

@@ -20,9 +20,10 @@ struct Unfit {
 impl SessionRuntime {
     pub(super) fn take(&mut self, now: Now, place: Place, input: Arc<Input>) {
         let run_id = input.run_id.clone();
-        let known = self.state.runs.contains_key(&run_id);
+        // An owner may have been lost between a message and its admission: then it is admitted now.
+        let begun = self.state.runs.get(&run_id).map(|run| run.agent.is_some());
         let again = self.inputs.insert(run_id.clone(), (place, Arc::clone(&input))).is_some();
-        if known || again {
+        if begun == Some(true) || again {
             return;
         }
         if planted(Mutant::CloseLeavesInputs) && !self.is_open() && self.state.phase != Phase::New {
@@ -35,17 +36,9 @@ impl SessionRuntime {
         {
             self.open(now, &input.user, vec![agent.clone()], agent, None, None);
         }
-        let fact = Fact::UserMessage {
-            message_id: input.message_id.clone(),
-            request_id: input.request_id.clone(),
-            user: input.user.clone(),
-            message: input.message.clone(),
-            agent_id: addressed.clone(),
-            strategy: input.strategy,
-            metadata: input.metadata.clone(),
-        };
-        let about = About { source: Source::User, user: Some(&input.user), ..About::run(&run_id) };
-        self.record(now, fact, about);
+        if begun.is_none() {
+            self.said(now, &input);
+        }
         if let Some((at, control)) = self.early_cancels.remove(&run_id) {
             self.cancel(now, &run_id, "user", Some((at, &control)));
             return;
@@ -58,6 +51,20 @@ impl SessionRuntime {
                 self.end(now, &run_id, ending);
             }
         }
+    }
+
+    fn said(&mut self, now: Now, input: &Input) {
+        let fact = Fact::UserMessage {
+            message_id: input.message_id.clone(),
+            request_id: input.request_id.clone(),
+            user: input.user.clone(),
+            message: input.message.clone(),
+            agent_id: input.agent_id.clone(),
+            strategy: input.strategy,
+            metadata: input.metadata.clone(),
+        };
+        let about = About { source: Source::User, user: Some(&input.user), ..About::run(&input.run_id) };
+        self.record(now, fact, about);
     }
 
     /// Who shall answer, if anyone can. Pure.

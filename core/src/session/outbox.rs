@@ -35,6 +35,8 @@ pub enum Output {
     Answered {
         /// Which.
         control: ControlId,
+        /// A fact says so: whoever follows the session has been told.
+        shown: bool,
     },
     /// Read the inbox up to its end, then say [`super::Input::CaughtUp`]: something names a turn that
     /// may lie there.
@@ -88,6 +90,20 @@ impl Outbox {
             let Some((_, output)) = self.gated.pop_front() else { break };
             self.ready.push_back(output);
         }
+    }
+
+    /// Requests that are to be closed and wait for nothing.
+    pub(super) fn unsent_drops(&self) -> Vec<Order> {
+        let drops = self.ready.iter().filter_map(|output| match output {
+            Output::Order(order @ Order::Drop { .. }) => Some(order.clone()),
+            Output::Order(Order::Invoke(_) | Order::Cancel { .. } | Order::Credit { .. })
+            | Output::Record(_)
+            | Output::Consume { .. }
+            | Output::Chunk { .. }
+            | Output::Answered { .. }
+            | Output::CatchUp => None,
+        });
+        drops.collect()
     }
 
     pub(super) fn is_durable(&self, seq: Seq) -> bool {

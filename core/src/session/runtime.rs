@@ -116,11 +116,15 @@ impl SessionRuntime {
     }
 
     /// This node is not its owner any more: what is open with an agent is to be closed.
-    pub fn give_up(&mut self) -> Option<Order> {
+    pub fn give_up(&mut self) -> Vec<Order> {
+        let mut orders = self.outbox.unsent_drops();
         match std::mem::take(&mut self.attempt) {
-            Attempt::Live(live) => Some(Order::Drop { run_id: live.run_id, attempt: live.attempt }),
-            Attempt::Delayed { .. } | Attempt::None => None,
+            Attempt::Live(live) if live.ordered => {
+                orders.push(Order::Drop { run_id: live.run_id, attempt: live.attempt });
+            }
+            Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => {}
         }
+        orders
     }
 
     /// Nothing begun, nothing waiting, nothing to say.
@@ -200,6 +204,7 @@ impl Machine for SessionRuntime {
             Input::Agent { run_id, attempt, event } => self.agent(now, &run_id, attempt, event),
             Input::Durable(seq) => {
                 self.outbox.durable(seq);
+                self.ordered(now, seq);
                 self.credit(seq);
             }
             Input::Hold => self.hold(),

@@ -1,8 +1,9 @@
 //! The deterministic store in memory: the reference for all others, and the simulator's.
-use crate::id::{Holder, SessionKey};
+use crate::id::{Holder, NodeId, SessionKey};
 use crate::mutant::{Mutant, planted};
-use crate::store::{Op, Reply, Slot};
+use crate::store::{Op, Refused, Reply, Slot};
 use crate::time::{Millis, Mono, Now};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -48,6 +49,9 @@ impl Shelf {
             Op::Accept { key, principal, input, hash } => {
                 self.slot(key).accept(now.store, principal, input.clone(), *hash)
             }
+            Op::Control { key, create: false, .. } if !self.slots.contains_key(key) => {
+                Reply::Refused(Refused::NotFound)
+            }
             Op::Control { key, principal, control, create } => {
                 self.slot(key).control(now.store, principal, control.clone(), *create)
             }
@@ -59,15 +63,22 @@ impl Shelf {
             Op::Transfer { key, token, tail, to, nonce } => {
                 self.slot(key).transfer(now.store, *token, *tail, *to, *nonce)
             }
-            Op::Listen { key, node, stamp } => self.slot(key).listen(*node, *stamp),
+            Op::Listen { key, node, stamp } => {
+                let leases = &self.leases;
+                let leased =
+                    |node: NodeId| leases.iter().any(|(h, until)| h.node == node && *until > now.mono);
+                self.slots.entry(key.clone()).or_default().listen(*node, *stamp, leased)
+            }
             Op::Unlisten { key, node, stamp } => {
-                self.slot(key).unlisten(*node, *stamp);
+                if let Some(slot) = self.slots.get_mut(key) {
+                    slot.unlisten(*node, *stamp);
+                }
                 Reply::Done
             }
-            Op::Open { key, .. } => self.slot(key).view(),
-            Op::Read { key, after, limit } => self.slot(key).read(*after, *limit),
+            Op::Open { key, .. } => self.look(key).view(),
+            Op::Read { key, after, limit } => self.look(key).read(*after, *limit),
             Op::Inbox { key, after, control_after, .. } => {
-                Reply::Waiting(self.slot(key).waiting(*after, *control_after))
+                Reply::Waiting(self.look(key).waiting(*after, *control_after))
             }
             Op::Keep(keep) => self.slot(&keep.key).keep(keep),
             Op::Trim { key, token, upto } => self.slot(key).trim(*token, *upto),
@@ -79,6 +90,11 @@ impl Shelf {
                 Reply::Done
             }
         }
+    }
+
+    /// Looking makes nothing: whoever asks for what does not exist leaves no trace.
+    fn look(&self, key: &SessionKey) -> Cow<'_, Slot> {
+        self.slots.get(key).map_or_else(|| Cow::Owned(Slot::default()), Cow::Borrowed)
     }
 
     fn slot(&mut self, key: &SessionKey) -> &mut Slot {

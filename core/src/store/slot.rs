@@ -259,8 +259,15 @@ impl Slot {
         Reply::Transferred { token: self.token }
     }
 
-    pub(super) fn listen(&mut self, node: NodeId, stamp: Stamp) -> Reply {
-        if !self.listeners.contains_key(&node) && self.listeners.len() >= limits::LISTENERS_MAX {
+    pub(super) fn listen(&mut self, node: NodeId, stamp: Stamp, leased: impl Fn(NodeId) -> bool) -> Reply {
+        let full = |slot: &Self| {
+            !slot.listeners.contains_key(&node) && slot.listeners.len() >= limits::LISTENERS_MAX
+        };
+        if full(self) {
+            // The dead did not take their leave.
+            self.listeners.retain(|node, _| leased(*node));
+        }
+        if full(self) {
             return Reply::Refused(Refused::TooMany);
         }
         let known = self.listeners.get(&node).copied();

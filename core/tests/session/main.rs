@@ -250,3 +250,17 @@ fn no_content_in_debug_output() {
     let shown = format!("{:?}", world.runtime);
     assert!(!shown.contains("canary-text") && !shown.contains("text of canary"), "{shown}");
 }
+
+/// An owner may be lost between a message and its admission: nothing hangs (G3, G9).
+#[test]
+fn a_message_that_was_not_admitted_yet_is_admitted_by_the_next_owner() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    world.durable = false;
+    world.step("say m1");
+    world.log.truncate(2);
+    assert_eq!(world.log.last().map(|(_, entry)| entry.fact.name()), Some("user.message"));
+    (world.durable, world.record) = (true, Vec::new());
+    world.step("crash");
+    world.step("done");
+    assert_eq!(world.record.join(" "), "| admitted(a,Run) run.started INVOKE(a,1) agent.invoke.done done(0)");
+}

@@ -29,7 +29,7 @@ pub(crate) struct Script {
     lane: BTreeMap<Place, Arc<Control>>,
     pub(crate) log: Vec<(Epoch, Arc<Entry>)>,
     epoch: u64,
-    durable: bool,
+    pub(super) durable: bool,
     running: Option<(RunId, u32)>,
     pub(crate) record: Vec<String>,
 }

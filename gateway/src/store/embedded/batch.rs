@@ -46,7 +46,7 @@ impl<'e, 'txn> Batch<'e, 'txn> {
     /// Performs one op.
     pub(super) fn perform(&mut self, now: Now, full: bool, op: &Op) -> Result<(Reply, Basis), Fault> {
         if let Some(key) = op.key() {
-            let reply = self.step(now.store, full, key, op)?;
+            let reply = self.step(now, full, key, op)?;
             return Ok((reply, self.basis(self.heads.is_dirty(key))));
         }
         #[expect(clippy::wildcard_enum_match_arm, reason = "ops with a key are above, leases elsewhere")]
@@ -69,12 +69,15 @@ impl<'e, 'txn> Batch<'e, 'txn> {
     }
 
     /// Performs a step on one session, and keeps the index of what a sweep looks at.
-    fn step(&mut self, now: Millis, full: bool, key: &SessionKey, op: &Op) -> Result<Reply, Fault> {
+    fn step(&mut self, now: Now, full: bool, key: &SessionKey, op: &Op) -> Result<Reply, Fault> {
         let prefix = tables::prefix(key);
         let head = self.heads.find(key, &self.tables)?;
         let was = head.standing();
         let tables = &mut self.tables;
-        let mut step = Step { now, full, prefix: &prefix, head, tables, changed: false };
+        let leases = self.leases;
+        let lives = |node| leases.lives(now.mono, node);
+        let mut step =
+            Step { now: now.store, lives: &lives, full, prefix: &prefix, head, tables, changed: false };
         let reply = take(&mut step, op)?;
         let (is, changed) = (step.head.standing(), step.changed);
         if was != is {

@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use turnway_core::id::Holder;
+use turnway_core::id::{Holder, NodeId};
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::{Mono, Now};
 
@@ -48,6 +48,11 @@ impl Leases {
         }
         until.insert(holder, now.mono + ttl);
         Reply::Renewed { era: self.era, clock: now.store }
+    }
+
+    /// Whether any lease of a node runs.
+    pub(super) fn lives(&self, now: Mono, node: NodeId) -> bool {
+        self.lock().iter().any(|(holder, until)| holder.node == node && *until > now)
     }
 
     /// Whether a holder's lease runs.

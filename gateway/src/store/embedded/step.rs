@@ -18,6 +18,8 @@ use turnway_core::time::Millis;
 /// One step: what it may change, and whether it did.
 pub(super) struct Step<'a, 'txn> {
     pub(super) now: Millis,
+    /// Which nodes live.
+    pub(super) lives: &'a dyn Fn(NodeId) -> bool,
     /// Whether the disk has no room for more inputs.
     pub(super) full: bool,
     pub(super) prefix: &'a [u8],
@@ -358,6 +360,11 @@ impl<'txn> Step<'_, 'txn> {
     pub(super) fn listen(&mut self, node: NodeId, stamp: Stamp) -> Reply {
         let listeners: &mut BTreeMap<_, _> = &mut self.head.listeners;
         let known = listeners.get(&node).copied();
+        if known.is_none() && listeners.len() >= limits::LISTENERS_MAX {
+            // The dead did not take their leave.
+            let lives = self.lives;
+            listeners.retain(|node, _| lives(*node));
+        }
         if known.is_none() && listeners.len() >= limits::LISTENERS_MAX {
             return Reply::Refused(Refused::TooMany);
         }
