@@ -11,8 +11,10 @@
 //! - [`cases`]: directed situations that chance meets too seldom.
 //! - [`scenario`]: what a seed lets happen, in two acts.
 //! - [`world`]: time, nodes and what happens to them; `clients`, `agents`, `storage`, `post` are its rooms.
+//! - [`booth`]: one machine and its store, for the machine laws.
 //! - `check`: one file per guarantee.
 //! - [`faults`], `answer`, `cast`: values.
+pub mod booth;
 pub mod cases;
 pub mod faults;
 pub mod mutants;

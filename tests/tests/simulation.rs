@@ -8,6 +8,9 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use turnway_core::mutant::Mutant;
+use turnway_core::rng::Rng;
+use turnway_tests::laws::{Step, laws};
+use turnway_tests::sim::booth::{Booth, Desk, Move};
 use turnway_tests::sim::faults::Faults;
 use turnway_tests::sim::verdict::{campaign, cores, env, hush, judge, verdict};
 use turnway_tests::sim::world::World;
@@ -141,6 +144,23 @@ fn saved_scenarios_hold() {
         assert!(some || wrong.len() > before, "{} names no seed", path.display());
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Drain, progress, free wake-ups, silence and replay, over random lives of both big machines.
+#[test]
+fn machines_keep_their_laws() {
+    for seed in 0..env("SIM_LAWS", 40) {
+        let mut rng = Rng::from_number(seed);
+        let mut script = || -> Vec<Step<Move>> {
+            let step = |rng: &mut Rng| {
+                let wait = if rng.chance(10) { rng.below(4000) } else { rng.below(60) };
+                Step { after: Duration::from_millis(wait), input: Some(Move::random(rng)) }
+            };
+            (0..400).map(|_| step(&mut rng)).collect()
+        };
+        laws(Booth::new, &script(), 5_000, String::clone);
+        laws(Desk::new, &script(), 5_000, String::clone);
+    }
 }
 
 /// What a checker says reaches whoever asked for a verdict.

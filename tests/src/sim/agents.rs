@@ -38,6 +38,10 @@ impl Streams {
     pub(crate) fn cut_off(&mut self, boot: NodeId) {
         self.open.retain(|_, stream| stream.node != boot);
     }
+    /// One that is still open.
+    pub(crate) fn left(&self) -> Option<&Stream> {
+        self.open.values().next()
+    }
     fn find(&self, node: NodeId, run_id: &RunId, attempt: u32) -> Option<u64> {
         let same = |s: &Stream| s.node == node && s.run_id == *run_id && s.attempt == attempt;
         self.open.iter().find(|(_, stream)| same(stream)).map(|(id, _)| *id)
@@ -105,10 +109,18 @@ impl World {
             Order::Drop { run_id, attempt } => {
                 let Some(id) = self.streams.find(node, &run_id, attempt) else { return };
                 // A request that is closed may have a word under way.
-                if self.rng.chance(70) || self.rewinds {
-                    self.streams.open.remove(&id);
-                } else if let Some(stream) = self.streams.open.get_mut(&id) {
-                    stream.rest.drain(..stream.rest.len().saturating_sub(1));
+                let late = self.rng.chance(30) && !self.rewinds;
+                match self.streams.open.get_mut(&id) {
+                    Some(stream)
+                        if late
+                            && !stream.rest.is_empty()
+                            && !stream.blocked
+                            && stream.manner != Manner::TooMuch =>
+                    {
+                        stream.rest.drain(..stream.rest.len() - 1);
+                        stream.manner = Manner::Plain;
+                    }
+                    _ => drop(self.streams.open.remove(&id)),
                 }
             }
             Order::Credit { run_id, attempt, upto } => {
@@ -129,6 +141,11 @@ impl World {
         let manner = saying.manner;
         if manner == Manner::Poison {
             return self.later(1, 300, Happening::Crash { boot: node });
+        }
+        if self.rewinds {
+            // An attempt that the store forgot may be ordered again: the newer request replaces the older.
+            let same = |s: &Stream| s.node == node && s.run_id == run_id && s.attempt == attempt;
+            self.streams.open.retain(|_, stream| !same(stream));
         }
         self.streams.made += 1;
         let stream = self.streams.made;

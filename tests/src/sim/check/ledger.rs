@@ -51,6 +51,7 @@ pub(crate) struct Ledger {
     answers: BTreeMap<(u64, u32), Arc<str>>,
     pub(super) directory: Arc<Directory>,
     pub(super) ordered: BTreeSet<(RunId, u32)>,
+    pub(super) dropped: BTreeSet<(NodeId, RunId, u32)>,
     controls: BTreeMap<(SessionKey, Place), Arc<Control>>,
     /// Control entries that were answered.
     effective: BTreeSet<(SessionKey, Place)>,
@@ -69,6 +70,7 @@ impl Ledger {
             answers: BTreeMap::new(),
             directory,
             ordered: BTreeSet::new(),
+            dropped: BTreeSet::new(),
             controls: BTreeMap::new(),
             effective: BTreeSet::new(),
             authors: BTreeMap::new(),

@@ -27,6 +27,8 @@ impl Ledger {
         match order {
             Order::Invoke(invoke) => {
                 self.invoked(invoke);
+                let dropped = self.dropped.contains(&(node, invoke.run_id.clone(), invoke.attempt));
+                assert!(!dropped, "G4: what was dropped is not ordered any more: {}", invoke.run_id);
                 let lease = shelf.apply(Now { mono: now, ..Now::default() }, &Op::Lease { node });
                 let leased = matches!(lease, Reply::Leased { left: Some(_) });
                 assert!(leased, "G4: no order from a node without a lease: {}", invoke.run_id);
@@ -36,7 +38,10 @@ impl Ledger {
                 let known = story.is_some_and(|story| story.cancelling || story.ended.is_some());
                 assert!(known, "G4: no cancel before its fact is durable: {run_id}");
             }
-            Order::Drop { .. } | Order::Credit { .. } => {}
+            Order::Drop { run_id, attempt } => {
+                self.dropped.insert((node, run_id.clone(), *attempt));
+            }
+            Order::Credit { .. } => {}
         }
     }
 

@@ -1,7 +1,8 @@
 //! G8, G9: what must be true of a world that has come to rest.
+use super::story::Story;
 use crate::sim::world::World;
 use std::sync::Arc;
-use turnway_core::id::{Seq, SessionKey};
+use turnway_core::id::{RunId, Seq, SessionKey};
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::store::Slot;
 
@@ -13,7 +14,7 @@ const WORDS_MAX: u64 = 60_000;
 impl World {
     /// Why the world has not come to rest, if it has not.
     pub(crate) fn unrest(&self) -> Option<String> {
-        for (key, slot) in self.shelf.sessions() {
+        for (key, slot) in self.shelf.sessions().filter(|(key, _)| !self.bereft(key)) {
             if let Some(input) = slot.inbox.values().next() {
                 return Some(format!("G9: what was accepted ends: {key} {}", input.run_id));
             }
@@ -31,9 +32,19 @@ impl World {
         (0..self.clients.len()).find_map(|client| self.unserved(client))
     }
 
+    /// The store forgot an accept whose turn had begun: only its client, saying it again, can help.
+    fn bereft(&self, key: &SessionKey) -> bool {
+        let (Some(slot), Some(chronicle)) = (self.shelf.session(key), self.ledger.chronicles.get(key)) else {
+            return false;
+        };
+        let lies = |run_id: &RunId| slot.inbox.values().any(|input| input.run_id == *run_id);
+        let orphan = |(run_id, story): (&RunId, &Story)| story.ended.is_none() && !lies(run_id);
+        self.rewinds && chronicle.stories.iter().any(orphan)
+    }
+
     fn unserved(&self, id: usize) -> Option<String> {
         let client = &self.clients[id];
-        if client.leaves() {
+        if client.leaves() || self.bereft(&client.key) {
             return None;
         }
         for n in &client.said {
@@ -72,6 +83,8 @@ impl World {
         for (id, client) in self.clients.iter().enumerate().filter(|(_, c)| !self.rewinds && !c.leaves()) {
             self.check_client(id, client);
         }
+        let left = self.streams.left().filter(|_| !self.rewinds);
+        assert!(left.is_none(), "G8: no request to an agent outlives its turn: {left:?}");
         let (ops, words) = (self.tally.ops, self.tally.words);
         assert!(ops < OPS_MAX && words < WORDS_MAX, "G8: no storms: {ops} store operations, {words} words");
     }

@@ -1,0 +1,288 @@
+//! One machine with a store of its own, so that the laws can be tried on it by a script without feedback.
+use super::cast;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use turnway_bindings::channel::command::{Command, Subscribe, Target};
+use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_core::id::{Epoch, LinkId, NodeId, Nonce, Place, RunId, Seq, Token};
+use turnway_core::machine::Machine;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
+use turnway_core::protocol::input::{Ask, Control, Input as Said, Strategy};
+use turnway_core::rng::Rng;
+use turnway_core::session::{Input as Told, Output as Wanted, SessionRuntime, State};
+use turnway_core::store::{Op, Shelf, StoreError};
+use turnway_core::time::{Deadline, Mono, Now};
+
+/// What a script may do; numbers pick among what there is.
+#[derive(Clone, Debug)]
+pub enum Move {
+    /// A link comes.
+    Connect,
+    /// A link goes.
+    Disconnect(u64),
+    /// A link says something.
+    Say(u64, u64),
+    /// The store answers the oldest question, or fails to.
+    Answer(u64),
+    /// The agent ordered last reports.
+    Report(u64),
+    /// A link has written.
+    Written(u64),
+    /// The bus has trouble.
+    Trouble(u64),
+    /// Leave.
+    Drain,
+}
+
+impl Move {
+    /// One by chance.
+    pub fn random(rng: &mut Rng) -> Self {
+        let (one, two) = (rng.below(4), rng.next_u64());
+        match rng.below(100) {
+            0..6 => Self::Connect,
+            6..8 => Self::Disconnect(one),
+            8..25 => Self::Say(one, two),
+            25..75 => Self::Answer(two),
+            75..94 => Self::Report(two),
+            94..97 => Self::Written(one),
+            97..99 => Self::Trouble(two),
+            _ => Self::Drain,
+        }
+    }
+}
+
+/// A switchboard and its store.
+pub struct Booth {
+    board: Switchboard,
+    shelf: Shelf,
+    asked: VecDeque<Op>,
+    ordered: Option<(turnway_core::id::SessionKey, RunId, u32)>,
+    shown: VecDeque<String>,
+    links: u64,
+    /// What was due before it was made is due at once.
+    born: Mono,
+}
+
+impl Booth {
+    /// A node that has just started.
+    pub fn new(now: Now) -> Self {
+        let config = Config {
+            node: NodeId(1),
+            directory: cast::directory(),
+            seed: [7; 32],
+            alone: false,
+            keep_facts: None,
+        };
+        Self {
+            board: Switchboard::new(config),
+            shelf: Shelf::new(false),
+            asked: VecDeque::new(),
+            ordered: None,
+            shown: VecDeque::new(),
+            links: 0,
+            born: now.mono,
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.board.poll_output() {
+            self.shown.push_back(format!("{output:?}"));
+            match output {
+                Output::Store(op) => self.asked.push_back(op),
+                Output::Order(Order::Invoke(invoke)) => {
+                    self.ordered = Some((invoke.key, invoke.run_id, invoke.attempt));
+                }
+                Output::Order(_) | Output::Publish { .. } | Output::Send { .. } | Output::Exit => {}
+            }
+        }
+    }
+
+    fn command(&self, link: u64, pick: u64) -> Command {
+        let key = cast::key("default", &format!("s{}", pick % 2));
+        let session = key.session.clone();
+        let request_id = Some(cast::request(pick % 1000));
+        let user = cast::user(&format!("u{}", link % 2), "default", false);
+        let n = 1 + pick % 5;
+        let run_id = RunId::derive(&key, &user.user, &cast::message_id(n));
+        match pick % 9 {
+            0 => Command::Open { request_id, session: Some(session), agents: Vec::new(), active: None },
+            1 => Command::Close { request_id, session },
+            2 => Command::Cancel { request_id, target: Target::Run(run_id) },
+            3 => Command::Cancel { request_id, target: Target::Session(session) },
+            4 | 5 => {
+                let (after_seq, after_epoch) = (Some(Seq(pick % 7)), Some(Epoch(pick % 3)));
+                let (runs, types) = (Vec::new(), Vec::new());
+                Command::Subscribe(Subscribe { request_id, session, after_seq, after_epoch, runs, types })
+            }
+            _ => {
+                let strategy = if pick.is_multiple_of(2) { Strategy::Interrupt } else { Strategy::Enqueue };
+                let manner = super::answer::Manner::Plain;
+                let saying = cast::Saying { client: 0, run_id, manner, strategy, agent_id: None };
+                Command::Invoke(Box::new(saying.invoke(
+                    n,
+                    cast::request(pick % 1000),
+                    &session,
+                    pick % 11 == 0,
+                )))
+            }
+        }
+    }
+}
+
+fn event(pick: u64) -> AgentEvent {
+    match pick % 8 {
+        0 => AgentEvent::Acked,
+        1 => AgentEvent::Done { stop: StopReason::EndTurn, usage: None },
+        2 => AgentEvent::State { state: "busy".to_owned(), detail: None },
+        3 => AgentEvent::CancelAcked,
+        _ => {
+            AgentEvent::Delta { kind: TextKind::Text, text: Private("word ".repeat((pick % 3000) as usize)) }
+        }
+    }
+}
+
+impl Machine for Booth {
+    type Input = Move;
+    type Output = String;
+
+    fn handle_input(&mut self, now: Now, input: Move) {
+        let link = |n: u64| LinkId(1 + n);
+        let input = match input {
+            Move::Connect => {
+                self.links += 1;
+                let principal = cast::user(&format!("u{}", self.links % 2), "default", false);
+                Input::Connect { link: LinkId(self.links), principal }
+            }
+            Move::Disconnect(n) => Input::Disconnect { link: link(n) },
+            Move::Say(n, pick) => Input::Say { link: link(n), command: self.command(n + 1, pick) },
+            Move::Answer(pick) => {
+                let Some(op) = self.asked.pop_front() else { return };
+                let result = match pick % 12 {
+                    0 => Err(StoreError::Unavailable),
+                    1 => Err(StoreError::Unknown),
+                    _ => Ok(self.shelf.apply(now, &op)),
+                };
+                Input::Stored { op, result }
+            }
+            Move::Report(pick) => {
+                let Some((key, run_id, attempt)) = self.ordered.clone() else { return };
+                Input::Agent { key, run_id, attempt, event: event(pick) }
+            }
+            Move::Written(n) => Input::Written { link: link(n), weight: 10_000 },
+            Move::Trouble(pick) if pick % 2 == 0 => Input::Gap,
+            Move::Trouble(_) => Input::Unheard { to: NodeId(2) },
+            Move::Drain => Input::Drain,
+        };
+        self.board.handle_input(now, input);
+        self.drain();
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.board.handle_timeout(now);
+        self.drain();
+    }
+
+    fn poll_output(&mut self) -> Option<String> {
+        self.shown.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        let due = self.board.poll_timeout()?;
+        Some(Deadline { at: due.at.max(self.born), ..due })
+    }
+}
+
+/// A session's machine whose records become durable when the script says so.
+pub struct Desk {
+    runtime: SessionRuntime,
+    written: u64,
+    place: u64,
+    shown: VecDeque<String>,
+}
+
+impl Desk {
+    /// The owner of a session without a past.
+    pub fn new(_: Now) -> Self {
+        let token = Token { epoch: Epoch(1), nonce: Nonce(1) };
+        let (key, rng) = (cast::key("default", "s1"), Rng::from_number(1));
+        let runtime = SessionRuntime::new(key, token, cast::directory(), rng, State::default());
+        Self { runtime, written: 0, place: 0, shown: VecDeque::new() }
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.runtime.poll_output() {
+            self.written += u64::from(matches!(output, Wanted::Record(_)));
+            self.shown.push_back(format!("{output:?}"));
+        }
+    }
+
+    fn input(&mut self, input: Move) -> Option<Told> {
+        self.place += 1;
+        let (place, key) = (Place(self.place), cast::key("default", "s1"));
+        let user = cast::user("ann", "default", false).user;
+        let control = |n: u64, what| {
+            let id = turnway_core::id::ControlId::parse(&format!("c{n}")).expect("a control's name");
+            Told::Control {
+                place,
+                control: Arc::new(Control { id, user: user.clone(), request_id: None, what }),
+            }
+        };
+        Some(match input {
+            Move::Say(_, pick) => {
+                let message_id = cast::message_id(self.place);
+                let run_id = RunId::derive(&key, &user, &message_id);
+                let strategy = if pick % 3 == 0 { Strategy::Interrupt } else { Strategy::Enqueue };
+                let (message, request_id, agent_id) = (cast::say(self.place, false), None, None);
+                let (metadata, traceparent) = (None, None);
+                let input = Said {
+                    run_id,
+                    message_id,
+                    request_id,
+                    user,
+                    agent_id,
+                    message,
+                    strategy,
+                    metadata,
+                    traceparent,
+                };
+                Told::Take { place, input: Arc::new(input) }
+            }
+            Move::Answer(_) => Told::Durable(Seq(self.written)),
+            Move::Report(pick) => {
+                let running = self.runtime.state().running.clone()?;
+                Told::Agent { run_id: running, attempt: 1, event: event(pick) }
+            }
+            Move::Connect => control(self.place, Ask::Open { agents: Vec::new(), active: None }),
+            Move::Disconnect(_) => control(self.place, Ask::Close),
+            Move::Written(_) => control(self.place, Ask::Cancel { run_id: None }),
+            Move::Trouble(_) => Told::CaughtUp,
+            Move::Drain => Told::Suspend,
+        })
+    }
+}
+
+impl Machine for Desk {
+    type Input = Move;
+    type Output = String;
+
+    fn handle_input(&mut self, now: Now, input: Move) {
+        if let Some(input) = self.input(input) {
+            self.runtime.handle_input(now, input);
+            self.drain();
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.runtime.handle_timeout(now);
+        self.drain();
+    }
+
+    fn poll_output(&mut self) -> Option<String> {
+        self.shown.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        self.runtime.poll_timeout()
+    }
+}
