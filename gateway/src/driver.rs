@@ -59,6 +59,25 @@ pub enum Ended {
     Broken,
 }
 
+/// One call of the machine.
+enum Act {
+    /// Something happened.
+    Take(Input),
+    /// Time is up.
+    Wake,
+    /// A rule was broken over this session.
+    GiveUp(SessionKey),
+}
+
+impl Act {
+    fn key(&self) -> Option<&SessionKey> {
+        match self {
+            Self::Take(input) => input.key(),
+            Self::Wake | Self::GiveUp(_) => None,
+        }
+    }
+}
+
 // === impl Driver ===
 
 impl Driver {
@@ -127,23 +146,27 @@ impl Driver {
         let mut ended = None;
         for input in batch.drain(..) {
             self.hands.count(&input, self.clock.mono());
-            let about = input.key().cloned();
-            ended = ended.or(self.step(about, |switchboard, now| switchboard.handle_input(now, input)));
+            ended = ended.or(self.step(Act::Take(input)));
         }
         self.batch = batch;
         let due = self.switchboard.poll_timeout().is_some_and(|deadline| deadline.at <= self.clock.mono());
-        if due { ended.or(self.step(None, Switchboard::handle_timeout)) } else { ended }
+        if due { ended.or(self.step(Act::Wake)) } else { ended }
     }
 
     /// One call of the machine, everything it wants done, and the doing. A broken rule costs the session
     /// it is about its seat, and nobody else anything.
-    fn step(&mut self, about: Option<SessionKey>, act: impl FnOnce(&mut Switchboard, Now)) -> Option<Ended> {
+    fn step(&mut self, act: Act) -> Option<Ended> {
         let now = self.clock.now();
+        let about = act.key().cloned();
         let (switchboard, outputs) = (&mut self.switchboard, &mut self.outputs);
         // What follows a broken invariant is no worse than what follows a crash: every fact is fenced
         // and every op may be said twice (S-52).
         let sound = catch_unwind(AssertUnwindSafe(|| {
-            act(switchboard, now);
+            match act {
+                Act::Take(input) => switchboard.handle_input(now, input),
+                Act::Wake => switchboard.handle_timeout(now),
+                Act::GiveUp(key) => switchboard.give_up(now, &key),
+            }
             outputs.extend(std::iter::from_fn(|| switchboard.poll_output()));
         }));
         let mut ended = sound.is_err().then(|| self.panicked(now.mono)).flatten();
@@ -155,7 +178,7 @@ impl Driver {
             }
         }
         match about.filter(|_| sound.is_err()) {
-            Some(key) => ended.or(self.step(None, |switchboard, now| switchboard.give_up(now, &key))),
+            Some(key) => ended.or(self.step(Act::GiveUp(key))),
             None => ended,
         }
     }
