@@ -74,6 +74,8 @@ pub struct Switchboard {
     /// Nodes that have spoken to this one.
     peers: BTreeSet<NodeId>,
     seats: BTreeMap<SessionKey, Seat>,
+    /// What the store takes for ours and has no seat: given up while the lease had lapsed.
+    owed: BTreeMap<SessionKey, Seen>,
     asks: BTreeMap<AskKey, Ask>,
     asks_of: BTreeMap<SessionKey, BTreeSet<AskKey>>,
     feeds: BTreeMap<SessionKey, Feed>,
@@ -137,6 +139,7 @@ impl Switchboard {
             lost: BTreeMap::new(),
             peers: BTreeSet::new(),
             seats: BTreeMap::new(),
+            owed: BTreeMap::new(),
             asks: BTreeMap::new(),
             asks_of: BTreeMap::new(),
             feeds: BTreeMap::new(),

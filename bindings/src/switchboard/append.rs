@@ -85,6 +85,7 @@ impl Switchboard {
             append.answers.extend(record.answers);
             append.closed = record.closed.or(append.closed);
         }
+        owned.heads = (owned.head, owned.control_head);
         owned.in_flight = Some(append.clone());
         self.store(Op::Append(Box::new(append)));
     }
@@ -98,7 +99,8 @@ impl Switchboard {
         };
         let Some(append) = owned.in_flight.take() else { return };
         let after = owned.tail();
-        if append.after != after.seq || tail.0 != after.seq.0 + append.facts.len() as u64 {
+        let forgot = inbox_tail < owned.heads.0 || control_tail < owned.heads.1;
+        if forgot || append.after != after.seq || tail.0 != after.seq.0 + append.facts.len() as u64 {
             return self.abandon(now, key, token);
         }
         let facts: Vec<(Epoch, Arc<Entry>)> =
@@ -140,6 +142,8 @@ impl Switchboard {
             Reply::Fenced => {
                 self.stats.fenced += 1;
                 self.drop_seat(key);
+                // A store that forgot this claim may name this node by an earlier one, which nobody would end.
+                self.view(key);
             }
             other @ (Reply::Renewed { .. }
             | Reply::Lost

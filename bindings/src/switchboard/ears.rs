@@ -67,6 +67,7 @@ impl Switchboard {
         let (token, after, known) = (owned.token, owned.tail().seq, owned.version);
         let (facts, ends, answers) = (Vec::new(), Vec::new(), Vec::new());
         let append = Append { key: key.clone(), token, after, facts, ends, answers, closed: None, known };
+        owned.heads = (owned.head, owned.control_head);
         owned.in_flight = Some(append.clone());
         self.store(Op::Append(Box::new(append)));
     }

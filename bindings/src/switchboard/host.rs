@@ -85,7 +85,13 @@ impl Switchboard {
     pub(super) fn abandon(&mut self, now: Now, key: &SessionKey, token: Token) {
         self.stats.abandoned += 1;
         self.drop_seat(key);
-        self.claim(now, key, Seen { holder: Some(self.lease.holder), epoch: token.epoch });
+        let mine = Seen { holder: Some(self.lease.holder), epoch: token.epoch };
+        if self.is_lawful(now) {
+            self.claim(now, key, mine);
+        } else {
+            // To the store it is still ours, so nobody else will look after it: as soon as we may.
+            self.owed.insert(key.clone(), mine);
+        }
     }
 
     /// Forgets a seat: what it had under way with agents is closed, and reports of it come too late.

@@ -89,6 +89,11 @@ impl Switchboard {
                 if forgot {
                     self.probe();
                 }
+                if self.is_lawful(now) {
+                    for (key, mine) in std::mem::take(&mut self.owed) {
+                        self.claim(now, &key, mine);
+                    }
+                }
                 if lapsed {
                     for key in self.seats.keys().cloned().collect::<Vec<_>>() {
                         self.pump(now, &key);
@@ -102,6 +107,7 @@ impl Switchboard {
                 for key in self.seats.keys().cloned().collect::<Vec<_>>() {
                     self.drop_seat(&key);
                 }
+                self.owed.clear();
                 self.lease.held = false;
                 self.lease.until = Mono::default();
                 self.timers.set(Timer::Renew, now.mono + Duration::from_millis(10));

@@ -55,6 +55,8 @@ pub(super) struct Owned {
     /// The last places of inbox and control lane that were taken.
     pub(super) head: Place,
     pub(super) control_head: Place,
+    /// The same when the append under way set out: a store whose lanes end before that has forgotten.
+    pub(super) heads: (Place, Place),
     /// A read of inbox and control lane is under way; another is wanted after it.
     pub(super) reading: bool,
     pub(super) read_again: bool,
@@ -99,6 +101,7 @@ impl Owned {
             consumed: Vec::new(),
             head: Place(0),
             control_head: Place(0),
+            heads: (Place(0), Place(0)),
             reading: false,
             read_again: false,
             catching_up: false,

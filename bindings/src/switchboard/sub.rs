@@ -286,9 +286,11 @@ impl Sub {
 
     /// A link from which nothing is held back any more follows every open run, from its beginning.
     pub(super) fn look_for_text(&mut self, state: &State) {
-        if !std::mem::take(&mut self.lifted) {
+        // A state older than what the link has seen does not know what has ended since.
+        if !self.lifted || state.tail.seq < self.cursor.seq {
             return;
         }
+        self.lifted = false;
         self.follow_open_runs(state);
         if let Mode::Reading { scan } = self.read_for_text(state)
             && scan < self.cursor.seq
