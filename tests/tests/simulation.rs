@@ -85,6 +85,14 @@ fn failover_is_quick() {
     assert!(waits.len() > 20 && half < 1500 && most < 12_000, "failover takes {half} ms, {most} ms at most");
 }
 
+/// Covers: ST-14.
+#[test]
+fn a_turn_that_waits_can_be_cancelled() {
+    for seed in 0..20 {
+        cases::cancel_while_waiting(seed);
+    }
+}
+
 /// Sessions longer than a snapshot.
 #[test]
 fn a_long_session_is_taken_over_from_its_snapshot() {

@@ -164,7 +164,8 @@ impl World {
             return;
         }
         match stream.manner {
-            Manner::Stubborn => {}
+            // It never ends of its own accord.
+            Manner::Stubborn => drop(stream.rest.drain(..stream.rest.len().min(1))),
             Manner::Late => {
                 // Some more words, an end, and only then the acknowledgement.
                 let until = stream.rest.len().saturating_sub(2).max(1);
@@ -201,7 +202,8 @@ impl World {
             Manner::TooMuch => 15,
             _ => 300,
         };
-        if stream.rest.is_empty() && stream.manner != Manner::Mute {
+        let stays = stream.manner == Manner::Mute || (stream.manner == Manner::Stubborn && stream.cancelled);
+        if stream.rest.is_empty() && !stays {
             self.streams.open.remove(&id);
         } else {
             self.later(1, slowest, Happening::Agent { stream: id });

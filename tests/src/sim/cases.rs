@@ -72,3 +72,26 @@ pub fn long_session(seed: u64) {
     world.heal();
     world.come_to_rest(super::scenario::REST_S);
 }
+
+/// A turn that waits is cancelled: it ends at once, without ever having begun.
+pub fn cancel_while_waiting(seed: u64) {
+    let mut world = World::new(seed, 3, Faults::default());
+    let key = cast::key("default", "s1");
+    let talker = world.client(Kind::Talker, &key, cast::user("ann", "default", false));
+    world.pass(6);
+    world.later(0, 10, Happening::Client { client: talker, act: Act::Open });
+    world.utter(talker, 1, Manner::Slow, Strategy::Enqueue, (200, 300));
+    world.utter(talker, 2, Manner::Plain, Strategy::Enqueue, (700, 800));
+    for n in [1, 2] {
+        if let Some(saying) = world.sayings.get_mut(&n) {
+            saying.agent_id = None;
+        }
+    }
+    world.later(1200, 1300, Happening::Client { client: talker, act: Act::Cancel(2) });
+    world.pass(super::scenario::REST_S / 4);
+    world.come_to_rest(60);
+    let run_id = world.sayings[&2].run_id.clone();
+    let story = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
+    let never = story.is_some_and(|story| story.attempt == 0 && story.ended.is_some());
+    assert!(never, "G3: a cancelled turn that waits never begins: {story:?}");
+}

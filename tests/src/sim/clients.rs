@@ -212,6 +212,7 @@ impl World {
                 let request_id = self.request(id, act.clone());
                 let session = self.clients[id].key.session.clone();
                 let close = act == Act::Close;
+                self.clients[id].looked &= close;
                 let command = if close {
                     Command::Close { request_id, session }
                 } else {

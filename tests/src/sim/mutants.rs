@@ -26,6 +26,11 @@ const TRAPS: &[Trap] = &[
     Trap { name: "idle", for_bugs: &[Mutant::IdleKept], spring: idle },
     Trap { name: "long session", for_bugs: &[Mutant::SnapshotForgetsQueue], spring: cases::long_session },
     Trap {
+        name: "cancel while waiting",
+        for_bugs: &[Mutant::CancelSkipsQueued],
+        spring: cases::cancel_while_waiting,
+    },
+    Trap {
         name: "forgetful store",
         for_bugs: &[Mutant::EpochCounts, Mutant::EraIgnored, Mutant::CursorBare],
         spring: |seed| scenario(seed, Faults { rewind: 40, ..Faults::CRUEL }),

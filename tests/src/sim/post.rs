@@ -75,12 +75,14 @@ impl World {
         }
     }
 
-    /// Words to this node are lost for a while; then it is told that it may have missed some.
+    /// Words to this node are lost for a while; then it may be told that it has missed some.
     pub(crate) fn deafen(&mut self, at: usize, until: turnway_core::time::Mono) {
         self.nodes[at].deaf_until = until;
         let wait = u64::try_from((until - self.now).as_millis()).unwrap_or(0);
         let boot = self.nodes[at].boot;
-        self.later(wait + 1, wait + 50, Happening::Gap { boot });
+        if self.rng.chance(60) {
+            self.later(wait + 1, wait + 50, Happening::Gap { boot });
+        }
     }
 
     /// No fault from now on, and none still at work.

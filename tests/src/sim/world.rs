@@ -261,7 +261,8 @@ impl World {
             let boot = self.nodes[at].boot.0;
             self.say(format_args!("n{boot} <- {input:?}"));
         }
-        if self.nodes[at].paused_until > self.now {
+        // What came while it was paused comes first, also for one that wakes up at this very moment.
+        if self.nodes[at].paused_until > self.now || !self.nodes[at].frozen.is_empty() {
             self.nodes[at].frozen.push(input);
             return;
         }

@@ -145,13 +145,15 @@ impl Follow {
     /// Turns that had begun where the link stands: it has of their text what it said, or nothing.
     fn joins_in(&mut self, snapshot: &SnapshotNote, after: Seq, view: &View<'_>) {
         let state = view.chronicle().map(|chronicle| chronicle.state(after)).unwrap_or_default();
-        for run in &snapshot.runs {
-            let begun = state.runs.get(&run.run_id).map_or(0, |run| run.attempt);
-            if begun == run.attempt && run.attempt > 0 {
-                let heard = self.heard.entry(run.run_id.clone()).or_default();
-                if heard.attempt != run.attempt {
-                    *heard = Heard { attempt: run.attempt, ..Heard::default() };
-                }
+        for (run_id, run) in state.runs.iter().filter(|(_, run)| run.attempt > 0) {
+            let open = snapshot.runs.iter().find(|open| open.run_id == *run_id);
+            let heard = self.heard.entry(run_id.clone()).or_insert(Heard {
+                attempt: run.attempt,
+                lacking: open.is_none(),
+                ..Heard::default()
+            });
+            if heard.attempt != run.attempt {
+                *heard = Heard { attempt: run.attempt, lacking: open.is_none(), ..Heard::default() };
             }
         }
     }
@@ -228,7 +230,7 @@ impl Follow {
     fn after_acceptance(&self, run_id: &RunId, view: &View<'_>) {
         let early = !self.accepted.contains(run_id) && view.asked_runs().any(|asked| asked == *run_id);
         assert!(
-            !early,
+            !early || view.rewinds,
             "G5: turn_accepted comes before anything else of its turn: {run_id} on {:?}",
             view.line
         );
