@@ -74,11 +74,15 @@ impl Switchboard {
             after: owned.tail().seq,
             facts: Vec::new(),
             ends: Vec::new(),
-            answers: std::mem::take(&mut owned.consumed),
+            answers: Vec::new(),
             closed: None,
             known: owned.version,
         };
         let count = owned.backlog.len().min(limits::APPEND_FACTS_MAX);
+        if count == owned.backlog.len() {
+            // An entry that needed no fact of its own leans on those before it.
+            append.answers = std::mem::take(&mut owned.consumed);
+        }
         for record in owned.backlog.drain(..count) {
             append.facts.push(record.entry);
             append.ends.extend(record.ends);
