@@ -33,12 +33,28 @@ impl Switchboard {
         }
     }
 
+    /// Asks whether a node lives. What it says to its owners after that tells that it does.
+    pub(super) fn doubt(&mut self, node: NodeId) {
+        for owned in self.seats.values_mut().filter_map(Seat::owned_mut) {
+            if let Some(ear) = owned.ears.get_mut(&node) {
+                ear.doubted = Some(ear.stamp);
+            }
+        }
+        self.store(Op::Lease { node });
+    }
+
     /// Strikes a node that is dead from the lists of those who listen.
     pub(super) fn prune(&mut self, now: Now, node: NodeId) {
         let mut struck = Vec::new();
         for (key, seat) in &mut self.seats {
-            if let Some(ear) = seat.owned_mut().and_then(|owned| owned.ears.remove(&node)) {
-                struck.push((key.clone(), ear.stamp));
+            let Some(owned) = seat.owned_mut() else { continue };
+            let gone = owned
+                .ears
+                .get(&node)
+                .filter(|ear| ear.doubted == Some(ear.stamp) || planted(Mutant::PruneUnheard));
+            if let Some(stamp) = gone.map(|ear| ear.stamp) {
+                owned.ears.remove(&node);
+                struck.push((key.clone(), stamp));
             }
         }
         for (key, stamp) in struck {
@@ -94,7 +110,7 @@ impl Switchboard {
             self.timers.set(Timer::Beacon, now.mono + limits::BEACON);
         }
         for node in silent {
-            self.store(Op::Lease { node });
+            self.doubt(node);
         }
         for (node, logs) in mail {
             self.tell(now, node, Words::Beacon { logs });

@@ -128,13 +128,13 @@ impl Switchboard {
             if suspect.knocks == 2 {
                 suspect.knocks = 3;
                 self.timers.set(Timer::Suspect(to), now.mono + limits::LEASE_RENEW * 2);
-                self.store(Op::Lease { node: to });
+                self.doubt(to);
             }
             return;
         }
         self.suspects.insert(to, Suspect { knocks: 0, unheard: 0, lease: None });
         self.timers.set(Timer::Suspect(to), now.mono + Duration::from_millis(100));
-        self.store(Op::Lease { node: to });
+        self.doubt(to);
     }
 
     pub(super) fn suspect(&mut self, now: Now, node: NodeId) {

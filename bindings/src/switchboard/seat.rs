@@ -77,11 +77,13 @@ pub(super) struct Ear {
     pub(super) stamp: Stamp,
     pub(super) acked: Seq,
     pub(super) silent: u32,
+    /// Its stamp when its node's lease was asked about: a newer one was given by a node that lives.
+    pub(super) doubted: Option<Stamp>,
 }
 
 impl Ear {
     pub(super) fn new(stamp: Stamp) -> Self {
-        Self { stamp, acked: Seq(0), silent: 0 }
+        Self { stamp, acked: Seq(0), silent: 0, doubted: None }
     }
 }
 
