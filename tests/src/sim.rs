@@ -30,3 +30,4 @@ mod clients;
 mod lines;
 mod post;
 mod storage;
+mod tricks;

@@ -77,7 +77,7 @@ pub(crate) struct Client {
     /// Turns whose text it threw away.
     pub(crate) torn: BTreeSet<RunId>,
     /// Its cursor: the last fact of those it asked for in one piece.
-    have: Cursor,
+    pub(crate) have: Cursor,
     /// A subscription of its own was answered on this line.
     synced: bool,
     /// It has asked for everything on this line: once is enough.
@@ -98,7 +98,7 @@ impl Client {
     pub(crate) fn watches(&self) -> bool {
         matches!(self.kind, Kind::Talker | Kind::Watcher)
     }
-    fn text_cursors(&self) -> Vec<TextCursor> {
+    pub(crate) fn text_cursors(&self) -> Vec<TextCursor> {
         let mut latest: BTreeMap<&RunId, (u32, u64)> = BTreeMap::new();
         for ((run_id, attempt), text) in self.texts.iter().filter(|((run, _), _)| !self.ended.contains(run)) {
             latest.insert(run_id, (*attempt, text.len() as u64));
@@ -135,7 +135,7 @@ impl World {
         self.clients.len() - 1
     }
 
-    fn request(&mut self, client: usize, act: Act) -> Option<RequestId> {
+    pub(crate) fn request(&mut self, client: usize, act: Act) -> Option<RequestId> {
         self.requests += 1;
         let id = cast::request(self.requests);
         self.clients[client].sent.insert(id.clone(), act);
@@ -143,7 +143,7 @@ impl World {
     }
 
     /// The line of a client, a new one if it has none that it knows to work.
-    fn line_of(&mut self, id: usize) -> LineId {
+    pub(crate) fn line_of(&mut self, id: usize) -> LineId {
         if let Some(line) = self.clients[id].line.filter(|line| self.lines.contains_key(line)) {
             return line;
         }
@@ -270,68 +270,6 @@ impl World {
         self.say_on(line, Command::Invoke(Box::new(invoke)));
     }
 
-    /// From now on, from the beginning, with a stale offset, or with a cursor that never was.
-    fn resubscribe(&mut self, id: usize, way: u64) {
-        let line = self.line_of(id);
-        let request_id = self.request(id, Act::Resubscribe(way));
-        let client = &mut self.clients[id];
-        let watches = client.watches();
-        let (after_seq, after_epoch) = match way % 4 {
-            0 if !watches => (None, None),
-            1 => (Some(Seq(0)), None),
-            2 if !watches => (Some(Seq(client.have.seq.0.max(1))), Some(Epoch(7))),
-            _ => (Some(client.have.seq), None),
-        };
-        let mut runs = client.text_cursors();
-        if way.is_multiple_of(3) || after_seq == Some(Seq(0)) {
-            runs.clear();
-            // Text that it reads again may be cut off in the middle, and then it has lost what it had.
-            let torn = client.texts.keys().map(|(run, _)| run);
-            client.torn.extend(torn.cloned());
-            client.texts.retain(|(run, _), _| client.ended.contains(run));
-        }
-        let session = client.key.session.clone();
-        let ask = Subscribe { request_id, session, after_seq, after_epoch, runs, types: Vec::new() };
-        self.say_on(line, Command::Subscribe(ask));
-    }
-
-    /// Tries a session of somebody else, and one that nobody has.
-    fn probe(&mut self, id: usize, way: u64) {
-        let line = self.line_of(id);
-        let request_id = self.request(id, Act::Probe(way));
-        let key = self.clients[id].key.clone();
-        let taken = !self.rewinds && self.shelf.session(&key).is_some_and(|slot| slot.user.is_some());
-        let session = if way % 16 < 8 { key.session.clone() } else { cast::key("default", "nobody").session };
-        let theirs = self.sayings.values().find(|saying| self.clients[saying.client].key == key);
-        let run_id = theirs.map(|saying| saying.run_id.clone());
-        let command = match (way % 8, run_id) {
-            (0 | 1, _) => Command::Subscribe(Subscribe {
-                request_id,
-                session,
-                after_seq: Some(Seq(0)),
-                after_epoch: None,
-                runs: Vec::new(),
-                types: Vec::new(),
-            }),
-            (2, _) => Command::Cancel { request_id, target: Target::Session(session) },
-            (3, Some(run_id)) => Command::Cancel { request_id, target: Target::Run(run_id) },
-            (4, _) => Command::Close { request_id, session },
-            (5, _) if taken => {
-                Command::Open { request_id, session: Some(key.session), agents: Vec::new(), active: None }
-            }
-            (6 | 7, Some(_)) if taken => {
-                let Some((n, theirs)) = self.sayings.iter().find(|(_, s)| self.clients[s.client].key == key)
-                else {
-                    return;
-                };
-                let Some(request_id) = request_id else { return };
-                Command::Invoke(Box::new(theirs.invoke(*n, request_id, &key.session, true)))
-            }
-            _ => Command::Unsubscribe { request_id, session },
-        };
-        self.say_on(line, command);
-    }
-
     /// A client reads a note on the line it uses.
     pub(crate) fn read(&mut self, id: usize, line: LineId, note: &Note) {
         if self.clients[id].line != Some(line) {
@@ -360,7 +298,7 @@ impl World {
             Note::Accepted(accepted) => {
                 self.was_accepted(id, &accepted.run_id, accepted.request_id.as_ref());
                 // What a link follows already is not shown again: the end may lie before that.
-                if accepted.duplicate && self.clients[id].kind == Kind::Light {
+                if accepted.duplicate && (self.rewinds || self.clients[id].kind == Kind::Light) {
                     self.later(
                         1000,
                         4000,
@@ -414,7 +352,9 @@ impl World {
             Act::Connect if passing => {
                 self.later(500, 2000, Happening::Client { client: id, act: Act::Connect });
             }
-            Act::Speak(n) if code == Code::Busy => drop(self.clients[id].given_up.insert(n)),
+            Act::Speak(n) if code == Code::Busy || code == Code::IdempotencyConflict && self.rewinds => {
+                self.clients[id].given_up.insert(n);
+            }
             Act::Speak(n) if code == Code::SessionClosed => {
                 if self.rng.chance(40) {
                     self.clients[id].given_up.insert(n);

@@ -19,9 +19,8 @@ use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply, Shelf, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 
-/// Virtual time zero, by the store's clock.
+/// Virtual time zero, by the store's clock; and more outputs than any one input may cause.
 const DAWN_MS: u64 = 1_760_000_000_000;
-/// More outputs than any one input may cause.
 const OUTPUTS_MAX: usize = 20_000;
 
 /// A connection, seen from outside: which process accepted it, and as what.
@@ -394,7 +393,7 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    /// Lets so many seconds pass.
+    /// Lets seconds pass.
     pub fn pass(&mut self, seconds: u64) {
         self.run(self.now + Duration::from_secs(seconds));
     }

@@ -1,0 +1,70 @@
+//! What clients try beside talking: odd cursors, and sessions of others.
+use super::cast;
+use super::clients::Act;
+use super::world::World;
+use turnway_bindings::channel::command::{Command, Subscribe, Target};
+use turnway_core::id::{Epoch, Seq};
+
+impl World {
+    /// From now on, from the beginning, with a stale offset, or with a cursor that never was.
+    pub(crate) fn resubscribe(&mut self, id: usize, way: u64) {
+        let line = self.line_of(id);
+        let request_id = self.request(id, Act::Resubscribe(way));
+        let client = &mut self.clients[id];
+        let watches = client.watches();
+        let (after_seq, after_epoch) = match way % 4 {
+            0 if !watches => (None, None),
+            1 => (Some(Seq(0)), None),
+            2 if !watches => (Some(Seq(client.have.seq.0.max(1))), Some(Epoch(7))),
+            _ => (Some(client.have.seq), None),
+        };
+        let mut runs = client.text_cursors();
+        if way.is_multiple_of(3) || after_seq == Some(Seq(0)) {
+            runs.clear();
+            // Text that it reads again may be cut off in the middle, and then it has lost what it had.
+            let torn = client.texts.keys().map(|(run, _)| run);
+            client.torn.extend(torn.cloned());
+            client.texts.retain(|(run, _), _| client.ended.contains(run));
+        }
+        let session = client.key.session.clone();
+        let ask = Subscribe { request_id, session, after_seq, after_epoch, runs, types: Vec::new() };
+        self.say_on(line, Command::Subscribe(ask));
+    }
+
+    /// Tries a session of somebody else, and one that nobody has.
+    pub(crate) fn probe(&mut self, id: usize, way: u64) {
+        let line = self.line_of(id);
+        let request_id = self.request(id, Act::Probe(way));
+        let key = self.clients[id].key.clone();
+        let taken = !self.rewinds && self.shelf.session(&key).is_some_and(|slot| slot.user.is_some());
+        let session = if way % 16 < 8 { key.session.clone() } else { cast::key("default", "nobody").session };
+        let theirs = self.sayings.values().find(|saying| self.clients[saying.client].key == key);
+        let run_id = theirs.map(|saying| saying.run_id.clone());
+        let command = match (way % 8, run_id) {
+            (0 | 1, _) => Command::Subscribe(Subscribe {
+                request_id,
+                session,
+                after_seq: Some(Seq(0)),
+                after_epoch: None,
+                runs: Vec::new(),
+                types: Vec::new(),
+            }),
+            (2, _) => Command::Cancel { request_id, target: Target::Session(session) },
+            (3, Some(run_id)) => Command::Cancel { request_id, target: Target::Run(run_id) },
+            (4, _) => Command::Close { request_id, session },
+            (5, _) if taken => {
+                Command::Open { request_id, session: Some(key.session), agents: Vec::new(), active: None }
+            }
+            (6 | 7, Some(_)) if taken => {
+                let Some((n, theirs)) = self.sayings.iter().find(|(_, s)| self.clients[s.client].key == key)
+                else {
+                    return;
+                };
+                let Some(request_id) = request_id else { return };
+                Command::Invoke(Box::new(theirs.invoke(*n, request_id, &key.session, true)))
+            }
+            _ => Command::Unsubscribe { request_id, session },
+        };
+        self.say_on(line, command);
+    }
+}
