@@ -172,7 +172,19 @@ impl World {
                 stream.rest.drain(1..until);
                 stream.rest.insert(0, AgentEvent::CancelAcked);
             }
-            _ => {
+            Manner::Plain
+            | Manner::Slow
+            | Manner::Silent
+            | Manner::Mute
+            | Manner::Eager
+            | Manner::Dies
+            | Manner::Errs
+            | Manner::Away
+            | Manner::TwoEnds
+            | Manner::Flood
+            | Manner::TooMuch
+            | Manner::Thinker
+            | Manner::Poison => {
                 stream.rest = vec![AgentEvent::CancelAcked];
                 let still = matches!(stream.manner, Manner::Silent | Manner::Mute);
                 if std::mem::take(&mut stream.blocked) || still {
@@ -200,7 +212,16 @@ impl World {
             Manner::Slow | Manner::Stubborn | Manner::Late => 1500,
             Manner::Flood => 60,
             Manner::TooMuch => 15,
-            _ => 300,
+            Manner::Plain
+            | Manner::Silent
+            | Manner::Mute
+            | Manner::Eager
+            | Manner::Dies
+            | Manner::Errs
+            | Manner::Away
+            | Manner::TwoEnds
+            | Manner::Thinker
+            | Manner::Poison => 300,
         };
         let stays = stream.manner == Manner::Mute || (stream.manner == Manner::Stubborn && stream.cancelled);
         if stream.rest.is_empty() && !stays {

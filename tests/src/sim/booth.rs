@@ -123,7 +123,7 @@ impl Booth {
                     n,
                     cast::request(pick % 1000),
                     &session,
-                    pick % 11 == 0,
+                    pick.is_multiple_of(11),
                 )))
             }
         }

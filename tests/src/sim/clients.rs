@@ -374,7 +374,17 @@ impl World {
             Act::Open if passing && code != Code::NotFound => {
                 self.later(500, 2000, Happening::Client { client: id, act: Act::Open });
             }
-            _ => {}
+            Act::Connect
+            | Act::Open
+            | Act::Move { .. }
+            | Act::Cancel(_)
+            | Act::CancelAll
+            | Act::Close
+            | Act::Resubscribe(_)
+            | Act::LookBack(_)
+            | Act::Unsubscribe
+            | Act::Probe(_)
+            | Act::Vanish => {}
         }
     }
 }

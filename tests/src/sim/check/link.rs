@@ -32,13 +32,12 @@ impl View<'_> {
 
     /// Turns this link asked for and has no answer about; a twisted repeat is not among them.
     fn asked_runs(&self) -> impl Iterator<Item = RunId> + '_ {
-        self.asks.iter().filter(|(id, _)| self.noticed.contains(*id)).filter_map(|(_, ask)| match ask {
-            Command::Invoke(invoke) if invoke.session.as_ref() == Some(&self.key.session) => {
-                let n = crate::sim::cast::number(&invoke.message);
-                let twisted = invoke.message.content.plain().contains("else");
-                self.sayings.get(&n).filter(|_| !twisted).map(|saying| saying.run_id.clone())
-            }
-            _ => None,
+        self.asks.iter().filter(|(id, _)| self.noticed.contains(*id)).filter_map(|(_, ask)| {
+            let Command::Invoke(invoke) = ask else { return None };
+            let here = invoke.session.as_ref() == Some(&self.key.session);
+            let twisted = invoke.message.content.plain().contains("else");
+            let saying = self.sayings.get(&crate::sim::cast::number(&invoke.message));
+            saying.filter(|_| here && !twisted).map(|saying| saying.run_id.clone())
         })
     }
 }
@@ -177,15 +176,15 @@ impl Follow {
         if let Fact::UserMessage { .. } = &entry.fact {
             self.after_acceptance(run_id, view);
         }
-        match &entry.fact {
-            Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } => {
-                self.heard.insert(run_id.clone(), Heard { attempt: *attempt, ..Heard::default() });
-            }
-            Fact::RunDone { attempt, text_bytes, .. } => self.ends(run_id, *attempt, *text_bytes, true, view),
-            Fact::RunFailed { attempt, text_bytes, .. } | Fact::RunCancelled { attempt, text_bytes, .. } => {
-                self.ends(run_id, *attempt, *text_bytes, false, view);
-            }
-            _ => {}
+        let fact = &entry.fact;
+        if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = fact {
+            self.heard.insert(run_id.clone(), Heard { attempt: *attempt, ..Heard::default() });
+        }
+        if let Fact::RunDone { attempt, text_bytes, .. }
+        | Fact::RunFailed { attempt, text_bytes, .. }
+        | Fact::RunCancelled { attempt, text_bytes, .. } = fact
+        {
+            self.ends(run_id, *attempt, *text_bytes, matches!(fact, Fact::RunDone { .. }), view);
         }
     }
 
@@ -297,9 +296,9 @@ fn superseded(ask: &Subscribe, view: &View<'_>) -> bool {
     };
     let mine = number(&ask.request_id);
     let noticed = view.asks.iter().filter(|(id, _)| view.noticed.contains(*id));
-    noticed.map(|(_, other)| other).any(|other| match other {
-        Command::Subscribe(other) => other.session == ask.session && number(&other.request_id) > mine,
-        _ => false,
+    noticed.map(|(_, other)| other).any(|other| {
+        let Command::Subscribe(other) = other else { return false };
+        other.session == ask.session && number(&other.request_id) > mine
     })
 }
 

@@ -47,11 +47,12 @@ impl Ledger {
 
     fn invoked(&mut self, invoke: &Invoke) {
         let Invoke { key, run_id, attempt, epoch, .. } = invoke;
-        let begun = |fact: &Fact, id: Option<&RunId>| match fact {
-            Fact::RunStarted { attempt: begun, .. } | Fact::RunRestarted { attempt: begun, .. } => {
-                id == Some(run_id) && begun == attempt
-            }
-            _ => false,
+        let begun = |fact: &Fact, id: Option<&RunId>| {
+            let (Fact::RunStarted { attempt: begun, .. } | Fact::RunRestarted { attempt: begun, .. }) = fact
+            else {
+                return false;
+            };
+            id == Some(run_id) && begun == attempt
         };
         let log = self.chronicles.get(key).map_or(&[][..], |chronicle| &chronicle.log);
         let fact = log.iter().rev().find(|(_, entry)| begun(&entry.fact, entry.run_id.as_ref()));
