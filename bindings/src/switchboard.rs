@@ -11,6 +11,7 @@ mod ears;
 mod feed;
 mod host;
 mod io;
+mod join;
 mod lease;
 mod link;
 mod read;

@@ -1,10 +1,10 @@
 //! Sessions this node listens to: listen first, then read; then each link follows by its own cursor.
-use super::sub::{Mode, Post, Sub, snapshot_note};
+use super::sub::{Mode, Sub, snapshot_note};
 use super::view::Asked;
 use super::{Switchboard, Timer, Waiting};
 use crate::channel::authority::{Action, authorize};
 use crate::channel::command::Subscribe;
-use crate::channel::note::{Note, Reset};
+use crate::channel::note::Note;
 use crate::peer::Words;
 use std::collections::BTreeMap;
 use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seen, Seq, SessionKey, Stamp, UserId};
@@ -255,7 +255,7 @@ impl Switchboard {
         }
     }
 
-    fn refuse_sub(
+    pub(super) fn refuse_sub(
         &mut self,
         link: LinkId,
         key: &SessionKey,
@@ -268,101 +268,6 @@ impl Switchboard {
         for request_id in greets {
             self.refuse(link, request_id, Some(key.session.clone()), None, refusal.clone());
         }
-    }
-
-    /// Puts every link in its place that waits for that. `fresh` is where the log was just seen to end,
-    /// and whose questions that answers.
-    pub(super) fn join_all(&mut self, key: &SessionKey, fresh: Option<(Cursor, u64)>) {
-        let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == Stage::Live) else { return };
-        let joining = feed.subs.iter().filter(|(_, sub)| matches!(sub.mode, Mode::Joining { .. }));
-        let joining = joining.map(|(link, sub)| (*link, sub.asked));
-        for (link, asked) in joining.collect::<Vec<_>>() {
-            let fresh = fresh.filter(|(_, number)| asked < *number).map(|(tail, _)| tail);
-            self.join(key, link, fresh);
-        }
-    }
-
-    /// Puts a link in its place. `fresh` is where the log was just seen to end.
-    fn join(&mut self, key: &SessionKey, link: LinkId, fresh: Option<Cursor>) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        let head = feed.head();
-        let principal = self.links.get(link).map(|there| there.principal.clone());
-        let Some(sub) = feed.subs.get_mut(&link) else { return };
-        let Mode::Joining { asked } = sub.mode.clone() else { return };
-        let Some(principal) = principal else { return };
-        if let Err(refusal) = authorize(&principal, Action::Read, feed.user.as_ref())
-            && !planted(Mutant::ReadUnchecked)
-        {
-            let greets = std::mem::take(&mut sub.greets);
-            self.unsubscribe(key, link);
-            return self.refuse_sub(link, key, greets, &refusal);
-        }
-        let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
-        match asked {
-            None => {
-                sub.cursor = head;
-                sub.greet(post, link, key, &feed.state, None);
-                sub.follow_open_runs(&feed.state);
-                sub.mode = sub.read_for_text(&feed.state);
-            }
-            Some((seq, _)) if seq > head.seq && fresh.is_none() => {
-                if !self.viewing.contains_key(key) {
-                    self.view(key);
-                }
-                return;
-            }
-            // The feed has yet to get there: what it shows must not be older than what the link has seen.
-            Some((seq, _)) if seq > head.seq && fresh.is_some_and(|tail| seq <= tail.seq) => {
-                return self.catch_up(key);
-            }
-            Some((seq, _)) if fresh.is_some_and(|tail| seq > tail.seq) => {
-                sub.greet(post, link, key, &feed.state, Some(Reset::Regressed));
-                sub.start_over(&feed.state);
-            }
-            Some((seq, epoch)) => {
-                let epoch = epoch.filter(|_| seq > Seq(0) && !planted(Mutant::CursorBare));
-                sub.cursor = Cursor { seq, epoch: epoch.unwrap_or_default() };
-                if seq == head.seq && epoch.is_none_or(|epoch| epoch == head.epoch) {
-                    sub.cursor = head;
-                    sub.greet(post, link, key, &feed.state, None);
-                    sub.follow_open_runs(&feed.state);
-                    sub.mode = sub.read_for_text(&feed.state);
-                } else {
-                    // One fact back, to see that it is still the one that was shown.
-                    sub.verify = epoch.map(|epoch| (seq, epoch));
-                    let back = u64::from(sub.verify.is_some());
-                    sub.mode = Mode::Reading { scan: Seq(seq.0.saturating_sub(back)) };
-                }
-            }
-        }
-        self.go_on(key, link);
-    }
-
-    /// What a link in its present mode needs next.
-    pub(super) fn go_on(&mut self, key: &SessionKey, link: LinkId) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        let Some(sub) = feed.subs.get(&link) else { return };
-        match &sub.mode {
-            Mode::Reading { scan } => {
-                let scan = *scan;
-                self.read(key, scan);
-            }
-            Mode::Live => self.lack_text(key),
-            Mode::Joining { .. } | Mode::Paused { .. } => {}
-        }
-    }
-
-    /// A link that was full goes on from its cursor.
-    pub(super) fn resume(&mut self, _now: Now, key: &SessionKey, link: LinkId) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        let head = feed.head().seq;
-        let Some(sub) = feed.subs.get_mut(&link) else { return };
-        let Mode::Paused { scan } = sub.mode else { return };
-        sub.mode = if scan >= head { Mode::Live } else { Mode::Reading { scan } };
-        for pos in sub.texts.values_mut() {
-            pos.sure = false;
-        }
-        self.go_on(key, link);
     }
 
     /// The store does not have what was shown: everyone's cursor is checked against it again.
