@@ -22,7 +22,7 @@ use turnway_bindings::switchboard::{Input, Output, Switchboard};
 use turnway_core::id::SessionKey;
 use turnway_core::limits;
 use turnway_core::machine::Machine;
-use turnway_core::time::{Mono, Now};
+use turnway_core::time::Mono;
 
 /// Broken invariants within [`PANICS_WINDOW`] after which the brain is not to be trusted any more.
 const PANICS_MAX: usize = 3;
@@ -60,6 +60,10 @@ pub enum Ended {
 }
 
 /// One call of the machine.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is made and taken apart at once, and a box would cost more"
+)]
 enum Act {
     /// Something happened.
     Take(Input),
