@@ -81,7 +81,7 @@ pub(crate) struct Client {
     /// A subscription of its own was answered on this line.
     synced: bool,
     /// It has asked for everything on this line: once is enough.
-    looked: bool,
+    pub(crate) looked: bool,
     sent: BTreeMap<RequestId, Act>,
 }
 

@@ -11,6 +11,7 @@ impl World {
         let line = self.line_of(id);
         let request_id = self.request(id, Act::Resubscribe(way));
         let client = &mut self.clients[id];
+        client.looked = way % 4 == 1;
         let watches = client.watches();
         let (after_seq, after_epoch) = match way % 4 {
             0 if !watches => (None, None),

@@ -144,8 +144,7 @@ impl Chronicle {
             self.begins_in_order(run_id, slot);
         }
         let active = self.active.as_ref() == Some(run_id);
-        let story = self.stories.get_mut(run_id);
-        let story = story.unwrap_or_else(|| panic!("G3: a turn begins with its message: {run_id}"));
+        let Some(story) = self.stories.get_mut(run_id) else { panic!("G3: {run_id} has no message") };
         assert!(
             story.ended.is_none(),
             "G3: nothing follows the end of a turn: {run_id} {}",
