@@ -2,5 +2,5 @@
 pub mod laws;
 pub mod real;
 pub mod script;
-pub mod torn;
 pub mod sim;
+pub mod torn;

@@ -32,7 +32,7 @@ const TRAPS: &[Trap] = &[
     },
     Trap {
         name: "forgetful store",
-        for_bugs: &[Mutant::EpochCounts, Mutant::EraIgnored, Mutant::CursorBare],
+        for_bugs: &[Mutant::EpochCounts, Mutant::EraIgnored, Mutant::CursorBare, Mutant::FenceByOrder],
         spring: |seed| scenario(seed, Faults { rewind: 40, ..Faults::CRUEL }),
     },
 ];
@@ -43,7 +43,9 @@ pub fn hunt(mutant: Mutant, time: Duration) -> Option<String> {
     let traps: Vec<&Trap> = TRAPS.iter().filter(|trap| trap.for_bugs.contains(&mutant)).collect();
     for round in 0.. {
         for trap in &traps {
-            if let Err(why) = judge(mutant, || (trap.spring)(round)) {
+            if let Err(why) = judge(mutant, || (trap.spring)(round))
+                && judge(Mutant::None, || (trap.spring)(round)).is_ok()
+            {
                 return Some(format!("{} {round} | {why}", trap.name));
             }
         }
