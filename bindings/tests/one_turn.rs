@@ -159,7 +159,8 @@ fn connected(bench: &mut Bench, link: u64, name: &str) {
     bench.give(Input::Connect { link: LinkId(link), principal: user(name) });
 }
 
-/// Covers: SR-A1, SR-A5, SR-A6, SR-A11, SR-G4, SR-G7, MP-F1, MP-F3.
+/// Covers: ST-4, ST-5, MP-A4, MP-A11, MP-B2, MP-B11, MP-F2, SR-S3, SR-A1, SR-A5, SR-A6, SR-A11, SR-G4,
+/// SR-G7, MP-F1, MP-F3.
 #[test]
 fn a_turn_goes_there_and_back() {
     let mut bench = Bench::new();

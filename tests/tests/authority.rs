@@ -1,6 +1,6 @@
 //! What is somebody else's is answered exactly as what does not exist, for every operation there is.
 //!
-//! Covers: S-06, S-07, RX-23.
+//! Covers: G7, S-06, S-07, RX-23.
 use serde_json::{Value, json};
 use turnway_bindings::channel::authority::Action;
 use turnway_tests::real::agent::{Agents, Reply};

@@ -52,7 +52,7 @@ async fn run(name: &str, args: &[&str]) -> String {
     out.into_owned()
 }
 
-/// Covers: MP-A3, MP-C1, MP-F1, MP-G1, MP-G2.
+/// Covers: MP-F4, MP-F5, MP-A3, MP-C1, MP-F1, MP-G1, MP-G2.
 #[tokio::test]
 async fn the_smallest_client_talks_to_the_smallest_agent() {
     let (_agent, flag) = agent("agentA", "1").await;

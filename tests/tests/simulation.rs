@@ -1,6 +1,9 @@
 //! The simulator's tests: whole clusters under faults, on virtual time.
 //!
 //! `SIM_SECONDS=300` lets the main one run longer; a seed that fails prints how to see it again.
+//!
+//! Covers: G1, G2, G3, G4, G5, G6, G7, G8, G9, G-25, RX-3, ST-5, EV-C6, MP-T1, MP-D6, MP-D7, SR-T7,
+//! LN-SR3.
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

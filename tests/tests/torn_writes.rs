@@ -1,6 +1,8 @@
 //! Whatever was acknowledged survives a power cut at any call, in recovery too, and nothing is half
 //! there.
 //!
+//! Covers: G-19, MP-D7.
+//!
 //! `TORN_HISTORIES` scales it, `TORN_SEED` begins elsewhere; `--profile sim` makes it quick.
 use std::thread;
 use std::time::Instant;

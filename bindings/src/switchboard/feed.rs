@@ -112,7 +112,11 @@ impl Switchboard {
         sub.asked = self.view_number(key);
         if let Some(feed) = self.feeds.get_mut(key) {
             feed.subs.insert(link, sub);
+            let principal = self.links.get(link).map(|there| &there.principal);
+            let known = principal.is_some_and(|who| authorize(who, Action::Read, feed.user.as_ref()).is_ok());
             match feed.stage {
+                // A stranger's refusal takes the way to the store that one of an unknown session takes (S-06).
+                Stage::Live if !known && !planted(Mutant::ReadUnchecked) => self.view(key),
                 Stage::Live => self.join(key, link, None),
                 // An answer that set out before this link asked may not know of the session yet.
                 Stage::Checking => self.view(key),

@@ -359,7 +359,7 @@ mod tests {
     use super::*;
     use crate::id::{SessionId, TenantId};
 
-    /// Covers: EV-C1, LN-EV1, MP-D14.
+    /// Covers: ST-1, MP-E7, EV-C1, LN-EV1, MP-D14.
     #[test]
     fn a_fact_keeps_its_envelope_through_json() {
         let key = SessionKey {

@@ -7,7 +7,9 @@ use turnway_core::protocol::entry::Fact;
 
 const BEGUN: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1)";
 
-/// Covers: SR-A2, SR-A3, SR-A5, SR-A7, SR-A9, SR-A11, SR-A12, SR-G4, SR-G6, SR-G7, SR-K1, MP-T2, MP-T3, MP-T4.
+/// Covers: SR-P1, SR-P3, SR-M1, SR-M2, SR-M3, SR-G1, SR-G2, SR-T1, SR-T5, SR-T6, SR-I1, SR-I3, SR-I5,
+/// EV-C2, ST-20, MP-B1, SR-A2, SR-A3, SR-A5, SR-A7, SR-A9, SR-A11, SR-A12, SR-G4, SR-G6, SR-G7, SR-K1,
+/// MP-T2, MP-T3, MP-T4.
 #[test]
 fn a_plain_input_is_routed_acked_streamed_and_done() {
     check(
@@ -23,7 +25,7 @@ fn no_order_before_its_fact_is_durable() {
     check("hold; say m1; settle", BEGUN);
 }
 
-/// Covers: SR-A10, LN-SR1, LN-SR22.
+/// Covers: SR-A13, SR-T10, SR-M11, SR-A10, LN-SR1, LN-SR22.
 #[test]
 fn an_agent_that_never_acks_is_a_route_timeout() {
     check("say m1; wait 14999", BEGUN);
@@ -56,7 +58,8 @@ fn an_agents_failures_have_their_codes() {
     );
 }
 
-/// Covers: SR-C3, SR-C4, SR-C5, SR-C6, SR-C7, SR-C8, SR-C9, SR-K2, RX-5, ST-12, LN-SR19, LN-MP24.
+/// Covers: SR-M4, SR-M5, SR-G3, SR-C3, SR-C4, SR-C5, SR-C6, SR-C7, SR-C8, SR-C9, SR-K2, RX-5, ST-12,
+/// LN-SR19, LN-MP24.
 #[test]
 fn a_cancel_waits_for_its_ack_and_is_sticky() {
     let cancelling = format!("{BEGUN} agent.invoke.started 0'so' run.cancelling CANCEL answered");
@@ -121,7 +124,7 @@ fn a_second_input_waits_or_interrupts() {
     );
 }
 
-/// Covers: SR-B4, SR-B6, SR-B8, LN-SR11.
+/// Covers: SR-B5, SR-B7, SR-B10, SR-W1, SR-W2, SR-W3, SR-T2, LN-SR14, SR-B4, SR-B6, SR-B8, LN-SR11.
 #[test]
 fn an_addressed_member_answers_and_a_stranger_does_not() {
     check(
@@ -132,7 +135,7 @@ fn an_addressed_member_answers_and_a_stranger_does_not() {
     check("open a; say m1 to b", "session.opened answered user.message failed(agent_not_in_session)");
 }
 
-/// Covers: SR-H1, SR-H2, SR-H5, SR-H6, G3.
+/// Covers: SR-H3, SR-H1, SR-H2, SR-H5, SR-H6, G3.
 #[test]
 fn a_close_stops_what_speaks_and_ends_what_waits() {
     check(
@@ -149,7 +152,7 @@ fn a_close_stops_what_speaks_and_ends_what_waits() {
     );
 }
 
-/// Covers: SR-H2 across a change of owner.
+/// Covers: SR-I4, RX-3, MP-D6, SR-H2 across a change of owner.
 #[test]
 fn a_close_survives_its_owner() {
     check(

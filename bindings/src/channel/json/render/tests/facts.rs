@@ -200,7 +200,7 @@ fn samples() -> Vec<(Fact, Vec<Value>)> {
     [of_the_session(), of_the_turn(), of_the_end()].concat()
 }
 
-/// Covers: MP-C1, MP-C7, MP-C9, MP-C12, MP-C13, MP-A6, ST-10, LN-MP16, LN-MP25; seq on the last message only.
+/// Covers: SR-M6, SR-M9, SR-M10, SR-W4, MP-C1, MP-C7, MP-C9, MP-C12, MP-C13, MP-A6, ST-10, LN-MP16, LN-MP25; seq on the last message only.
 #[test]
 fn each_fact_is_shown_as_documented() {
     for (fact, expected) in samples() {
