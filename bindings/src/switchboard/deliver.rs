@@ -60,8 +60,7 @@ impl Switchboard {
                     post.stats.slow_links += 1;
                 }
                 Shown::Hole(run_id) => {
-                    let began = feed.state.runs.get(&run_id).map_or(0, |run| run.began.0.saturating_sub(1));
-                    sub.mode = Mode::Reading { scan: Seq(began) };
+                    sub.fill_hole(&feed.state, &run_id);
                     holes.push(*link);
                 }
             }

@@ -112,7 +112,7 @@ impl Sub {
         if post.links.is_full(link) {
             return Shown::Full;
         }
-        if let Some(hole) = self.show_stretch(post, link, key, entry) {
+        if let Some(hole) = self.show_stretch(post, link, key, at, entry) {
             return Shown::Hole(hole);
         }
         if at.seq <= self.cursor.seq {
@@ -152,10 +152,15 @@ impl Sub {
         post: &mut Post<'_>,
         link: LinkId,
         key: &SessionKey,
+        at: Cursor,
         entry: &Arc<Entry>,
     ) -> Option<RunId> {
         let Fact::AgentStreamDelta { attempt, offset, text } = &entry.fact else { return None };
         let run_id = entry.run_id.as_ref().filter(|_| self.hold.is_none())?;
+        if at.seq > self.cursor.seq {
+            // A link that names no offset of a run has none of its text (protocol.md §1.4).
+            self.texts.entry(run_id.clone()).or_insert(TextPos::at(*attempt, 0));
+        }
         let pos = self.texts.get_mut(run_id).filter(|pos| pos.attempt == *attempt)?;
         if pos.offset < *offset && !planted(Mutant::TextSkipsGap) {
             let first = !std::mem::replace(&mut pos.rescanned, true);
@@ -282,6 +287,13 @@ impl Sub {
                 *pos = TextPos::at(run.attempt, 0);
             }
         }
+    }
+
+    /// Reads again from before a turn's first text, up to the cursor for its text only.
+    pub(super) fn fill_hole(&mut self, state: &State, run_id: &RunId) {
+        // The attempt whose text has the hole may be an earlier one than the state knows.
+        let first = state.runs.get(run_id).map_or(Seq(0), |run| run.first);
+        self.mode = Mode::Reading { scan: first.min(self.cursor.seq) };
     }
 
     /// A link from which nothing is held back any more follows every open run, from its beginning.
