@@ -208,29 +208,9 @@ impl Switchboard {
 
 /// Whether this is the input that the fact tells of, and not another body under the same name.
 fn is_said(input: &Input, said: &Fact) -> bool {
-    match said {
-        Fact::UserMessage { message, agent_id, strategy, metadata, .. } => {
-            input.message == *message
-                && input.agent_id == *agent_id
-                && input.strategy == *strategy
-                && input.metadata == *metadata
-        }
-        Fact::SessionOpened { .. }
-        | Fact::SessionClosing { .. }
-        | Fact::SessionClosed { .. }
-        | Fact::SessionNotice { .. }
-        | Fact::AgentSwitched { .. }
-        | Fact::TurnAdmitted { .. }
-        | Fact::RunStarted { .. }
-        | Fact::RunRestarted { .. }
-        | Fact::AgentInvokeStarted { .. }
-        | Fact::AgentStreamDelta { .. }
-        | Fact::AgentInvokeDone { .. }
-        | Fact::RunState { .. }
-        | Fact::RunSuspended { .. }
-        | Fact::RunCancelling { .. }
-        | Fact::RunDone { .. }
-        | Fact::RunFailed { .. }
-        | Fact::RunCancelled { .. } => false,
-    }
+    let Fact::UserMessage { message, agent_id, strategy, metadata, .. } = said else { return false };
+    input.message == *message
+        && input.agent_id == *agent_id
+        && input.strategy == *strategy
+        && input.metadata == *metadata
 }
