@@ -335,7 +335,7 @@ impl Machine for Switchboard {
             Input::Connect { link, principal } => self.connect(link, principal),
             Input::Disconnect { link } => self.disconnect(link),
             Input::Say { link, command } => self.say(now, link, command),
-            Input::Written { link, weight } => self.written(now, link, weight),
+            Input::Written { link, weight } => self.written(link, weight),
             Input::Peer { from, words } => self.peer(now, from, words),
             Input::Unheard { to } => self.unheard(now, to),
             Input::Gap => self.relisten(),
@@ -343,7 +343,7 @@ impl Machine for Switchboard {
             Input::Agent { key, run_id, attempt, event } => self.agent(now, &key, run_id, attempt, event),
             Input::Drain => self.begin_drain(now),
         }
-        self.leave(now);
+        self.leave();
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -353,7 +353,7 @@ impl Machine for Switchboard {
             }
             self.due(now, timer);
         }
-        self.leave(now);
+        self.leave();
     }
 
     fn poll_output(&mut self) -> Option<Output> {

@@ -48,7 +48,7 @@ impl Switchboard {
             self.note(link, go_away());
         }
         self.tell_seats(now, &Told::Hold);
-        self.leave(now);
+        self.leave();
     }
 
     fn tell_seats(&mut self, now: Now, told: &Told) {
@@ -75,7 +75,7 @@ impl Switchboard {
     }
 
     /// A draining node goes when nothing is left.
-    pub(super) fn leave(&mut self, _now: Now) {
+    pub(super) fn leave(&mut self) {
         let written = || self.seats.values().all(|seat| seat.owned().is_none_or(|owned| owned.is_written()));
         match self.drain {
             Some(Drain::Ending { .. }) if self.seats.is_empty() => self.go(),

@@ -6,7 +6,6 @@ use crate::channel::authority::{Action, authorize};
 use crate::channel::note::Reset;
 use turnway_core::id::{Cursor, LinkId, Seq, SessionKey};
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::time::Now;
 
 impl Switchboard {
     /// Puts every link in its place that waits for that. `fresh` is where the log was just seen to end,
@@ -92,7 +91,7 @@ impl Switchboard {
     }
 
     /// A link that was full goes on from its cursor.
-    pub(super) fn resume(&mut self, _now: Now, key: &SessionKey, link: LinkId) {
+    pub(super) fn resume(&mut self, key: &SessionKey, link: LinkId) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let head = feed.head().seq;
         let Some(sub) = feed.subs.get_mut(&link) else { return };

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnway_core::id::{LinkId, Principal, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::time::Now;
 
 /// All links.
 #[derive(Debug, Default)]
@@ -69,7 +68,7 @@ impl Switchboard {
     }
 
     /// A link has written: if it was full, its cursors move again.
-    pub(super) fn written(&mut self, now: Now, link: LinkId, weight: usize) {
+    pub(super) fn written(&mut self, link: LinkId, weight: usize) {
         let Some(there) = self.links.links.get_mut(&link) else { return };
         there.unwritten = there.unwritten.saturating_sub(weight);
         if !there.full || there.unwritten > limits::LINK_UNWRITTEN_BYTES_MAX / 2 {
@@ -77,7 +76,7 @@ impl Switchboard {
         }
         there.full = false;
         for key in there.sessions.clone() {
-            self.resume(now, &key, link);
+            self.resume(&key, link);
         }
     }
 }

@@ -3,11 +3,9 @@ use super::sub::{Mode, Post, Shown};
 use super::{Switchboard, feed::Stage};
 use crate::channel::note::Reset;
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
 use turnway_core::id::{Cursor, Epoch, LinkId, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::protocol::entry;
 use turnway_core::store::{Heard, Op};
 use turnway_core::time::Now;
 
@@ -111,7 +109,7 @@ impl Switchboard {
         let mut scan = heard.after;
         for (epoch, entry) in &heard.facts {
             let at = Cursor { seq: Seq(scan.0 + 1), epoch: *epoch };
-            match show_read(sub, post, link, key, at, entry) {
+            match sub.show(post, link, key, at, entry) {
                 Shown::Yes => scan = at.seq,
                 Shown::Full => {
                     sub.mode = Mode::Paused { scan };
@@ -128,17 +126,6 @@ impl Switchboard {
         sub.look_for_text(&feed.state);
         self.go_on(key, link);
     }
-}
-
-fn show_read(
-    sub: &mut super::sub::Sub,
-    post: &mut Post<'_>,
-    link: LinkId,
-    key: &SessionKey,
-    at: Cursor,
-    entry: &Arc<entry::Entry>,
-) -> Shown {
-    sub.show(post, link, key, at, entry)
 }
 
 /// Whether a page has a fact of this epoch at this place.
