@@ -50,6 +50,7 @@ impl Session {
             user: self.user.clone(),
             agent_id: None,
             message: Message { role: Role::User, content: Content::Text("x".repeat(200)) },
+            history: None,
             strategy: Strategy::Enqueue,
             metadata: None,
             traceparent: None,

@@ -38,6 +38,7 @@ fn say(message: &str, text: &str) -> Command {
         session: Some(session()),
         agent_id: None,
         message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
+        history: None,
         message_id: Some(MessageId::parse(message).expect("a name")),
         strategy: None,
         metadata: None,

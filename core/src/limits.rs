@@ -48,6 +48,9 @@ pub const GO_AWAY_JITTER: Duration = Duration::from_secs(3);
 
 /// Inputs in one inbox: the running one and 20 that wait.
 pub const INBOX_INPUTS_MAX: usize = 21;
+/// Earlier messages that come with one input, as JSON: some 60,000 tokens. Three such inputs fit in an
+/// inbox, and one in a frame.
+pub const HISTORY_BYTES_MAX: usize = 256 * 1024;
 /// Bytes in one inbox (S-48).
 pub const INBOX_BYTES_MAX: usize = 1024 * 1024;
 /// Entries in one control lane that nobody has taken.

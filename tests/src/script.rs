@@ -12,6 +12,7 @@ use turnway_core::id::{
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::StopReason;
 use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Content, Control, Input, Message, Role, Strategy};
 use turnway_core::rng::Rng;
 use turnway_core::store::{Append, Keep, Op, Reply};
@@ -229,6 +230,7 @@ impl Script {
             request_id: None,
             user: user.clone(),
             agent_id: None,
+            history: self.rng.chance(20).then(|| said_before(&text)),
             message: Message { role: Role::User, content: Content::Text(text) },
             strategy: if self.rng.chance(80) {
                 strategies[0]
@@ -367,3 +369,7 @@ impl Script {
 
 /// A time to begin at.
 pub const DAWN: Now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+
+fn said_before(text: &str) -> History {
+    History::of(&[serde_json::json!({ "role": "user", "content": text })]).expect("short enough")
+}

@@ -1,6 +1,7 @@
 //! What a client may ask, already checked for form.
 use crate::channel::pattern::Pattern;
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
+use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Message, Strategy};
 use turnway_core::protocol::json::Json;
 
@@ -65,6 +66,8 @@ pub struct Invoke {
     pub agent_id: Option<AgentId>,
     /// What.
     pub message: Message,
+    /// What was said before; only where a client keeps the conversation itself.
+    pub history: Option<History>,
     /// The unit of de-duplication.
     pub message_id: Option<MessageId>,
     /// What it does while a run is open; none: the default.

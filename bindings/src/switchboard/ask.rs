@@ -144,6 +144,7 @@ impl Switchboard {
             user: principal.user.clone(),
             agent_id: ask.agent_id,
             message: ask.message,
+            history: ask.history,
             strategy: ask.strategy.unwrap_or_default(),
             metadata: ask.metadata,
             traceparent: ask.traceparent,

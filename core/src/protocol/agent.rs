@@ -2,6 +2,7 @@
 use crate::id::{AgentId, Epoch, RunId, SessionKey, UserId};
 use crate::limits;
 use crate::private::Private;
+use crate::protocol::history::History;
 use crate::protocol::input::Message;
 use crate::protocol::json::Json;
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,8 @@ pub struct Invoke {
     pub user: UserId,
     /// What.
     pub message: Message,
+    /// What was said before, where the asker keeps the conversation.
+    pub history: Option<History>,
     /// W3C trace context.
     pub traceparent: Option<String>,
 }

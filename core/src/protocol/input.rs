@@ -1,5 +1,6 @@
 //! What people ask, as it lies in a session's inbox or control lane.
 use crate::id::{AgentId, ControlId, MessageId, RequestId, RunId, UserId};
+use crate::protocol::history::History;
 use crate::protocol::json::Json;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -91,6 +92,10 @@ pub struct Input {
     pub agent_id: Option<AgentId>,
     /// What is said.
     pub message: Message,
+    /// What was said before, where the client keeps the conversation. It is the agent's alone: neither
+    /// in a fact nor on a link. It lies here until the turn has ended, so every attempt is told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<History>,
     /// What it does while a run is open.
     #[serde(default)]
     pub strategy: Strategy,
@@ -102,14 +107,15 @@ pub struct Input {
     pub traceparent: Option<String>,
 }
 
-/// Whether two inputs with one message id are the same: SHA-256 over message, agent, strategy and metadata.
+/// Whether two inputs with one message id are the same: SHA-256 over message, history, agent, strategy and
+/// metadata.
 pub type BodyHash = [u8; 32];
 
 impl Input {
     /// The hash that tells a repeat from a conflict (ST-35). Object keys are sorted, so it does not
     /// depend on how the client wrote them.
     pub fn body_hash(&self) -> BodyHash {
-        let body = (&self.message, &self.agent_id, &self.strategy, &self.metadata);
+        let body = (&self.message, &self.history, &self.agent_id, &self.strategy, &self.metadata);
         // A tuple of serialisable values always serialises.
         let bytes = serde_json::to_vec(&serde_json::to_value(body).unwrap_or_default()).unwrap_or_default();
         Sha256::digest(bytes).into()
@@ -122,7 +128,8 @@ impl Input {
         };
         let metadata =
             self.metadata.as_ref().map_or(0, |m| serde_json::to_vec(&m.0).map_or(0, |bytes| bytes.len()));
-        256 + content + metadata
+        let history = self.history.as_ref().map_or(0, |history| history.reveal().len());
+        256 + content + history + metadata
     }
 }
 
@@ -158,4 +165,45 @@ pub enum Ask {
         /// Which.
         run_id: Option<RunId>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{SessionId, SessionKey, TenantId};
+
+    fn input(text: &str, history: Option<&str>) -> Input {
+        let session = SessionId::parse("s1").expect("a name");
+        let key = SessionKey { tenant: TenantId::default_tenant(), session };
+        let (user, message_id) = (UserId::local(), MessageId::parse("m1").expect("a name"));
+        Input {
+            run_id: RunId::derive(&key, &user, &message_id),
+            message_id,
+            request_id: None,
+            user,
+            agent_id: None,
+            message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
+            history: history.map(|earlier| History::of(&[earlier.into()]).expect("short")),
+            strategy: Strategy::Enqueue,
+            metadata: None,
+            traceparent: None,
+        }
+    }
+
+    /// Covers: ST-35, MP-G3, S-48.
+    #[test]
+    fn what_was_said_before_is_part_of_the_body() {
+        let plain = input("hi", None);
+        for other in [input("ho", None), input("hi", Some("a")), input("hi", Some("b"))] {
+            assert_ne!(plain.body_hash(), other.body_hash());
+        }
+        assert_ne!(input("hi", Some("a")).body_hash(), input("hi", Some("b")).body_hash());
+        assert_eq!(input("hi", Some("a")).body_hash(), input("hi", Some("a")).body_hash());
+        // Brackets and quotes.
+        assert_eq!(input("hi", Some("abc")).weight(), plain.weight() + 7);
+        for kept in [plain, input("hi", Some("a"))] {
+            let json = serde_json::to_string(&kept).expect("serialises");
+            assert_eq!(serde_json::from_str::<Input>(&json).ok(), Some(kept));
+        }
+    }
 }

@@ -173,6 +173,7 @@ impl SessionRuntime {
             agent_id,
             user: input.user.clone(),
             message: input.message.clone(),
+            history: input.history.clone(),
             traceparent: input.traceparent.clone(),
         };
         if planted(Mutant::OrderEarly) {

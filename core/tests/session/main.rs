@@ -193,6 +193,24 @@ fn a_turn_of_a_lost_owner_goes_by_its_agents_policy() {
     );
 }
 
+/// Covers: MP-G3, G3: what was said before lies in the inbox with its input, and nowhere else.
+#[test]
+fn every_attempt_is_told_what_was_said_before() {
+    let invoke = |attempt: u32| format!("INVOKE(a,{attempt},[\"canary\"])");
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    for step in ["say m1 after canary", "ack", "crash", "crash", "wait 1000"] {
+        world.step(step);
+    }
+    let begun = format!("session.opened user.message admitted(a,Run) run.started {}", invoke(1));
+    let again = format!("| run.restarted {} | run.restarted {}", invoke(2), invoke(3));
+    assert_eq!(world.record.join(" "), format!("{begun} agent.invoke.started {again}"));
+    for (epoch, entry) in &world.log {
+        let fact = entry.to_json(&script::key(), turnway_core::id::Seq(1), *epoch);
+        assert!(!fact.contains("canary"), "no fact, and so no link, tells it: {fact}");
+    }
+    assert!(!format!("{:?}", world.runtime).contains("canary"));
+}
+
 /// A node that leaves does not use up an attempt (ownership: drains do not count).
 #[test]
 fn a_suspended_attempt_does_not_count() {

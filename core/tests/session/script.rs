@@ -14,6 +14,7 @@ use turnway_core::protocol::agent::{
     AgentEvent, AgentFailure, AgentPolicy, Directory, OnOwnerLoss, Order, StopReason, TextKind,
 };
 use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Content, Control, Input as Request, Message, Role, Strategy};
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input, Output, SessionRuntime, State};
@@ -111,7 +112,9 @@ impl Script {
             }
             Output::Order(Order::Invoke(invoke)) => {
                 self.running = Some((invoke.run_id, invoke.attempt));
-                format!("INVOKE({},{})", invoke.agent_id, invoke.attempt)
+                let after =
+                    invoke.history.map(|history| format!(",{}", history.reveal())).unwrap_or_default();
+                format!("INVOKE({},{}{after})", invoke.agent_id, invoke.attempt)
             }
             Output::Order(Order::Cancel { .. }) => "CANCEL".to_owned(),
             Output::Order(Order::Drop { .. }) => "DROP".to_owned(),
@@ -131,7 +134,7 @@ impl Script {
         Place(self.places)
     }
 
-    fn request(&mut self, message: &str, strategy: Strategy, to: Option<&str>) {
+    fn request(&mut self, message: &str, strategy: Strategy, to: Option<&str>, after: Option<&str>) {
         let input = Arc::new(Request {
             run_id: run(message),
             message_id: MessageId::parse(message).expect("a name"),
@@ -139,6 +142,7 @@ impl Script {
             user: user(),
             agent_id: to.map(agent),
             message: Message { role: Role::User, content: Content::Text(format!("text of {message}")) },
+            history: after.map(|earlier| History::of(&[earlier.into()]).expect("short")),
             strategy,
             metadata: None,
             traceparent: None,
@@ -192,9 +196,12 @@ impl Script {
     pub(crate) fn step(&mut self, step: &str) {
         let words: Vec<&str> = step.split_whitespace().collect();
         match words.as_slice() {
-            ["say", message] => self.request(message, Strategy::Enqueue, None),
-            ["say", message, "to", to] => self.request(message, Strategy::Enqueue, Some(to)),
-            ["interrupt", message] => self.request(message, Strategy::Interrupt, None),
+            ["say", message] => self.request(message, Strategy::Enqueue, None, None),
+            ["say", message, "to", to] => self.request(message, Strategy::Enqueue, Some(to), None),
+            ["say", message, "after", earlier] => {
+                self.request(message, Strategy::Enqueue, None, Some(earlier));
+            }
+            ["interrupt", message] => self.request(message, Strategy::Interrupt, None, None),
             ["open", agents @ ..] => {
                 self.ask(Ask::Open { agents: agents.iter().map(|name| agent(name)).collect(), active: None });
             }

@@ -4,8 +4,10 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Uri, header};
 use http_body_util::Full;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use turnway_core::id::{AgentId, RunId, SessionId, UserId};
 use turnway_core::protocol::agent::Invoke;
+use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Message;
 
 /// A request with its whole body.
@@ -29,6 +31,8 @@ struct InvokeBody<'a> {
     session_id: &'a SessionId,
     run_id: &'a RunId,
     input_message: &'a Message,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<&'a RawValue>,
     context: Context<'a>,
 }
 
@@ -62,6 +66,7 @@ pub(super) fn both(
         session_id: &invoke.key.session,
         run_id: &invoke.run_id,
         input_message: &invoke.message,
+        messages: invoke.history.as_ref().map(messages).transpose()?,
         context: Context { user_id: &invoke.user },
     };
     let start = post(invoke, &endpoint.invoke, &trace, auth.clone(), &body)?;
@@ -69,6 +74,11 @@ pub(super) fn both(
         CancelBody { run_id: &invoke.run_id, session_id: &invoke.key.session, attempt: invoke.attempt };
     let stop = post(invoke, &endpoint.cancel, &trace, auth, &body)?;
     Ok((start, stop))
+}
+
+/// The earlier messages, as they lie in the inbox.
+fn messages(history: &History) -> serde_json::Result<&RawValue> {
+    serde_json::from_str(history.reveal())
 }
 
 fn post(

@@ -8,6 +8,7 @@ use turnway_core::id::{
     AgentId, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, TenantId, UserId,
 };
 use turnway_core::protocol::agent::{AgentPolicy, Directory, OnOwnerLoss};
+use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 
 /// Agents by what becomes of their turns when an owner is lost.
@@ -77,12 +78,19 @@ impl Saying {
             session: Some(session.clone()),
             agent_id: self.agent_id.clone(),
             message: say(n, twisted),
+            history: history(n),
             message_id: Some(message_id(n)),
             strategy: Some(self.strategy),
             metadata: None,
             traceparent: None,
         }
     }
+}
+
+/// What was said before it, for every fourth.
+pub(crate) fn history(n: u64) -> Option<History> {
+    let earlier = serde_json::json!({ "role": "user", "content": format!("before {n}") });
+    n.is_multiple_of(4).then(|| History::of(&[earlier]).expect("short"))
 }
 
 /// The words of a message, which begin with its number.

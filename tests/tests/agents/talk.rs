@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde_json::json;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, StopReason, TextKind};
+use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Content;
 use turnway_core::protocol::json::Json;
 
@@ -45,6 +46,24 @@ async fn an_agent_is_asked_as_the_protocol_says() {
     world.expect(&ask, done()).await;
     world.is_quiet().await;
     assert_eq!(world.agents.tokens().verify(&token), None);
+}
+
+/// Covers: MP-G3, LN-MP28: the input is not among the earlier messages.
+#[tokio::test]
+async fn what_was_said_before_goes_as_it_came() {
+    let mut world = World::new("").await;
+    let earlier = json!([{ "role": "system", "content": "be brief" }, { "role": "assistant", "content": null,
+        "tool_calls": [{ "id": "c1", "type": "function", "function": { "name": "f", "arguments": "{}" } }] }]);
+    let mut ask = order("a", "m1", "hi");
+    ask.history = History::of(earlier.as_array().expect("a list")).ok();
+    world.invoke(ask.clone());
+    let call = world.call().await;
+    let body: serde_json::Value = serde_json::from_slice(&call.body).expect("JSON");
+    assert_eq!(body["messages"], earlier);
+    assert_eq!(body["input_message"], json!({ "role": "user", "content": "hi" }));
+    call.reply(200, "text/event-stream", "event: done\ndata: {}\n\n");
+    world.expect(&ask, AgentEvent::Acked).await;
+    world.expect(&ask, done()).await;
 }
 
 /// Covers: MP-G1, MP-G2, ST-37.

@@ -169,7 +169,19 @@ fn invoke(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Invoke, 
     let traceparent = fields::text(fields, "traceparent")?.filter(|text| is_traceparent(text));
     let message = Message { role: input::Role::User, content };
     let metadata = metadata.map(Json);
-    Ok(Invoke { request_id, session, agent_id, message, message_id, strategy, metadata, traceparent })
+    // A client of this protocol leaves the conversation to the gateway (MP-C3).
+    let history = None;
+    Ok(Invoke {
+        request_id,
+        session,
+        agent_id,
+        message,
+        history,
+        message_id,
+        strategy,
+        metadata,
+        traceparent,
+    })
 }
 
 fn strategy(name: &str) -> Result<Strategy, Flaw> {
