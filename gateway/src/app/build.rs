@@ -101,7 +101,7 @@ impl App {
             tasks: TaskTracker::new(),
         };
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
-        let store = open(&plan.config.store, &shared.clock, &fatal, answers.sink())?;
+        let store = shared.store(&plan.config.store, &fatal, answers.sink())?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let agents = Agents::new(plan.agents.clone(), plan.default_agent.clone(), reporter, runtime.clone())?;
         let (board, asked) = links::board();
@@ -149,6 +149,32 @@ impl Shared {
         };
         let (clock, life, metrics) = (self.clock.clone(), self.life.clone(), Arc::clone(&self.metrics));
         Ok(Driver::new(switchboard, inbox, hands, clock, life, metrics))
+    }
+
+    fn store(
+        &self,
+        config: &StoreConfig,
+        fatal: &Arc<Notify>,
+        answers: Answers,
+    ) -> Result<Arc<dyn Store>, OpenError> {
+        let clock = self.clock.clone();
+        let clock: embedded::Clock = Arc::new(move || clock.now());
+        match config {
+            StoreConfig::Memory => Ok(Arc::new(Memory::new(clock, answers))),
+            StoreConfig::Embedded { dir, durability } => {
+                let fatal = Arc::clone(fatal);
+                let mut options = embedded::Options::new(clock, Arc::new(move |_| fatal.notify_one()));
+                options.durability = match durability {
+                    Durability::Mem => embedded::Durability::Os,
+                    // What is not synced yet may still be in the process, and would die with it: only a
+                    // synced file keeps the promise of `os`.
+                    Durability::Os | Durability::Fsync => embedded::Durability::Fsync,
+                };
+                let metrics = Arc::clone(&self.metrics);
+                options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
+                Ok(Arc::new(Embedded::open(dir, options, answers)?))
+            }
+        }
     }
 
     /// Behind the public listener.
@@ -200,30 +226,6 @@ fn chance<const N: usize>() -> Result<[u8; N], BuildError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(BuildError::Chance)?;
     Ok(bytes)
-}
-
-fn open(
-    config: &StoreConfig,
-    clock: &Clock,
-    fatal: &Arc<Notify>,
-    answers: Answers,
-) -> Result<Arc<dyn Store>, OpenError> {
-    let clock = clock.clone();
-    let clock: embedded::Clock = Arc::new(move || clock.now());
-    match config {
-        StoreConfig::Memory => Ok(Arc::new(Memory::new(clock, answers))),
-        StoreConfig::Embedded { dir, durability } => {
-            let fatal = Arc::clone(fatal);
-            let mut options = embedded::Options::new(clock, Arc::new(move |_| fatal.notify_one()));
-            options.durability = match durability {
-                Durability::Mem => embedded::Durability::Os,
-                // What is not synced yet may still be in the process, and would die with it: only a
-                // synced file keeps the promise of `os`.
-                Durability::Os | Durability::Fsync => embedded::Durability::Fsync,
-            };
-            Ok(Arc::new(Embedded::open(dir, options, answers)?))
-        }
-    }
 }
 
 /// As many as the process may open files for, and no more than [`limits::CONNECTIONS_MAX`]. The soft

@@ -10,7 +10,7 @@ use crate::store::embedded::record::{Eye, Pen, Spot};
 use crate::store::embedded::standing::Standing;
 use crate::store::embedded::tables::{self, HEADS, META, Tables, WORK};
 use crate::store::embedded::wall::Wall;
-use crate::store::embedded::{Durability, Options, Report};
+use crate::store::embedded::{Commit, Durability, Options, Report};
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,12 +38,15 @@ pub struct Engine {
     flushed: Mono,
     soft: bool,
     dead: bool,
+    committed: Arc<dyn Fn(Commit) + Send + Sync>,
     /// Holds the directory's lock until the database is closed.
     _directory: Option<Directory>,
 }
 
 /// A batch and what has become of it, kept outside of what may fail.
 struct Work {
+    /// Ops in all.
+    count: usize,
     left: VecDeque<Op>,
     late: Vec<(Op, Reply)>,
 }
@@ -85,6 +88,7 @@ impl Engine {
             two_phase: options.two_phase,
             soft: false,
             dead: false,
+            committed: Arc::clone(&options.committed),
             _directory: directory,
         })
     }
@@ -107,7 +111,7 @@ impl Engine {
             ops.into_iter().for_each(|op| answer(op, Err(StoreError::Unavailable)));
             return Err(Fault::Dead);
         }
-        let mut work = Work { left: ops.into(), late: Vec::new() };
+        let mut work = Work { count: ops.len(), left: ops.into(), late: Vec::new() };
         let done = catch_unwind(AssertUnwindSafe(|| self.run(&mut work, answer)));
         let done = done.unwrap_or(Err(Fault::Panicked));
         self.dead = done.is_err();
@@ -138,11 +142,18 @@ impl Engine {
         if !dirty {
             return Ok(txn.abort()?);
         }
-        txn.commit()?;
+        self.commit(txn, work.count)?;
         self.soft = soft;
         if !soft {
             self.flushed = mono;
         }
+        Ok(())
+    }
+
+    fn commit(&self, txn: WriteTransaction, ops: usize) -> Result<(), Fault> {
+        let began = self.wall.now().mono;
+        txn.commit()?;
+        (self.committed)(Commit { ops, took: self.wall.now().mono - began });
         Ok(())
     }
 
@@ -157,7 +168,7 @@ impl Engine {
             return Ok(());
         }
         self.dead = true;
-        begin(&self.database, self.two_phase, false)?.commit()?;
+        self.commit(begin(&self.database, self.two_phase, false)?, 0)?;
         (self.dead, self.soft, self.flushed) = (false, false, self.wall.now().mono);
         Ok(())
     }
