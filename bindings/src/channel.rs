@@ -5,3 +5,4 @@ pub mod hello;
 pub mod json;
 pub mod note;
 pub mod pattern;
+pub mod sse;

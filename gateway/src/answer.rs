@@ -1,13 +1,10 @@
 //! What HTTP answers are made of, on every listener.
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
 use serde::Serialize;
-use std::convert::Infallible;
 
 /// A body: whole, or a stream.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub use axum::body::Body;
 
 /// RFC 9457.
 #[derive(Serialize)]
@@ -20,7 +17,7 @@ struct Problem<'a> {
 
 /// An answer of this kind of content.
 pub fn of(status: StatusCode, kind: &'static str, content: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Full::new(content.into()).boxed_unsync());
+    let mut response = Response::new(Body::from(content.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -4,6 +4,8 @@ use dashmap::DashMap;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 use turnway_bindings::channel::command::Command;
 use turnway_bindings::channel::note::Note;
@@ -211,6 +213,17 @@ impl Board {
     /// A link has written notes of this weight.
     pub async fn written(&self, link: LinkId, weight: usize) -> Result<(), Gone> {
         self.put(Input::Written { link, weight }).await
+    }
+
+    /// A link is gone, and whoever noticed cannot wait: where the board has no room, a task does.
+    pub fn part(&self, link: LinkId) {
+        if let Err(TrySendError::Full(input)) = self.0.try_send(Input::Disconnect { link })
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let board = self.clone();
+            // Without a switchboard there is nobody left to tell.
+            runtime.spawn(async move { _ = board.put(input).await });
+        }
     }
 
     async fn put(&self, input: Input) -> Result<(), Gone> {

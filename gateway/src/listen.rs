@@ -10,6 +10,7 @@ use crate::answer::{self, Body};
 use crate::door::browser;
 use crate::metrics::{Handshake, Metrics};
 use crate::phase::{Life, Phase};
+use futures_util::future::{BoxFuture, Either, Ready, ready};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -38,7 +39,7 @@ const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
 
 /// Answers requests that stay HTTP.
-pub type Pages = Arc<dyn Fn(&Request<Incoming>) -> Response<Body> + Send + Sync>;
+pub type Pages = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
 /// A bound socket that does not accept yet: ports are taken before anything else is begun.
 #[derive(Debug)]
@@ -117,7 +118,7 @@ async fn connection(stream: TcpStream, house: Arc<House>, room: Room) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| {
         let answer = house.answer(request, &room);
-        async { Ok::<_, Infallible>(answer) }
+        async { Ok::<_, Infallible>(answer.await) }
     });
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -143,16 +144,21 @@ async fn connection(stream: TcpStream, house: Arc<House>, room: Room) {
 // === impl House ===
 
 impl House {
-    fn answer(&self, mut request: Request<Incoming>, room: &Room) -> Response<Body> {
+    fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        room: &Room,
+    ) -> Either<Ready<Response<Body>>, BoxFuture<'static, Response<Body>>> {
         if let Err(unwelcome) = browser::check(request.uri(), request.headers()) {
             self.metrics.links.began(Handshake::Unwelcome);
-            return answer::problem(StatusCode::FORBIDDEN, "forbidden", unwelcome.why());
+            let refused = answer::problem(StatusCode::FORBIDDEN, "forbidden", unwelcome.why());
+            return Either::Left(ready(refused));
         }
         match &self.reception {
             Some(reception) if request.uri().path() == upgrade::PATH => {
-                reception.receive(&mut request, Arc::clone(room))
+                Either::Left(ready(reception.receive(&mut request, Arc::clone(room))))
             }
-            Some(_) | None => (self.pages)(&request),
+            Some(_) | None => Either::Right((self.pages)(request)),
         }
     }
 }

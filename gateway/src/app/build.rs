@@ -1,6 +1,7 @@
 //! Putting a node together. Whatever cannot be had is found out here, before the first client.
 use crate::agent::directory::BadAgent;
 use crate::agent::{Agents, Report};
+use crate::answer::Body;
 use crate::cli::plan::Plan;
 use crate::clock::Clock;
 use crate::config::{Durability, StoreConfig};
@@ -15,6 +16,10 @@ use crate::store::embedded::{self, Embedded, OpenError};
 use crate::store::memory::Memory;
 use crate::store::{Answers, Store};
 use crate::{admin, http};
+use futures_util::FutureExt;
+use futures_util::future::ready;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
 use prometheus::Registry;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
@@ -179,6 +184,15 @@ impl Shared {
 
     /// Behind the public listener.
     fn house(&self, plan: &Plan, board: Board) -> House {
+        let desk = http::Desk {
+            door: Door,
+            links: Arc::clone(&self.links),
+            board: board.clone(),
+            clock: self.clock.clone(),
+            life: self.life.clone(),
+            durability: plan.config.store.promise(),
+            node: http::Node { name: plan.config.node_name.clone() },
+        };
         let reception = Reception {
             door: Door,
             links: Arc::clone(&self.links),
@@ -189,10 +203,11 @@ impl Shared {
             durability: plan.config.store.promise(),
             tasks: self.tasks.clone(),
         };
-        let node = http::Node { name: plan.config.node_name.clone(), links: Arc::clone(&self.links) };
-        let pages = http::Pages { node };
+        let router = TowerToHyperService::new(http::router(Arc::new(desk)));
         House {
-            pages: Arc::new(move |request| pages.answer(request)),
+            pages: Arc::new(move |request| {
+                router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()
+            }),
             reception: Some(Arc::new(reception)),
             until: Phase::Draining,
             life: self.life.clone(),
@@ -206,7 +221,7 @@ impl Shared {
     fn office(&self, registry: Registry) -> House {
         let pages = admin::Pages { life: self.life.clone(), registry };
         House {
-            pages: Arc::new(move |request| pages.answer(request)),
+            pages: Arc::new(move |request| ready(pages.answer(&request)).boxed()),
             reception: None,
             until: Phase::Leaving,
             life: self.life.clone(),

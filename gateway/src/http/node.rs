@@ -1,6 +1,7 @@
 //! `GET /`: what this is.
 use crate::answer::{self, Body};
-use crate::links::Links;
+use crate::http::Desk;
+use axum::extract::State;
 use http::{Response, StatusCode};
 use serde::Serialize;
 use std::sync::Arc;
@@ -10,8 +11,6 @@ use std::sync::Arc;
 pub struct Node {
     /// Its label.
     pub name: String,
-    /// Its open links.
-    pub links: Arc<Links>,
 }
 
 #[derive(Serialize)]
@@ -22,16 +21,12 @@ struct View<'a> {
     connect: &'static str,
 }
 
-// === impl Node ===
-
-impl Node {
-    pub(super) fn show(&self) -> Response<Body> {
-        let view = View {
-            name: &self.name,
-            version: env!("CARGO_PKG_VERSION"),
-            links: self.links.count(),
-            connect: "/v1/connect",
-        };
-        answer::json(StatusCode::OK, &view)
-    }
+pub(super) async fn show(State(desk): State<Arc<Desk>>) -> Response<Body> {
+    let view = View {
+        name: &desk.node.name,
+        version: env!("CARGO_PKG_VERSION"),
+        links: desk.links.count(),
+        connect: "/v1/connect",
+    };
+    answer::json(StatusCode::OK, &view)
 }

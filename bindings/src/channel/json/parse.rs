@@ -73,6 +73,27 @@ pub fn parse(text: &str) -> Result<ClientMessage, Malformed> {
     message(request_id.clone(), &mut fields).map_err(|flaw| malformed(request_id, flaw))
 }
 
+/// Reads the body of `POST /v1/sessions/{id}/turns`: an `agent_invoke` whose type and session are said by
+/// the request's path. Where the body says them too, it must say the same.
+pub fn parse_turn(text: &str, session: &SessionId) -> Result<Invoke, Malformed> {
+    let malformed = |request_id, flaw| Malformed { request_id, flaw };
+    let mut fields = strict::object(text).map_err(|flaw| malformed(None, flaw))?;
+    let request_id =
+        fields::name(&mut fields, "request_id", RequestId::parse).map_err(|flaw| malformed(None, flaw))?;
+    turn(request_id.clone(), &mut fields, session).map_err(|flaw| malformed(request_id, flaw))
+}
+
+fn turn(request_id: Option<RequestId>, fields: &mut Fields, session: &SessionId) -> Result<Invoke, Flaw> {
+    if fields::text(fields, "type")?.is_some_and(|kind| kind != "agent_invoke") {
+        return Err(Flaw::Wrong("type"));
+    }
+    let invoke = invoke(request_id, fields)?;
+    if invoke.session.as_ref().is_some_and(|named| named != session) {
+        return Err(Flaw::Wrong("session_id"));
+    }
+    Ok(Invoke { session: Some(session.clone()), ..invoke })
+}
+
 fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientMessage, Flaw> {
     let kind = required(fields::text(fields, "type")?, "type")?;
     let command = match kind.as_str() {

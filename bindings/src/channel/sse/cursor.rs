@@ -1,0 +1,127 @@
+//! How far a reader has one turn: the `id:` of its last event.
+use std::fmt;
+use turnway_core::id::{Epoch, RunId, Seq};
+
+/// Letters of a run's name in a cursor: enough that one of another turn is noticed.
+const TAG_BYTES: usize = 8;
+/// A longer text is no cursor: four numbers and a tag.
+const CURSOR_BYTES_MAX: usize = 96;
+
+/// A place in one turn: the last fact and the last byte of text that a reader has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Of the last fact it was shown; 0: none.
+    pub seq: Seq,
+    /// That fact's.
+    pub epoch: Epoch,
+    /// Of the text it has; 0: none.
+    pub attempt: u32,
+    /// UTF-8 bytes of that attempt's text.
+    pub offset: u64,
+    /// The end of the run's name.
+    tag: String,
+}
+
+/// Not a cursor of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadCursor;
+
+impl fmt::Display for BadCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not the id of an event of this server")
+    }
+}
+
+impl std::error::Error for BadCursor {}
+
+// === impl Cursor ===
+
+impl Cursor {
+    /// Before everything of a turn.
+    pub fn start(run_id: &RunId) -> Self {
+        Self { tag: tag(run_id).to_owned(), ..Self::default() }
+    }
+
+    /// Reads what [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Result<Self, BadCursor> {
+        if text.len() > CURSOR_BYTES_MAX {
+            return Err(BadCursor);
+        }
+        let parts: Vec<&str> = text.split('-').collect();
+        let [seq, epoch, attempt, offset, tag] = parts[..] else { return Err(BadCursor) };
+        let letters = |b: u8| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b);
+        if tag.len() != TAG_BYTES || !tag.bytes().all(letters) {
+            return Err(BadCursor);
+        }
+        Ok(Self {
+            seq: Seq(number(seq)?),
+            epoch: Epoch(number(epoch)?),
+            attempt: u32::try_from(number(attempt)?).map_err(|_| BadCursor)?,
+            offset: number(offset)?,
+            tag: tag.to_owned(),
+        })
+    }
+
+    /// Whether it is of this turn.
+    pub fn is_of(&self, run_id: &RunId) -> bool {
+        self.tag == tag(run_id)
+    }
+
+    /// Whether its reader has that fact. Where the store forgot what it had acknowledged, whatever was
+    /// written anew is of a later epoch, and the reader has not seen it.
+    pub(super) fn covers(&self, seq: Seq, epoch: Epoch) -> bool {
+        seq <= self.seq && epoch <= self.epoch
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seq, epoch, attempt, offset, tag } = self;
+        write!(f, "{}-{}-{attempt}-{offset}-{tag}", seq.0, epoch.0)
+    }
+}
+
+fn tag(run_id: &RunId) -> &str {
+    let name = run_id.as_str();
+    name.get(name.len().saturating_sub(TAG_BYTES)..).unwrap_or_default()
+}
+
+/// Digits and nothing else, in the one way they are written.
+fn number(text: &str) -> Result<u64, BadCursor> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if plain { text.parse().map_err(|_| BadCursor) } else { Err(BadCursor) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_as_it_was_written_and_nothing_else_is() {
+        let run_id = RunId::parse(&format!("s1.{}", "a2".repeat(13))).expect("a run");
+        let cursor =
+            Cursor { seq: Seq(7), epoch: Epoch(1 << 52), attempt: 2, offset: 99, ..Cursor::start(&run_id) };
+        let text = cursor.to_string();
+        assert_eq!(text, "7-4503599627370496-2-99-a2a2a2a2");
+        assert_eq!(Cursor::parse(&text), Ok(cursor.clone()));
+        assert!(cursor.is_of(&run_id));
+        assert!(!cursor.is_of(&RunId::parse(&format!("s1.{}", "b2".repeat(13))).expect("a run")));
+        for bad in [
+            "",
+            "7",
+            "7-1-2-99",
+            "7-1-2-99-a2a2a2a2-",
+            "7-1-2-99-A2A2A2A2",
+            "7-1-2-99-a2a2a2",
+            "-7-1-2-99-a2a2a2a2",
+            "+7-1-2-99-a2a2a2a2",
+            "07-1-2-99-a2a2a2a2",
+            "7-1-4294967296-99-a2a2a2a2",
+            "7-1-2-18446744073709551616-a2a2a2a2",
+            "7-1-2- 99-a2a2a2a2",
+            &format!("7-1-2-{}-a2a2a2a2", "9".repeat(100)),
+        ] {
+            assert_eq!(Cursor::parse(bad), Err(BadCursor), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What of a session's notes belongs to one turn, from where its reader is to the turn's end.
+use super::cursor::Cursor;
+use super::event;
+use crate::channel::json::render::render;
+use crate::channel::note::{Accepted, Note};
+use std::sync::Arc;
+use turnway_core::id::RunId;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::entry::Fact;
+use turnway_core::time::Millis;
+
+/// One reader of one turn.
+#[derive(Debug)]
+pub struct Turn {
+    run_id: RunId,
+    durability: &'static str,
+    /// What the reader had when it came.
+    had: Cursor,
+    /// What it has.
+    at: Cursor,
+    is_over: bool,
+}
+
+impl Turn {
+    /// Begins with `turn_accepted`. `resume` is where the reader was; of another turn it is of no use.
+    pub fn begin(
+        ts: Millis,
+        durability: &'static str,
+        accepted: Accepted,
+        resume: Option<Cursor>,
+        to: &mut String,
+    ) -> Self {
+        let run_id = accepted.run_id.clone();
+        let had = resume.filter(|cursor| cursor.is_of(&run_id)).unwrap_or_else(|| Cursor::start(&run_id));
+        let (at, is_over) = (had.clone(), false);
+        let turn = Self { run_id, durability, had, at, is_over };
+        turn.write(ts, &Note::Accepted(Box::new(accepted)), false, to);
+        turn
+    }
+
+    /// Whether it has shown all there will ever be.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Shows what of a note the reader lacks, if anything.
+    pub fn show(&mut self, ts: Millis, note: &Note, to: &mut String) {
+        match note {
+            Note::Fact { seq, epoch, entry, .. } => {
+                if entry.run_id.as_ref() != Some(&self.run_id) {
+                    return;
+                }
+                // The end is said also to who has heard it: a reader is never left waiting for it.
+                self.is_over = entry.fact.is_terminal();
+                if self.had.covers(*seq, *epoch) && !self.is_over {
+                    return;
+                }
+                if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = &entry.fact {
+                    (self.at.attempt, self.at.offset) = (*attempt, 0);
+                }
+                (self.at.seq, self.at.epoch) = (*seq, *epoch);
+                self.write(ts, note, true, to);
+            }
+            Note::Delta { run_id, kind, .. } if *run_id == self.run_id => match kind {
+                TextKind::Text => self.show_text(ts, note, to),
+                TextKind::Reasoning => self.write(ts, note, false, to),
+            },
+            Note::Subscribed { snapshot, reset: Some(_), .. } => {
+                // What led up to here is forgotten. If the turn has ended, so is its end.
+                self.is_over = !snapshot.runs.iter().any(|run| run.run_id == self.run_id);
+                self.write(ts, note, false, to);
+            }
+            Note::Refused { .. } => {
+                // The session cannot be followed from here any more.
+                self.is_over = true;
+                self.write(ts, note, false, to);
+            }
+            Note::GoAway { .. } => self.write(ts, note, false, to),
+            Note::Delta { .. }
+            | Note::Subscribed { reset: None, .. }
+            | Note::Accepted(_)
+            | Note::Opened { .. }
+            | Note::Closed { .. } => {}
+        }
+    }
+
+    /// The part of a piece that lies beyond what the reader has; a code point is never split.
+    fn show_text(&mut self, ts: Millis, note: &Note, to: &mut String) {
+        let Note::Delta { session, run_id, attempt, offset, kind, text } = note else { return };
+        let end = offset + text.reveal().len() as u64;
+        if *attempt < self.at.attempt || (*attempt == self.at.attempt && end <= self.at.offset) {
+            return;
+        }
+        let had = if *attempt == self.at.attempt { self.at.offset } else { 0 };
+        let skip = usize::try_from(had.saturating_sub(*offset)).unwrap_or(usize::MAX);
+        (self.at.attempt, self.at.offset) = (*attempt, end);
+        if skip == 0 {
+            return self.write(ts, note, true, to);
+        }
+        let skip = text.reveal().floor_char_boundary(skip);
+        let rest = Private(Arc::from(text.reveal().get(skip..).unwrap_or_default()));
+        let (session, run_id) = (session.clone(), run_id.clone());
+        let (attempt, offset, kind) = (*attempt, offset + skip as u64, *kind);
+        self.write(ts, &Note::Delta { session, run_id, attempt, offset, kind, text: rest }, true, to);
+    }
+
+    /// A note may be several messages; only with the last of them the reader has it.
+    fn write(&self, ts: Millis, note: &Note, moves: bool, to: &mut String) {
+        let mut texts = Vec::with_capacity(1);
+        render(ts, self.durability, note, &mut |text| texts.push(text));
+        let last = texts.len();
+        let id = moves.then(|| self.at.to_string());
+        for (n, text) in (1..).zip(texts) {
+            event(to, id.as_deref().filter(|_| n == last), &text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! A request as a link: it lasts as long as its answer, and asks the switchboard like any other.
+//!
+//! What it is shown waits at the switchboard by the same credit as every link's, and the credit comes
+//! back only as the client takes what it is sent. So a client that does not read costs no more here
+//! than one on a WebSocket. When the answer is dropped, for whatever reason, the link is gone.
+use crate::http::Desk;
+use crate::links::{Fate, Gone, Mail, Seat};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::channel::command::{Command, Invoke};
+use turnway_bindings::channel::note::{Accepted, Note};
+use turnway_core::id::Principal;
+use turnway_core::limits;
+use turnway_core::protocol::refusal::Refusal;
+
+/// How long a request waits for its first answer. The store answers in milliseconds or not at all, and
+/// whoever waits longer does better to ask again: what was accepted stays accepted.
+pub const ANSWER_WAIT: Duration = Duration::from_secs(30);
+
+/// A link that lasts as long as one request.
+#[derive(Debug)]
+pub struct Guest {
+    desk: Arc<Desk>,
+    principal: Principal,
+    seat: Seat,
+    /// Mail that is here and has not been handed out.
+    post: VecDeque<Note>,
+    /// Weight of what was handed out and may not have left yet.
+    handed_out: usize,
+    /// Weight of what has left and was not reported.
+    unreported: usize,
+}
+
+/// The link is over, from our side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parted {
+    /// What it was shown did not leave.
+    Slow,
+    /// The process ends.
+    Leaving,
+}
+
+/// Why there is no answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// It was refused.
+    Refused(Refusal),
+    /// The link is over.
+    Parted(Parted),
+    /// Nothing came for [`ANSWER_WAIT`]: it may or may not have been done.
+    Late,
+}
+
+// === impl Guest ===
+
+impl Guest {
+    /// Begins a link.
+    pub async fn enter(desk: Arc<Desk>, principal: Principal) -> Result<Self, Parted> {
+        let seat = desk.links.open();
+        desk.board.connect(seat.id(), principal.clone()).await?;
+        Ok(Self { desk, principal, seat, post: VecDeque::new(), handed_out: 0, unreported: 0 })
+    }
+
+    /// Everything a request needs of its node.
+    pub fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    /// Who it is.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Asks for something.
+    pub async fn say(&self, command: Command) -> Result<(), Parted> {
+        Ok(self.desk.board.say(self.seat.id(), command).await?)
+    }
+
+    /// Waits for the next note. Whoever asks for it has passed on all that came before: only then does
+    /// the switchboard show more. Safe to drop and to ask again.
+    pub async fn hear(&mut self) -> Result<Note, Parted> {
+        self.unreported += std::mem::take(&mut self.handed_out);
+        if self.unreported >= limits::LINK_REPORT_BYTES {
+            self.desk.board.written(self.seat.id(), self.unreported).await?;
+            self.unreported = 0;
+        }
+        loop {
+            if let Some(note) = self.at_hand() {
+                return Ok(note);
+            }
+            match self.seat.mail().await {
+                Mail::Notes(notes) => self.post = notes,
+                Mail::Leave(fate) => return Err(fate.into()),
+            }
+        }
+    }
+
+    /// The next note if it is already here, to be passed on together with the one before.
+    pub fn at_hand(&mut self) -> Option<Note> {
+        let note = self.post.pop_front()?;
+        self.handed_out += note.weight();
+        Some(note)
+    }
+
+    /// Waits for the first note that `fits`, or for the refusal of what was asked; for so long as
+    /// [`ANSWER_WAIT`]. Other notes are passed over.
+    pub async fn answer<T>(&mut self, mut fits: impl FnMut(Note) -> Option<T>) -> Result<T, Unanswered> {
+        let answered = async {
+            loop {
+                match self.hear().await? {
+                    Note::Refused { refusal, .. } => return Err(Unanswered::Refused(refusal)),
+                    note @ (Note::Fact { .. }
+                    | Note::Delta { .. }
+                    | Note::Accepted(_)
+                    | Note::Subscribed { .. }
+                    | Note::Opened { .. }
+                    | Note::Closed { .. }
+                    | Note::GoAway { .. }) => {
+                        if let Some(found) = fits(note) {
+                            return Ok(found);
+                        }
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(ANSWER_WAIT, answered).await.unwrap_or(Err(Unanswered::Late))
+    }
+
+    /// Says something and waits until it is accepted. What follows is the turn, from directly before
+    /// its first fact, and whatever else happens in the session.
+    pub async fn invoke(&mut self, invoke: Invoke) -> Result<Accepted, Unanswered> {
+        self.say(Command::Invoke(Box::new(invoke))).await?;
+        self.answer(|note| match note {
+            Note::Accepted(accepted) => Some(*accepted),
+            Note::Fact { .. }
+            | Note::Delta { .. }
+            | Note::Subscribed { .. }
+            | Note::Opened { .. }
+            | Note::Closed { .. }
+            | Note::Refused { .. }
+            | Note::GoAway { .. } => None,
+        })
+        .await
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.desk.board.part(self.seat.id());
+    }
+}
+
+// === impl Parted ===
+
+impl From<Gone> for Parted {
+    fn from(Gone: Gone) -> Self {
+        Self::Leaving
+    }
+}
+
+impl From<Fate> for Parted {
+    fn from(fate: Fate) -> Self {
+        match fate {
+            Fate::Slow => Self::Slow,
+            Fate::Leaving => Self::Leaving,
+        }
+    }
+}
+
+// === impl Unanswered ===
+
+impl From<Parted> for Unanswered {
+    fn from(parted: Parted) -> Self {
+        Self::Parted(parted)
+    }
+}

@@ -1,0 +1,73 @@
+//! What comes with a request, within bounds: a JSON body, headers that may be there once.
+use crate::answer::Body;
+use crate::http::problem::Problem;
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use std::time::Duration;
+use turnway_bindings::channel::json::malformed::Flaw;
+use turnway_core::limits;
+use turnway_core::protocol::refusal::Code;
+
+/// From a request's header to the end of its body: a message is small, and whoever dribbles holds a
+/// connection.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Reads a JSON body of at most [`limits::MESSAGE_BYTES_MAX`], as text.
+pub async fn json(headers: &HeaderMap, body: Body) -> Result<String, Problem> {
+    if !is_json(headers) {
+        let problem = Problem::invalid("content-type: expected application/json");
+        return Err(problem.with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
+    let collected = Limited::new(body, limits::MESSAGE_BYTES_MAX).collect();
+    match tokio::time::timeout(BODY_TIMEOUT, collected).await {
+        Ok(Ok(collected)) => String::from_utf8(collected.to_bytes().into())
+            .map_err(|_| Problem::invalid("the body is not UTF-8")),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(Problem::new(Code::TooLarge, Flaw::TooLong.to_string()))
+        }
+        Ok(Err(_)) => Err(Problem::invalid("the body ended early")),
+        Err(_) => Err(Problem::invalid("the body took too long").with_status(StatusCode::REQUEST_TIMEOUT)),
+    }
+}
+
+/// A header's text, if it is there; twice, or in another encoding, it is a mistake.
+pub fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
+    let mut all = headers.get_all(name).iter();
+    let Some(value) = all.next() else { return Ok(None) };
+    let text = std::str::from_utf8(value.as_bytes()).ok().filter(|_| all.next().is_none());
+    text.map(Some).ok_or_else(|| Problem::invalid(format!("{name}: expected once, as text")))
+}
+
+/// The one variable part of a path.
+pub fn path(path: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
+    path.map(|Path(text)| text).map_err(|_| Problem::invalid("the path is not UTF-8"))
+}
+
+/// A part of the path that is a name. What could not be one cannot name anything either.
+pub fn name<T, E: std::fmt::Display>(text: &str, parse: fn(&str) -> Result<T, E>) -> Result<T, Problem> {
+    parse(text).map_err(|why| Problem::invalid(why.to_string()))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = kind.and_then(|value| value.split(';').next()).unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("application/json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn a_body_says_that_it_is_json() {
+        let with = |kind: &str| {
+            let value = HeaderValue::from_str(kind).expect("a value");
+            is_json(&HeaderMap::from_iter([(header::CONTENT_TYPE, value)]))
+        };
+        assert!(with("application/json") && with("Application/JSON; charset=utf-8"));
+        assert!(!with("text/plain") && !with("application/jsonp") && !is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,198 @@
+//! Refusals as RFC 9457 problem JSON: the protocol's codes, each with its HTTP status.
+use crate::answer::{self, Body};
+use crate::door::Denied;
+use crate::http::guest::{Parted, Unanswered};
+use axum::response::IntoResponse;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+use std::borrow::Cow;
+use turnway_bindings::channel::json::malformed::{Flaw, Malformed};
+use turnway_core::limits;
+use turnway_core::protocol::refusal::{Code, Refusal};
+
+/// Why a request is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    status: StatusCode,
+    refusal: Refusal,
+}
+
+/// As it is written.
+#[derive(Serialize)]
+struct View<'a> {
+    title: &'a str,
+    status: u16,
+    code: Code,
+    detail: &'a str,
+    retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+}
+
+/// The status of a code: `docs/http.md` has the same table.
+pub fn status_of(code: Code) -> StatusCode {
+    match code {
+        Code::InvalidMessage => StatusCode::BAD_REQUEST,
+        Code::Unauthorized => StatusCode::UNAUTHORIZED,
+        Code::Forbidden | Code::Blocked | Code::ApprovalRejected => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::Busy | Code::IdempotencyConflict | Code::SessionClosed | Code::AgentNotInSession => {
+            StatusCode::CONFLICT
+        }
+        Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::RateLimited | Code::TooManyPending => StatusCode::TOO_MANY_REQUESTS,
+        Code::InternalError | Code::PoisonTurn => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::AddAgentFailed | Code::RemoveAgentFailed | Code::SessionCloseFailed => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+        Code::AgentError | Code::LlmError => StatusCode::BAD_GATEWAY,
+        Code::StoreUnavailable
+        | Code::Draining
+        | Code::AgentUnavailable
+        | Code::ClientOffline
+        | Code::OwnerLost
+        | Code::SessionOpenFailed => StatusCode::SERVICE_UNAVAILABLE,
+        Code::AgentTimeout
+        | Code::RouteTimeout
+        | Code::CancelTimeout
+        | Code::ToolTimeout
+        | Code::ApprovalTimeout => StatusCode::GATEWAY_TIMEOUT,
+    }
+}
+
+// === impl Problem ===
+
+impl Problem {
+    /// A problem with its code's status.
+    pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
+        Refusal::new(code, detail).into()
+    }
+
+    /// The same, with another status: HTTP tells some things apart that the protocol does not.
+    #[must_use]
+    pub fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    /// The request itself is not right.
+    pub fn invalid(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::InvalidMessage, detail)
+    }
+
+    /// The path is right and the method is not.
+    pub fn method_not_allowed() -> Self {
+        Self::invalid("not this way").with_status(StatusCode::METHOD_NOT_ALLOWED)
+    }
+
+    /// This node takes on nothing more.
+    pub fn draining() -> Self {
+        Refusal::new(Code::Draining, "this node leaves").retry_after(limits::STORE_RETRY_AFTER).into()
+    }
+
+    /// What and why.
+    pub fn refusal(&self) -> &Refusal {
+        &self.refusal
+    }
+
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        Self { status: status_of(refusal.code), refusal }
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Role => Self::new(Code::Forbidden, "only users are served here"),
+            Denied::Name => {
+                Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text")
+            }
+        }
+    }
+}
+
+impl From<Malformed> for Problem {
+    fn from(malformed: Malformed) -> Self {
+        let code = if malformed.flaw == Flaw::TooLong { Code::TooLarge } else { Code::InvalidMessage };
+        Self::new(code, malformed.to_string())
+    }
+}
+
+impl From<Parted> for Problem {
+    fn from(parted: Parted) -> Self {
+        match parted {
+            Parted::Slow => Self::new(Code::RateLimited, "more was to be shown than was read"),
+            Parted::Leaving => Self::draining(),
+        }
+    }
+}
+
+impl From<Unanswered> for Problem {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Refused(refusal) => refusal.into(),
+            Unanswered::Parted(parted) => parted.into(),
+            Unanswered::Late => {
+                let why = "no answer in time: it may have been done; ask again the same way";
+                let refusal = Refusal::new(Code::StoreUnavailable, why);
+                let problem = Self::from(refusal.retry_after(limits::STORE_RETRY_AFTER));
+                problem.with_status(StatusCode::GATEWAY_TIMEOUT)
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response<Body> {
+        let Refusal { code, message, retry_after_ms } = &self.refusal;
+        let title = self.status.canonical_reason().unwrap_or_default();
+        let (status, retryable) = (self.status.as_u16(), code.retryable());
+        let (code, detail, retry_after_ms) = (*code, &**message, *retry_after_ms);
+        let view = View { title, status, code, detail, retryable, retry_after_ms };
+        let body = serde_json::to_vec(&view).unwrap_or_default();
+        let mut response = answer::of(self.status, "application/problem+json", body);
+        if let Some(ms) = retry_after_ms {
+            // Whole seconds, and never none at all.
+            let seconds = HeaderValue::from(ms.div_ceil(1000).max(1));
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `docs/http.md` says of every code which status it has.
+    #[test]
+    fn every_code_has_the_status_that_is_documented() {
+        let document = include_str!("../../../docs/http.md");
+        let rows: Vec<(u16, &str)> = document
+            .lines()
+            .filter_map(|line| line.strip_prefix("| ")?.split_once(" | "))
+            .filter_map(|(status, codes)| Some((status.parse().ok()?, codes)))
+            .collect();
+        for code in Code::ALL {
+            let name = format!("`{}`", code.as_str());
+            let status = status_of(*code).as_u16();
+            let row = rows.iter().find(|(known, _)| *known == status);
+            assert!(row.is_some_and(|(_, codes)| codes.contains(&name)), "{status} {name}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_told_in_whole_seconds() {
+        let wait = |ms| Problem::from(Refusal { retry_after_ms: ms, ..Refusal::new(Code::Busy, "busy") });
+        let header = |ms| wait(ms).into_response().headers().get(header::RETRY_AFTER).cloned();
+        assert_eq!(header(None), None);
+        assert_eq!(header(Some(0)).expect("there"), "1");
+        assert_eq!(header(Some(2001)).expect("there"), "3");
+    }
+}

@@ -1,0 +1,68 @@
+//! Notes as server-sent events: a body that takes from its guest only as fast as its client reads.
+use crate::answer::Body;
+use crate::http::guest::Guest;
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderName, HeaderValue, Response, header};
+use std::convert::Infallible;
+use std::time::Duration;
+use turnway_bindings::channel::note::Note;
+use turnway_bindings::channel::sse::{HEARTBEAT, Turn};
+use turnway_core::time::Millis;
+
+/// After so much silence something is said, so that nobody in between takes the answer for dead.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
+/// Notes that are there together leave together, up to about this much.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// What becomes of notes on one stream.
+pub trait Story: Send + 'static {
+    /// Appends the events that a note is shown as; none, if it does not belong here.
+    fn show(&mut self, ts: Millis, note: &Note, to: &mut String);
+    /// Whether nothing will follow.
+    fn is_over(&self) -> bool;
+}
+
+impl Story for Turn {
+    fn show(&mut self, ts: Millis, note: &Note, to: &mut String) {
+        Turn::show(self, ts, note, to);
+    }
+    fn is_over(&self) -> bool {
+        Turn::is_over(self)
+    }
+}
+
+/// An event stream that begins with `first` and tells what its guest is shown. It ends with its story;
+/// where the node leaves it ends before, and whoever reads comes back with the last `id`.
+pub fn answer<S: Story>(guest: Guest, story: S, first: String) -> Response<Body> {
+    let chunks = stream::unfold(Some((guest, story, first)), |state| async {
+        let (mut guest, mut story, mut chunk) = state?;
+        while chunk.is_empty() && !story.is_over() {
+            match tokio::time::timeout(HEARTBEAT_EVERY, guest.hear()).await {
+                Ok(Ok(note)) => tell(&mut guest, &mut story, note, &mut chunk),
+                Ok(Err(_)) => return None,
+                Err(_) => chunk.push_str(HEARTBEAT),
+            }
+        }
+        let bytes = Bytes::from(std::mem::take(&mut chunk));
+        let rest = (!story.is_over()).then_some((guest, story, chunk));
+        (!bytes.is_empty()).then_some((Ok::<_, Infallible>(bytes), rest))
+    });
+    let mut response = Response::new(Body::from_stream(chunks));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // nginx gathers an answer before it passes it on, unless told not to.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+/// A note, and those behind it that are here already.
+fn tell(guest: &mut Guest, story: &mut impl Story, note: Note, chunk: &mut String) {
+    let ts = guest.desk().clock.now().store;
+    story.show(ts, &note, chunk);
+    while chunk.len() < CHUNK_BYTES && !story.is_over() {
+        let Some(note) = guest.at_hand() else { return };
+        story.show(ts, &note, chunk);
+    }
+}

@@ -1,0 +1,56 @@
+//! `POST /v1/sessions/{session_id}/turns`: one input, and its answer as it comes.
+//!
+//! The status tells whether the input was accepted: before that is known, nothing is sent. To be
+//! resumed, the same request is made again with the last event's id as `Last-Event-ID`: to the
+//! switchboard it is a repeat, and what its reader has already is left out.
+use crate::answer::Body;
+use crate::http::problem::Problem;
+use crate::http::{Answer, Desk, intake, stream};
+use crate::phase::Phase;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use http::HeaderMap;
+use std::sync::Arc;
+use turnway_bindings::channel::command::Invoke;
+use turnway_bindings::channel::json::parse::parse_turn;
+use turnway_bindings::channel::sse::{Cursor, Turn};
+use turnway_core::id::{MessageId, SessionId};
+
+/// The name of a message, for requests that may be repeated.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// The id of the last event that came.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+pub(super) async fn create(
+    State(desk): State<Arc<Desk>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let session = intake::name(&intake::path(path)?, SessionId::parse)?;
+    let resume = intake::header(&headers, LAST_EVENT_ID)?
+        .map(|text| Cursor::parse(text).map_err(|why| Problem::invalid(format!("{LAST_EVENT_ID}: {why}"))));
+    let resume = resume.transpose()?;
+    let text = intake::json(&headers, body).await?;
+    let invoke = name(parse_turn(&text, &session)?, &headers)?;
+    if desk.life.phase() >= Phase::Draining {
+        return Err(Problem::draining());
+    }
+    let mut guest = desk.welcome(&headers).await?;
+    let accepted = guest.invoke(invoke).await?;
+    let mut first = String::new();
+    let turn = Turn::begin(desk.clock.now().store, desk.durability, accepted, resume, &mut first);
+    Ok(stream::answer(guest, turn, first))
+}
+
+/// The message is called what the header calls it; a body that calls it otherwise is a mistake.
+fn name(invoke: Invoke, headers: &HeaderMap) -> Result<Invoke, Problem> {
+    let Some(key) = intake::header(headers, IDEMPOTENCY_KEY)? else { return Ok(invoke) };
+    let key = MessageId::parse(key).map_err(|why| Problem::invalid(format!("{IDEMPOTENCY_KEY}: {why}")))?;
+    match &invoke.message_id {
+        Some(named) if *named != key => {
+            Err(Problem::invalid(format!("{IDEMPOTENCY_KEY} and message.message_id do not agree")))
+        }
+        Some(_) | None => Ok(Invoke { message_id: Some(key), ..invoke }),
+    }
+}
