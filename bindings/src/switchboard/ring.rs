@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, Epoch, LinkId, NodeId, Principal, RunId, Seen, SessionKey};
 use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask as Asked, Input};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::Now;
@@ -208,8 +209,11 @@ impl Switchboard {
 
 /// Whether this is the input that the fact tells of, and not another body under the same name.
 fn is_said(input: &Input, said: &Fact) -> bool {
-    let Fact::UserMessage { message, agent_id, strategy, metadata, .. } = said else { return false };
+    let Fact::UserMessage { message, history_sha256, agent_id, strategy, metadata, .. } = said else {
+        return false;
+    };
     input.message == *message
+        && input.history.as_ref().map(History::sha256) == *history_sha256
         && input.agent_id == *agent_id
         && input.strategy == *strategy
         && input.metadata == *metadata

@@ -96,6 +96,9 @@ pub enum Fact {
         user: UserId,
         /// What.
         message: Message,
+        /// SHA-256 of what was said before, hex; the text itself is the agent's alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        history_sha256: Option<String>,
         /// To whom, if to somebody.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent_id: Option<AgentId>,

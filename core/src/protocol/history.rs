@@ -3,6 +3,7 @@ use crate::limits::HISTORY_BYTES_MAX;
 use crate::private::Private;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
 
@@ -31,6 +32,10 @@ impl History {
             return Err(HistoryTooLong);
         }
         Ok(Self(Private(text.into())))
+    }
+    /// Of the text, hex: how a fact names it without telling it.
+    pub fn sha256(&self) -> String {
+        Sha256::digest(self.reveal()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
     /// The array; whoever calls this must not log it.
     pub fn reveal(&self) -> &str {

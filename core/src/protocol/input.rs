@@ -92,8 +92,9 @@ pub struct Input {
     pub agent_id: Option<AgentId>,
     /// What is said.
     pub message: Message,
-    /// What was said before, where the client keeps the conversation. It is the agent's alone: neither
-    /// in a fact nor on a link. It lies here until the turn has ended, so every attempt is told it.
+    /// What was said before, where the client keeps the conversation. It is the agent's alone: a fact
+    /// has only its hash, and a link nothing. It lies here until the turn has ended, so every attempt
+    /// is told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
     /// What it does while a run is open.

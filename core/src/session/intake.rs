@@ -2,6 +2,7 @@
 use crate::id::{AgentId, Place, RunId};
 use crate::mutant::{Mutant, planted};
 use crate::protocol::entry::{Admission, Fact};
+use crate::protocol::history::History;
 use crate::protocol::input::{Input, Strategy};
 use crate::protocol::refusal::Code;
 use crate::session::ending::Ending;
@@ -59,6 +60,7 @@ impl SessionRuntime {
             request_id: input.request_id.clone(),
             user: input.user.clone(),
             message: input.message.clone(),
+            history_sha256: input.history.as_ref().map(History::sha256),
             agent_id: input.agent_id.clone(),
             strategy: input.strategy,
             metadata: input.metadata.clone(),

@@ -204,6 +204,8 @@ fn every_attempt_is_told_what_was_said_before() {
     let begun = format!("session.opened user.message admitted(a,Run) run.started {}", invoke(1));
     let again = format!("| run.restarted {} | run.restarted {}", invoke(2), invoke(3));
     assert_eq!(world.record.join(" "), format!("{begun} agent.invoke.started {again}"));
+    let names_it = |fact: &Fact| matches!(fact, Fact::UserMessage { history_sha256: Some(_), .. });
+    assert!(world.log.iter().any(|(_, entry)| names_it(&entry.fact)));
     for (epoch, entry) in &world.log {
         let fact = entry.to_json(&script::key(), turnway_core::id::Seq(1), *epoch);
         assert!(!fact.contains("canary"), "no fact, and so no link, tells it: {fact}");

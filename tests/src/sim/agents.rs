@@ -137,7 +137,8 @@ impl World {
     fn invoke(&mut self, node: NodeId, invoke: Invoke) {
         let Invoke { key, run_id, attempt, message, history, .. } = invoke;
         let n = cast::number(&message);
-        assert_eq!(history, cast::history(n), "MP-G3: every attempt is told what was said before: {run_id}");
+        let told = history == cast::history(n, false);
+        assert!(told || self.rewinds, "MP-G3: every attempt is told what was said before: {run_id}");
         let Some(saying) = self.sayings.get(&n) else { return };
         let manner = saying.manner;
         if manner == Manner::Poison {

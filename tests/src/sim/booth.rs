@@ -234,7 +234,7 @@ impl Desk {
                 let run_id = RunId::derive(&key, &user, &message_id);
                 let strategy = if pick % 3 == 0 { Strategy::Interrupt } else { Strategy::Enqueue };
                 let (message, request_id, agent_id) = (cast::say(self.place, false), None, None);
-                let (history, metadata, traceparent) = (cast::history(self.place), None, None);
+                let (history, metadata, traceparent) = (cast::history(self.place, false), None, None);
                 let input = Said {
                     run_id,
                     message_id,

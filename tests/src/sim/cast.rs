@@ -77,8 +77,8 @@ impl Saying {
             request_id: Some(request_id),
             session: Some(session.clone()),
             agent_id: self.agent_id.clone(),
-            message: say(n, twisted),
-            history: history(n),
+            message: say(n, twisted && !n.is_multiple_of(8)),
+            history: history(n, twisted && n.is_multiple_of(8)),
             message_id: Some(message_id(n)),
             strategy: Some(self.strategy),
             metadata: None,
@@ -88,8 +88,9 @@ impl Saying {
 }
 
 /// What was said before it, for every fourth.
-pub(crate) fn history(n: u64) -> Option<History> {
-    let earlier = serde_json::json!({ "role": "user", "content": format!("before {n}") });
+pub(crate) fn history(n: u64, twisted: bool) -> Option<History> {
+    let earlier = format!("{} before {n}", if twisted { "something else" } else { "hello" });
+    let earlier = serde_json::json!({ "role": "user", "content": earlier });
     n.is_multiple_of(4).then(|| History::of(&[earlier]).expect("short"))
 }
 
@@ -97,6 +98,12 @@ pub(crate) fn history(n: u64) -> Option<History> {
 pub(crate) fn say(n: u64, twisted: bool) -> Message {
     let text = format!("{n} {}", if twisted { "something else" } else { "hello" });
     Message { role: Role::User, content: Content::Text(text) }
+}
+
+/// Whether it is another body than the message of this number has.
+pub(crate) fn is_twisted(invoke: &Invoke) -> bool {
+    let n = number(&invoke.message);
+    (&invoke.message, &invoke.history) != (&say(n, false), &history(n, false))
 }
 
 /// Which message these words are.

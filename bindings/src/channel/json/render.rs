@@ -225,7 +225,16 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
             let name = "ACTIVE_AGENT_CHANGED";
             tell.event(Event { name, from, to, reason, trigger, ..Event::default() });
         }
-        Fact::UserMessage { message_id, request_id, user, message, agent_id, strategy: _, metadata: _ } => {
+        Fact::UserMessage {
+            message_id,
+            request_id,
+            user,
+            message,
+            agent_id,
+            history_sha256: _,
+            strategy: _,
+            metadata: _,
+        } => {
             let (content, agent_id) = (&message.content, agent_id.as_ref());
             let body = Said { role: "user", message, content, message_id, user_id: user, agent_id };
             tell.last("message", request_id, 2 * entry.weight(), body);

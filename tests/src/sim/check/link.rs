@@ -35,7 +35,7 @@ impl View<'_> {
         self.asks.iter().filter(|(id, _)| self.noticed.contains(*id)).filter_map(|(_, ask)| {
             let Command::Invoke(invoke) = ask else { return None };
             let here = invoke.session.as_ref() == Some(&self.key.session);
-            let twisted = invoke.message.content.plain().contains("else");
+            let twisted = crate::sim::cast::is_twisted(invoke);
             let saying = self.sayings.get(&crate::sim::cast::number(&invoke.message));
             saying.filter(|_| here && !twisted).map(|saying| saying.run_id.clone())
         })

@@ -240,6 +240,7 @@ fn what_is_let_in_can_be_stored_and_read_back() {
             request_id: None,
             user: UserId::parse("ann").expect("a name"),
             message,
+            history_sha256: None,
             agent_id: None,
             strategy: Strategy::Enqueue,
             metadata,

@@ -31,6 +31,7 @@ fn said(content: Content) -> Fact {
         request_id: request(),
         user: UserId::parse("ann").expect("a name"),
         message: Message { role: Role::User, content },
+        history_sha256: Some("5".repeat(64)),
         agent_id: Some(agent("a")),
         strategy: Strategy::Enqueue,
         metadata: Some(Json(json!({"k": 1}))),
