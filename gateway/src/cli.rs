@@ -1,19 +1,34 @@
 //! What can be typed after `turnway`, one file per command.
+mod calendar;
 pub mod chat;
 pub mod check_config;
+pub mod gateway;
 pub mod plan;
 pub mod replay;
+mod said;
 pub mod serve;
+mod table;
+pub mod trouble;
 pub mod version;
 
+pub use trouble::{Exit, Trouble};
+
+use crate::config::document;
 use clap::{Parser, Subcommand};
-use std::io::Write;
-use std::process::ExitCode;
+use serde::Serialize;
+use std::io::{self, Write};
+
+const AFTER: &str = "\
+Exit codes: 0 fine, 1 failed, 64 wrong usage or configuration, 69 something needed is unavailable, 70 a bug.
+Try it: `turnway serve --demo`, and `turnway chat` in another terminal.";
 
 /// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "turnway", version, about, arg_required_else_help = true)]
+#[command(name = "turnway", version, about, after_help = AFTER, arg_required_else_help = true)]
 pub struct Cli {
+    /// JSON instead of text: what is found on stdout, what goes wrong on stderr
+    #[arg(long, global = true)]
+    pub json: bool,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -22,52 +37,61 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a node.
+    /// Run a node
     Serve(serve::ServeArgs),
-    /// Say whether a node would start with this configuration, or everything that is wrong with it.
-    CheckConfig(serve::ServeArgs),
-    /// Talk to an agent through a node.
+    /// Talk to an agent through a node
     Chat(chat::ChatArgs),
-    /// Show a session's log.
+    /// Show a session's log, fact by fact
     Replay(replay::ReplayArgs),
-    /// Say which build this is.
+    /// Say whether a node would start with this configuration, or everything that is wrong with it
+    CheckConfig(serve::ServeArgs),
+    /// Print a complete configuration file that changes nothing
+    DefaultConfig,
+    /// Print the page about the configuration, as Markdown
+    ConfigDoc,
+    /// Say which build this is
     Version,
 }
 
-/// How the process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// All is well.
-    Fine,
-    /// It did not work out.
-    Failed,
-    /// It was asked for wrongly: usage or configuration.
-    Usage,
-    /// Something it depends on cannot be had.
-    Unavailable,
-    /// A bug of ours.
-    Bug,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Fine => 0,
-            Exit::Failed => 1,
-            Exit::Usage => 64,
-            Exit::Unavailable => 69,
-            Exit::Bug => 70,
-        })
+/// Prints a text of many lines; as JSON it is one string.
+pub fn print(json: bool, text: &str) -> Result<Exit, Trouble> {
+    if json {
+        say_json(&text)?
+    } else {
+        say(text)?
     }
+    Ok(Exit::Fine)
 }
 
-/// Prints for whoever started the command. Nobody listening is no reason to fail.
-pub fn say(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+/// `turnway default-config`.
+pub fn default_config(json: bool) -> Result<Exit, Trouble> {
+    print(json, &document::default_file())
 }
 
-/// Prints what went wrong.
+/// `turnway config-doc`.
+pub fn config_doc(json: bool) -> Result<Exit, Trouble> {
+    print(json, &document::page())
+}
+
+/// Prints for whoever started the command.
+pub fn say(text: &str) -> Result<(), Trouble> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Trouble::Unread;
+        }
+        Trouble::Failed(format!("cannot write to stdout: {error}"))
+    })
+}
+
+/// Prints one line of JSON.
+pub fn say_json(value: &impl Serialize) -> Result<(), Trouble> {
+    let line = serde_json::to_string(value).map_err(|error| Trouble::Bug(error.to_string()))?;
+    say(&format!("{line}\n"))
+}
+
+/// Prints what went wrong. Nobody listening there is nothing to fail of.
 pub fn complain(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    let _ = io::stderr().lock().write_all(text.as_bytes());
 }

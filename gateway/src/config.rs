@@ -1,14 +1,24 @@
 //! What an operator has decided: file < environment < flags, with every mistake told at once.
 //!
-//! - [`raw`]: finds the settings and where each was made.
+//! - [`key`], [`agent`]: what there is to decide, one table each.
+//! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
-//! - [`mistake`]: what is wrong, and where.
+//! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
+//! - [`document`]: the tables as a file and as a page.
+pub mod agent;
+pub mod amount;
+pub mod document;
+mod file;
+pub mod key;
 pub mod mistake;
+pub mod nearest;
 pub mod parse;
 pub mod raw;
 
+pub use agent::AGENT_SETTINGS;
+pub use key::{Key, SETTINGS};
 pub use mistake::{Mistake, Place};
-pub use raw::{AgentText, Flag, Key, Sources};
+pub use raw::{AgentText, Flag, Sources};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -61,6 +71,10 @@ pub enum StoreConfig {
         dir: PathBuf,
         /// What it promises.
         durability: Durability,
+        /// Memory for pages of its file.
+        cache_bytes: u64,
+        /// Inputs are refused while its disk has less room than this.
+        reserve_bytes: u64,
     },
     /// Nowhere: they end with the process.
     Memory,

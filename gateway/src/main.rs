@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Runtime};
 use turnway::app::App;
 use turnway::cli::plan::{self, Plan};
 use turnway::cli::serve::ServeArgs;
-use turnway::cli::{Cli, Command, Exit, chat, check_config, complain, replay, version};
+use turnway::cli::{self, Cli, Command, Exit, Trouble, chat, check_config, complain, replay, version};
 use turnway::config::LogFormat;
 use turnway::trace::{self, Shape};
 
@@ -20,60 +20,64 @@ fn main() -> ExitCode {
         complain("turnway: another TLS provider is already installed\n");
         return Exit::Bug.into();
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Fine };
-            let _ = error.print();
-            return exit.into();
-        }
+    let (cli, json) = match Cli::try_parse() {
+        Ok(cli) => (cli.command, cli.json),
+        Err(error) => return misunderstood(&error).into(),
     };
-    match cli.command {
-        Command::Serve(args) => serve(&args).into(),
-        Command::CheckConfig(args) => check_config::run(&args).into(),
+    let ended = obey(cli, json).unwrap_or_else(|trouble| {
+        trouble.tell(json);
+        trouble.exit()
+    });
+    ended.into()
+}
+
+fn obey(command: Command, json: bool) -> Result<Exit, Trouble> {
+    match command {
+        Command::Serve(args) => serve(&args),
         Command::Chat(args) => in_runtime(chat::run(args)),
-        Command::Replay(args) => in_runtime(replay::run(args)),
-        Command::Version => version::run().into(),
+        Command::Replay(args) => in_runtime(replay::run(args, json)),
+        Command::CheckConfig(args) => check_config::run(&args, json),
+        Command::DefaultConfig => cli::default_config(json),
+        Command::ConfigDoc => cli::config_doc(json),
+        Command::Version => version::run(json),
     }
 }
 
+/// What is no command line; or one that asks for help or the version.
+fn misunderstood(error: &clap::Error) -> Exit {
+    let exit = if error.use_stderr() { Exit::Usage } else { Exit::Fine };
+    if exit == Exit::Usage && std::env::args_os().any(|arg| arg == "--json") {
+        Trouble::Usage(error.render().to_string().trim_end().to_owned()).tell(true);
+    } else {
+        // Nobody listening is no trouble.
+        let _ = error.print();
+    }
+    exit
+}
+
 /// Reads what the node is to be, builds it, runs it.
-fn serve(args: &ServeArgs) -> Exit {
-    let plan = match plan::read(args, std::env::vars_os()) {
-        Ok(plan) => plan,
-        Err(mistakes) => {
-            complain(&plan::list(&mistakes));
-            return Exit::Usage;
-        }
-    };
+fn serve(args: &ServeArgs) -> Result<Exit, Trouble> {
+    let plan = plan::read(args, std::env::vars_os()).map_err(Trouble::Mistakes)?;
     trace::start(shape(plan.config.log), std::env::var("RUST_LOG").ok().as_deref());
-    let Some(runtime) = runtime(Builder::new_multi_thread()) else { return Exit::Unavailable };
+    let runtime = runtime(Builder::new_multi_thread())?;
     let exit = run(plan, &runtime);
     // Whatever still runs has been waited for as long as it deserved.
     runtime.shutdown_background();
     exit
 }
 
-fn run(plan: Plan, runtime: &Runtime) -> Exit {
-    match App::build(plan, runtime.handle()) {
-        Ok(app) => runtime.block_on(app.run()),
-        Err(error) => {
-            complain(&format!("turnway: {error}\n"));
-            Exit::Unavailable
-        }
-    }
+fn run(plan: Plan, runtime: &Runtime) -> Result<Exit, Trouble> {
+    let app = App::build(plan, runtime.handle()).map_err(|error| Trouble::Unavailable(error.to_string()))?;
+    Ok(runtime.block_on(app.run()))
 }
 
 /// A client needs no second thread.
-fn in_runtime(command: impl Future<Output = ExitCode>) -> ExitCode {
-    match runtime(Builder::new_current_thread()) {
-        Some(runtime) => runtime.block_on(command),
-        None => Exit::Unavailable.into(),
-    }
+fn in_runtime(command: impl Future<Output = Result<Exit, Trouble>>) -> Result<Exit, Trouble> {
+    runtime(Builder::new_current_thread())?.block_on(command)
 }
 
-fn runtime(mut builder: Builder) -> Option<Runtime> {
-    builder.enable_all().build().map_err(|error| complain(&format!("turnway: no runtime: {error}\n"))).ok()
+fn runtime(mut builder: Builder) -> Result<Runtime, Trouble> {
+    builder.enable_all().build().map_err(|error| Trouble::Unavailable(format!("no runtime: {error}")))
 }
 
 fn shape(log: LogFormat) -> Shape {

@@ -19,11 +19,13 @@ pub fn start(shape: Shape, level: Option<&str>) {
     let targets = Targets::new().with_default(LevelFilter::WARN).with_targets(OURS.map(|ours| (ours, level)));
     let registry = tracing_subscriber::registry().with(targets);
     let stderr = std::io::stderr;
+    // no-color.org: set, and not empty.
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let started = match shape {
         Shape::Pretty => registry
             .with(
                 layer()
-                    .with_ansi(stderr().is_terminal())
+                    .with_ansi(stderr().is_terminal() && !no_color)
                     .with_writer(stderr)
                     .fmt_fields(debug_fn(escaped).delimited(" ")),
             )

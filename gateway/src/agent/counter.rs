@@ -1,6 +1,6 @@
 //! `builtin:counter`: counts to N at a given pace; a long task that reports progress.
 use crate::agent::attempt::Attempt;
-use crate::agent::directory::parse_wait;
+use crate::config::amount::parse_wait;
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
@@ -57,9 +57,9 @@ pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
 impl Task {
     /// The first number is how far, the first wait the pace: "count to 10 every 200ms".
     fn read(text: &str) -> Self {
-        let mut words = text.split_whitespace().map(|word| word.trim_matches([',', '.', ';', '!']));
+        let words = text.split_whitespace().map(|word| word.trim_matches([',', '.', ';', '!']));
         let count = words.clone().find_map(|word| word.parse().ok()).unwrap_or(COUNT);
-        let pace = words.find_map(parse_wait).unwrap_or(PACE);
+        let pace = words.filter_map(parse_wait).find(|pace| !pace.is_zero()).unwrap_or(PACE);
         Self { count: count.min(COUNT_MAX), pace: pace.min(PACE_MAX) }
     }
 

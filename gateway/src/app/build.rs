@@ -166,7 +166,7 @@ impl Shared {
         let clock: embedded::Clock = Arc::new(move || clock.now());
         match config {
             StoreConfig::Memory => Ok(Arc::new(Memory::new(clock, answers))),
-            StoreConfig::Embedded { dir, durability } => {
+            StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes } => {
                 let fatal = Arc::clone(fatal);
                 let mut options = embedded::Options::new(clock, Arc::new(move |_| fatal.notify_one()));
                 options.durability = match durability {
@@ -175,6 +175,8 @@ impl Shared {
                     // synced file keeps the promise of `os`.
                     Durability::Os | Durability::Fsync => embedded::Durability::Fsync,
                 };
+                options.cache_bytes = usize::try_from(*cache_bytes).unwrap_or(usize::MAX);
+                options.reserve_bytes = *reserve_bytes;
                 let metrics = Arc::clone(&self.metrics);
                 options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
                 Ok(Arc::new(Embedded::open(dir, options, answers)?))

@@ -6,9 +6,10 @@ use turnway_core::id::NodeId;
 
 /// The first line on stdout; whoever started the node may wait for it.
 pub(super) fn announce(plan: &Plan, node: NodeId, http: SocketAddr, admin: SocketAddr) {
-    say(&format!("turnway ready http={http} quic=off admin={admin} node={node}\n"));
+    // Nobody listening is no reason to leave.
+    let _ = say(&format!("turnway ready http={http} quic=off admin={admin} node={node}\n"));
     if plan.config.demo {
-        say(&demo(plan, http, admin));
+        let _ = say(&demo(plan, http, admin));
     }
     if plan.agents.is_empty() {
         tracing::warn!("there are no agents: --agent ID=URL or --demo brings some");

@@ -2,19 +2,17 @@
 mod screen;
 
 use self::screen::Screen;
-use super::replay::{answerer, ending, options, refused, said};
-use super::{Exit, say};
+use super::gateway::{Gateway, URL, refused};
+use super::said::{answerer, ending, said};
+use super::{Exit, Trouble, say};
 use clap::Args;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, IsTerminal};
-use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use turnway_client::{Client, ClientError, Done, Event, Failure, Invoke, Session, Start, Subscribe};
 
-/// Where a node listens by default.
-const URL: &str = "ws://127.0.0.1:8080";
 /// Lines read ahead of the conversation.
 const LINES_MAX: usize = 64;
 /// The past is shown before one can speak, but nobody waits for it longer than this.
@@ -25,26 +23,20 @@ const HELP: &str = "/cancel  stop the answer\n/close   close the session and lea
 /// With whom to talk.
 #[derive(Clone, Debug, Args)]
 pub struct ChatArgs {
-    /// The gateway.
-    #[arg(long, env = "TURNWAY_URL", default_value = URL)]
-    pub url: String,
-    /// Go on with this session; without it a new one.
-    #[arg(long)]
+    /// Go on with this session; without it a new one
+    #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// The agent to talk to; without it the session's own.
-    #[arg(long)]
+    /// The agent to talk to; without it the session's own
+    #[arg(long, value_name = "ID")]
     pub agent: Option<String>,
-    /// As this user.
-    #[arg(long)]
-    pub user: Option<String>,
+    /// Where, and as whom.
+    #[command(flatten)]
+    pub gateway: Gateway,
 }
 
 /// Talks until the input ends, or somebody leaves.
-pub async fn run(args: ChatArgs) -> ExitCode {
-    let client = match Client::connect(options(&args.url, args.user.as_deref())).await {
-        Ok(client) => client,
-        Err(error) => return refused(&error).into(),
-    };
+pub async fn run(args: ChatArgs) -> Result<Exit, Trouble> {
+    let client = Client::connect(args.gateway.options()).await.map_err(|error| refused(&error))?;
     let session = match &args.session {
         Some(id) => client.session(id.clone()),
         None => client.new_session(),
@@ -53,14 +45,13 @@ pub async fn run(args: ChatArgs) -> ExitCode {
     if args.session.is_some() {
         // Every type, so that the last fact of the past is seen to be the last.
         let wish = Subscribe::from(Start::Beginning).with_types([">"]);
-        if let Err(error) = chat.session.subscribe(wish).await {
-            return refused(&error).into();
-        }
+        chat.session.subscribe(wish).await.map_err(|error| refused(&error))?;
     }
-    let elsewhere = if args.url == URL { String::new() } else { format!(" --url {}", args.url) };
+    let elsewhere =
+        if args.gateway.url == URL { String::new() } else { format!(" --url {}", args.gateway.url) };
     let id = chat.session.id();
-    say(&format!("session {id}\ncome back with: turnway chat --session {id}{elsewhere}\n"));
-    chat.talk(client).await.into()
+    say(&format!("session {id}\ncome back with: turnway chat --session {id}{elsewhere}\n"))?;
+    chat.talk(client).await
 }
 
 /// One conversation.
@@ -111,11 +102,11 @@ impl Chat {
         }
     }
 
-    async fn talk(mut self, mut client: Client) -> Exit {
+    async fn talk(mut self, mut client: Client) -> Result<Exit, Trouble> {
         let mut lines = read_lines();
         let mut stops = 0;
         loop {
-            if self.step().await == Next::Leave {
+            if self.step().await == Next::Leave || self.screen.is_over() {
                 break;
             }
             if self.person && self.open.is_empty() && self.history.is_none() && !self.closing {
@@ -153,7 +144,7 @@ impl Chat {
         }
         self.screen.fresh_line();
         client.close().await;
-        self.exit
+        self.screen.ended().map(|()| self.exit)
     }
 
     // --- what is typed ---
@@ -201,7 +192,7 @@ impl Chat {
                 self.check(asked)
             }
             "/help" => {
-                say(HELP);
+                self.screen.print(HELP.trim_end());
                 Next::Go
             }
             line if line.starts_with('/') => {

@@ -1,7 +1,9 @@
 //! From flags, environment and file to what a node is to be, or to everything that is wrong.
 use super::serve::ServeArgs;
 use crate::agent::directory::{AgentSpec, BadAgent, parse_agent};
-use crate::config::{self, AgentText, Config, Loaded, Mistake, Place, Sources};
+use crate::config::nearest::hint;
+use crate::config::{self, AgentText, Config, Key, Loaded, Mistake, Place, Sources};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,15 +25,24 @@ pub struct Plan {
 
 /// Reads everything an operator has said.
 pub fn read(args: &ServeArgs, env: impl Iterator<Item = (OsString, OsString)>) -> Result<Plan, Vec<Mistake>> {
-    let file = file(args.config.as_deref()).map_err(|mistake| vec![mistake])?;
-    // A variable that is not text is not one of ours.
-    let env = env.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    decide(&Sources { file, env: env.collect(), flags: args.flags() })
-}
-
-/// All mistakes, a line each.
-pub fn list(mistakes: &[Mistake]) -> String {
-    mistakes.iter().map(|mistake| format!("turnway: {mistake}\n")).collect()
+    let mut mistakes = Vec::new();
+    let file = file(args.config.as_deref()).unwrap_or_else(|mistake| {
+        mistakes.push(mistake);
+        None
+    });
+    let mut texts = BTreeMap::new();
+    for (name, value) in env {
+        // A name that is not text is not one of ours.
+        let Ok(name) = name.into_string() else { continue };
+        match value.into_string() {
+            Ok(value) => drop(texts.insert(name, value)),
+            Err(_) if name.starts_with("TURNWAY_") => {
+                mistakes.push(Mistake::new(&Place::Env(name), "the value is not UTF-8"));
+            }
+            Err(_) => {}
+        }
+    }
+    decide(&Sources { file, env: texts, flags: args.flags.clone() }, mistakes)
 }
 
 fn file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Mistake> {
@@ -47,8 +58,9 @@ fn file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Mistake> {
 }
 
 /// Turns text into a plan.
-fn decide(sources: &Sources) -> Result<Plan, Vec<Mistake>> {
-    let Loaded { config, agents: texts, mut mistakes } = config::load(sources);
+fn decide(sources: &Sources, mut mistakes: Vec<Mistake>) -> Result<Plan, Vec<Mistake>> {
+    let Loaded { config, agents: texts, mistakes: found } = config::load(sources);
+    mistakes.extend(found);
     let mut agents = agents(&by_strength(texts), &mut mistakes);
     if config.demo {
         // Both are well-formed, or the agents' own tests fail.
@@ -60,7 +72,9 @@ fn decide(sources: &Sources) -> Result<Plan, Vec<Mistake>> {
     if let Some((text, place)) = &config.default_agent {
         default_agent = agents.iter().map(|spec| &spec.id).find(|id| id.as_str() == text).cloned();
         if default_agent.is_none() {
-            mistakes.push(Mistake::new(place, format!("default_agent: there is no agent {text:?}")));
+            let known = agents.iter().map(|spec| spec.id.as_str());
+            let what = format!("there is no agent {text:?}{}", hint(text, known));
+            mistakes.push(Mistake::of(Key::DefaultAgent, place, what));
         }
     }
     mistakes.sort();
@@ -72,7 +86,7 @@ fn agents(texts: &[AgentText], mistakes: &mut Vec<Mistake>) -> Vec<AgentSpec> {
     for text in texts {
         match spec(text) {
             Ok(spec) => add(&mut agents, spec, text.place(), mistakes),
-            Err((place, bad)) => mistakes.push(Mistake::new(place, bad.to_string())),
+            Err(bad) => mistakes.extend(bad),
         }
     }
     agents.into_iter().map(|(spec, _)| spec).collect()
@@ -99,37 +113,39 @@ fn add<'a>(
     match same {
         None => agents.push((spec, place)),
         Some((_, known)) if std::mem::discriminant(*known) == std::mem::discriminant(place) => {
-            mistakes.push(Mistake::new(place, BadAgent::Same(spec.id).to_string()));
+            mistakes.push(mistake(place, &BadAgent::Same(spec.id)));
         }
         Some(_) => {}
     }
 }
 
-fn spec(text: &AgentText) -> Result<AgentSpec, (&Place, BadAgent)> {
+fn spec(text: &AgentText) -> Result<AgentSpec, Vec<Mistake>> {
     match text {
-        AgentText::Line { text, place } => parse_agent(text).map_err(|bad| (place, bad)),
+        AgentText::Line { text, place } => {
+            parse_agent(text).map_err(|bad| bad.iter().map(|bad| mistake(place, bad)).collect())
+        }
         AgentText::Table { id, place, pairs } => {
-            let url = pairs.iter().find(|(key, _, _)| key == "url");
-            let missing = || BadAgent::Url { agent: id.clone(), why: "there is none" };
-            let (_, url, at) = url.ok_or_else(|| (place, missing()))?;
-            let mut spec = AgentSpec::new(id, url).map_err(|bad| (at, bad))?;
-            for (key, value, at) in pairs.iter().filter(|(key, _, _)| key != "url") {
-                spec.set(key, value).map_err(|bad| (at, bad))?;
-            }
-            Ok(spec)
+            let words = pairs.iter().map(|(key, value, _)| (key.as_str(), value.as_str()));
+            let at = |number: Option<usize>| number.and_then(|n| pairs.get(n)).map_or(place, |(_, _, at)| at);
+            let told = |(number, bad): &(Option<usize>, BadAgent)| mistake(at(*number), bad);
+            AgentSpec::of(id, words).map_err(|bad| bad.iter().map(told).collect())
         }
     }
+}
+
+fn mistake(place: &Place, bad: &BadAgent) -> Mistake {
+    Mistake { place: place.clone(), key: bad.key(), what: bad.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Flag, Key};
+    use crate::config::Flag;
 
     fn plan(file: &str, flags: &[(Flag, &str)]) -> Result<Plan, Vec<String>> {
         let flags = flags.iter().map(|(flag, value)| (*flag, (*value).to_owned())).collect();
         let sources = Sources { file: Some(("t.toml".into(), file.to_owned())), flags, ..Sources::default() };
-        decide(&sources).map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect())
+        decide(&sources, Vec::new()).map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect())
     }
 
     fn names(plan: &Plan) -> Vec<&str> {
@@ -153,10 +169,10 @@ mod tests {
             plan(file, &[&flags[..], &[(Flag::Key(Key::DefaultAgent), "e")]].concat()).expect_err("bad");
         let starts = [
             "t.toml:1:7: log: expected a string",
-            "t.toml:2:9: agent a: bad URL: there is none",
-            "t.toml:6:11: agent b: silence=x",
-            "flag --agent: agent \"c\": expected ID=URL",
-            "flag --agent: agent d is configured twice",
+            "t.toml:2:9: agents.a.url: there is none",
+            "t.toml:6:11: agents.b.silence: expected a wait such as",
+            "flag --agent: expected ID=URL",
+            "flag --agent: agents.d: agent d is configured twice",
             "flag --default-agent: default_agent: there is no agent \"e\"",
         ];
         assert_eq!(said.len(), starts.len(), "{said:#?}");

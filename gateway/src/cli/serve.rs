@@ -1,72 +1,80 @@
-//! `turnway serve`: its flags. They stay text here, so that one place tells all mistakes at once.
-use crate::config::{Flag, Key};
-use clap::Args;
+//! `turnway serve`: its flags, made from the table of settings. They stay text here, so that one place
+//! tells all mistakes at once.
+use crate::config::key::{Fallback, Kind, Setting};
+use crate::config::{Flag, SETTINGS};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
 use std::path::PathBuf;
 
-/// How to run a node. Flags overrule the environment (`TURNWAY_<SECTION>_<KEY>`), and that the file.
-#[derive(Clone, Debug, Default, Args)]
+/// How to run a node.
+#[derive(Clone, Debug, Default)]
 pub struct ServeArgs {
-    /// Configuration file [default: ./turnway.toml, if there is one]
-    #[arg(long, value_name = "FILE", env = "TURNWAY_CONFIG")]
+    /// The configuration file, where one is named.
     pub config: Option<PathBuf>,
-    /// Where clients connect, by HTTP and WebSocket [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR")]
-    pub listen: Option<String>,
-    /// Where clients connect by QUIC; only `off` in this release
-    #[arg(long, value_name = "ADDR|off")]
-    pub quic: Option<String>,
-    /// Where operators look: health, metrics, drain [default: 127.0.0.1:8081]
-    #[arg(long, value_name = "ADDR")]
-    pub admin: Option<String>,
-    /// Where facts live: embedded:DIR or memory: [default: embedded:./turnway-data]
-    #[arg(long, value_name = "URL")]
-    pub store: Option<String>,
-    /// What an acknowledgement promises: mem, os or fsync [default: fsync]
-    #[arg(long, value_name = "LEVEL")]
-    pub durability: Option<String>,
-    /// How much history is kept: keep, or facts=N for at least the last N facts of each session [default: keep]
-    #[arg(long, value_name = "HOW")]
-    pub retention: Option<String>,
-    /// A label for people [default: the machine's name]
-    #[arg(long, value_name = "NAME")]
-    pub node_name: Option<String>,
-    /// Who may connect; only `none` in this release: this machine only
-    #[arg(long, value_name = "HOW")]
-    pub auth: Option<String>,
-    /// An agent; may be repeated
-    #[arg(long, value_name = "ID=URL[,key=value…]")]
-    pub agent: Vec<String>,
-    /// Who answers where nobody is addressed [default: the first --agent]
-    #[arg(long, value_name = "ID")]
-    pub default_agent: Option<String>,
-    /// Bring the agents `echo` and `counter` along, and show how to talk to them
-    #[arg(long)]
-    pub demo: bool,
-    /// How logs look: pretty or json [default: pretty on a terminal]
-    #[arg(long, value_name = "FORMAT")]
-    pub log: Option<String>,
+    /// What the flags set, as it was written.
+    pub flags: Vec<(Flag, String)>,
 }
+
+const AFTER: &str = "Flags overrule the environment (TURNWAY_<SECTION>_<KEY>), and that the file. `turnway \
+                     default-config` prints a whole file, `turnway config-doc` the page about it.";
 
 // === impl ServeArgs ===
 
-impl ServeArgs {
-    /// What the flags set.
-    pub fn flags(&self) -> Vec<(Flag, String)> {
-        let keys = [
-            (Key::ListenHttp, &self.listen),
-            (Key::ListenQuic, &self.quic),
-            (Key::ListenAdmin, &self.admin),
-            (Key::StoreUrl, &self.store),
-            (Key::StoreDurability, &self.durability),
-            (Key::StoreRetention, &self.retention),
-            (Key::NodeName, &self.node_name),
-            (Key::Auth, &self.auth),
-            (Key::DefaultAgent, &self.default_agent),
-            (Key::Log, &self.log),
-        ];
-        let keys = keys.into_iter().filter_map(|(key, text)| Some((Flag::Key(key), text.clone()?)));
-        let demo = self.demo.then(|| (Flag::Key(Key::Demo), "true".to_owned()));
-        let agents = self.agent.iter().map(|text| (Flag::Agent, text.clone()));
-        keys.chain(demo).chain(agents).collect()
+impl Args for ServeArgs {
+    fn augment_args(command: Command) -> Command {
+        let config = Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .env("TURNWAY_CONFIG")
+            .value_parser(value_parser!(PathBuf))
+            .help("Configuration file [default: ./turnway.toml, if there is one]");
+        let agent = Arg::new("agent")
+            .long("agent")
+            .value_name("ID=URL[,key=value…]")
+            .action(ArgAction::Append)
+            .help("An agent; may be repeated");
+        // Those of the table are collected even where they are given twice: that is told with the other
+        // mistakes.
+        let flags = SETTINGS.iter().filter_map(|setting| Some(flag(setting, setting.flag?)));
+        command.arg(config).args(flags).arg(agent).after_help(AFTER)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ServeArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut args = Self { config: matches.get_one::<PathBuf>("config").cloned(), flags: Vec::new() };
+        let given = |name| matches.get_many::<String>(name).unwrap_or_default().cloned();
+        for setting in SETTINGS.iter().filter(|setting| setting.flag.is_some()) {
+            args.flags.extend(given(setting.name).map(|text| (Flag::Key(setting.key), text)));
+        }
+        args.flags.extend(given("agent").map(|text| (Flag::Agent, text)));
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// A setting as a flag.
+fn flag(setting: &'static Setting, name: &'static str) -> Arg {
+    let default = match setting.default {
+        Fallback::Fixed(value) => value,
+        Fallback::Found { how, .. } => how,
+    };
+    let first = setting.doc.split(". ").next().unwrap_or_default();
+    let told = |doc: &str| format!("{} [default: {default}]", doc.trim_end_matches('.').replace('`', ""));
+    let arg = Arg::new(setting.name).long(name.trim_start_matches('-')).action(ArgAction::Append);
+    let arg = arg.help(told(first)).long_help(told(setting.doc));
+    match setting.kind {
+        // Alone it means yes.
+        Kind::Switch => {
+            arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name(setting.form)
+        }
+        Kind::Text | Kind::Size => arg.value_name(setting.form),
     }
 }

@@ -1,8 +1,22 @@
 //! `turnway version`: which build this is.
-use super::{Exit, say};
+use super::{Exit, Trouble, say, say_json};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Version {
+    name: &'static str,
+    version: &'static str,
+    protocol: &'static str,
+}
 
 /// Prints it.
-pub fn run() -> Exit {
-    say(concat!("turnway ", env!("CARGO_PKG_VERSION"), "\n"));
-    Exit::Fine
+pub fn run(json: bool) -> Result<Exit, Trouble> {
+    let Version { name, version, protocol } =
+        Version { name: "turnway", version: env!("CARGO_PKG_VERSION"), protocol: "turnway.v1" };
+    if json {
+        say_json(&Version { name, version, protocol })?
+    } else {
+        say(&format!("{name} {version}\n"))?
+    }
+    Ok(Exit::Fine)
 }

@@ -1,12 +1,16 @@
 //! Words become values here, and nowhere else; then the values must fit each other.
+use super::amount::{parse_size, show_size};
+use super::key::Key;
 use super::mistake::{Mistake, Place};
-use super::raw::{Key, Raw};
+use super::raw::Raw;
 use super::{Config, Durability, LogFormat, StoreConfig};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// Said wherever a store is asked for that this release does not have.
 const STORES: &str = "this release has embedded:DIR and memory:";
+/// Less than this would read every page of the file again and again.
+const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 
 /// Values with the places they came from; the strongest source was written last.
 struct Draft {
@@ -15,6 +19,8 @@ struct Draft {
     store: (StoreUrl, Place),
     durability: Option<(Durability, Place)>,
     keep_facts: Option<u64>,
+    cache_bytes: u64,
+    reserve_bytes: u64,
     node_name: Option<String>,
     default_agent: Option<(String, Place)>,
     demo: bool,
@@ -33,7 +39,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
     for (key, text, place) in std::mem::take(&mut raw.settings) {
         if let Err(what) = draft.set(key, &text, &place) {
             // The words themselves are not repeated: a URL may hold a password.
-            raw.mistakes.push(Mistake::new(&place, format!("{}: {what}", key.name())));
+            raw.mistakes.push(Mistake::of(key, &place, what));
         }
     }
     let store = draft.store(&mut raw.mistakes);
@@ -52,15 +58,18 @@ pub(super) fn read(raw: &mut Raw) -> Config {
 
 // === impl Draft ===
 
+/// What stands here is overwritten by the table's own defaults, which are the first settings.
 impl Default for Draft {
     fn default() -> Self {
-        let loopback = |port| (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Place::Default);
+        let nowhere = || (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Place::Default);
         Self {
-            http: loopback(8080),
-            admin: loopback(8081),
-            store: (StoreUrl::Embedded(PathBuf::from("./turnway-data")), Place::Default),
+            http: nowhere(),
+            admin: nowhere(),
+            store: (StoreUrl::Memory, Place::Default),
             durability: None,
             keep_facts: None,
+            cache_bytes: 0,
+            reserve_bytes: 0,
             node_name: None,
             default_agent: None,
             demo: false,
@@ -79,11 +88,13 @@ impl Draft {
             Key::StoreUrl => self.store = (store_url(text)?, place.clone()),
             Key::StoreDurability => self.durability = Some((durability(text)?, place.clone())),
             Key::StoreRetention => self.keep_facts = retention(text)?,
-            Key::Auth if text == "none" => {}
-            Key::Auth => return Err("only \"none\" is in this release".into()),
+            Key::StoreCache => self.cache_bytes = size(text, CACHE_BYTES_MIN)?,
+            Key::StoreReserve => self.reserve_bytes = size(text, 0)?,
+            Key::AuthMode if text == "none" => {}
+            Key::AuthMode => return Err("only \"none\" is in this release".into()),
             Key::NodeName => self.node_name = Some(label(text)?),
             Key::DefaultAgent => self.default_agent = Some((label(text)?, place.clone())),
-            Key::Demo => self.demo = text.parse().map_err(|_| "expected true or false")?,
+            Key::Demo => self.demo = switch(text)?,
             Key::Log => self.log = log_format(text)?,
         }
         Ok(())
@@ -93,12 +104,13 @@ impl Draft {
         match (&self.store.0, &self.durability) {
             (StoreUrl::Embedded(dir), asked) => {
                 let durability = asked.as_ref().map_or(Durability::default(), |(level, _)| *level);
-                StoreConfig::Embedded { dir: dir.clone(), durability }
+                let (cache_bytes, reserve_bytes) = (self.cache_bytes, self.reserve_bytes);
+                StoreConfig::Embedded { dir: dir.clone(), durability, cache_bytes, reserve_bytes }
             }
             (StoreUrl::Memory, None | Some((Durability::Mem, _))) => StoreConfig::Memory,
             (StoreUrl::Memory, Some((level, place))) => {
-                let what = format!("store.durability: memory: gives mem, never {}", level.word());
-                mistakes.push(Mistake::new(place, what));
+                let what = format!("memory: gives mem, never {}", level.word());
+                mistakes.push(Mistake::of(Key::StoreDurability, place, what));
                 StoreConfig::Memory
             }
         }
@@ -109,11 +121,10 @@ impl Draft {
         for (key, (address, place)) in [(Key::ListenHttp, &self.http), (Key::ListenAdmin, &self.admin)] {
             if !address.ip().is_loopback() {
                 let what = format!(
-                    "{}: {address} is not a loopback address, and without authentication (auth = \"none\") \
-                     a node serves this machine only",
-                    key.name()
+                    "{address} is not a loopback address, and without authentication (auth.mode = \"none\") \
+                     a node serves this machine only"
                 );
-                mistakes.push(Mistake::new(place, what));
+                mistakes.push(Mistake::of(key, place, what));
             }
         }
     }
@@ -153,6 +164,14 @@ fn retention(text: &str) -> Result<Option<u64>, String> {
     }
 }
 
+fn size(text: &str, least: u64) -> Result<u64, String> {
+    match parse_size(text) {
+        Some(bytes) if bytes < least => Err(format!("expected at least {}", show_size(least))),
+        Some(bytes) => Ok(bytes),
+        None => Err("expected a size such as 512B, 64KiB, 8MiB or 2GiB".to_owned()),
+    }
+}
+
 fn durability(text: &str) -> Result<Durability, String> {
     match text {
         "mem" => Ok(Durability::Mem),
@@ -163,11 +182,21 @@ fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
+/// Also as environments write it.
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err("expected true or false".into()),
+    }
+}
+
 fn log_format(text: &str) -> Result<LogFormat, String> {
     match text {
+        "auto" => Ok(LogFormat::Auto),
         "pretty" => Ok(LogFormat::Pretty),
         "json" => Ok(LogFormat::Json),
-        _ => Err("expected pretty or json".into()),
+        _ => Err("expected auto, pretty or json".into()),
     }
 }
 
@@ -233,13 +262,13 @@ mod tests {
         let flags = [(Flag::Key(Key::StoreDurability), "fsync+replica"), (Flag::Key(Key::ListenQuic), "1")];
         let said = wrong(&sources(file, &env, &flags));
         let starts = [
-            "t.toml:1:1: unknown key \"colour\"",
-            "t.toml:2:8: demo: expected true or false, not string",
+            "t.toml:1:1: colour: unknown key",
+            "t.toml:2:8: demo: expected true or false, not a string",
             "t.toml:4:8: listen.http: 0.0.0.0:1 is not a loopback address",
-            "t.toml:5:1: unknown key \"listen.htpp\"",
+            "t.toml:5:1: listen.htpp: unknown key; did you mean \"listen.http\"?",
             "t.toml:7:7: store.url: Redis is not in this release",
             "environment TURNWAY_LISTEN_PORT: unknown setting",
-            "environment TURNWAY_LOG: log: expected pretty or json",
+            "environment TURNWAY_LOG: log: expected auto, pretty or json",
             "flag --durability: store.durability: one machine has no replica",
             "flag --quic: listen.quic: QUIC is not in this release",
         ];
@@ -248,6 +277,41 @@ mod tests {
             assert!(said.starts_with(start), "{said}\n{start}");
             assert!(!said.contains("hunter2"));
         }
+    }
+
+    #[test]
+    fn what_may_have_been_meant_is_said() {
+        let file =
+            "http = 1\nstore = \"x\"\nsilence = \"1s\"\n[lisen]\n[log]\n[node]\nnaem = 1\n[agents]\na = 1\n";
+        let said = wrong(&sources(file, &[], &[]));
+        let expected = [
+            "t.toml:1:1: http: unknown key; did you mean \"listen.http\"?",
+            "t.toml:2:9: store: a section: [store]",
+            "t.toml:3:1: silence: unknown key; \"silence\" belongs in [agents.ID]",
+            "t.toml:4:2: lisen: unknown section; did you mean \"listen\"?",
+            "t.toml:5:1: log: expected a string, not a table",
+            "t.toml:7:1: node.naem: unknown key; did you mean \"node.name\"?",
+            "t.toml:9:5: agents.a: expected a table [agents.a] with a url, not a number",
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let config = good(&sources("[store]\ncache = \"8MiB\"\nreserve = \"0B\"\n", &[], &[]));
+        let StoreConfig::Embedded { cache_bytes, reserve_bytes, .. } = config.store else { panic!() };
+        assert_eq!((cache_bytes, reserve_bytes), (8 << 20, 0));
+        let said = wrong(&sources(
+            "[store]\ncache = \"8KiB\"\nreserve = 5\n",
+            &[("TURNWAY_STORE_RESERVE", "5")],
+            &[],
+        ));
+        let expected = [
+            "t.toml:2:9: store.cache: expected at least 1.0 MiB",
+            "t.toml:3:11: store.reserve: expected a string, not a number",
+            "environment TURNWAY_STORE_RESERVE: store.reserve: expected a size such as 512B, 64KiB, 8MiB or 2GiB",
+        ];
+        assert_eq!(said, expected);
     }
 
     #[test]

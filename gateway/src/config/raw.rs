@@ -1,10 +1,10 @@
 //! Settings as they were written: which key, which words, where.
+use super::file;
+use super::key::{Fallback, Key, SETTINGS, Setting};
 use super::mistake::{Mistake, Place};
+use super::nearest::nearest;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::PathBuf;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
 /// Everything an operator may say, as text: tests pass a map.
 #[derive(Clone, Debug, Default)]
@@ -24,23 +24,6 @@ pub enum Flag {
     Key(Key),
     /// One more agent.
     Agent,
-}
-
-/// A setting's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "`name` says it")]
-pub enum Key {
-    ListenHttp,
-    ListenAdmin,
-    ListenQuic,
-    StoreUrl,
-    StoreDurability,
-    StoreRetention,
-    Auth,
-    NodeName,
-    DefaultAgent,
-    Demo,
-    Log,
 }
 
 /// One agent, as it was written.
@@ -72,27 +55,30 @@ pub(super) struct Raw {
     pub(super) mistakes: Vec<Mistake>,
 }
 
-/// Sections whose environment names are ours: another name in them is a slip of the pen.
-const SECTIONS: [&str; 4] = ["TURNWAY_LISTEN_", "TURNWAY_STORE_", "TURNWAY_NODE_", "TURNWAY_AUTH_"];
+/// What all of our variables begin with: another name that does is a slip of the pen.
+const OURS: &str = "TURNWAY_";
 /// `TURNWAY_AGENTS_<ID>=URL[,key=value…]`.
 const AGENTS: &str = "TURNWAY_AGENTS_";
+/// Ours, and no setting of a node: which file it reads, where the client commands find it and as whom
+/// they ask, and what the project's own tests are told.
+const OTHERS: [&str; 6] =
+    ["TURNWAY_CONFIG", "TURNWAY_URL", "TURNWAY_ADMIN_URL", "TURNWAY_USER", "TURNWAY_BIN", "TURNWAY_PYTHON"];
 
 /// Finds every setting of every source.
 pub(super) fn gather(sources: &Sources) -> Raw {
     let mut raw = Raw::default();
+    for setting in &SETTINGS {
+        if let Fallback::Fixed(text) = setting.default {
+            raw.settings.push((setting.key, text.to_owned(), Place::Default));
+        }
+    }
     if let Some((path, text)) = &sources.file {
-        File { path, text, raw: &mut raw }.read();
+        file::read(path, text, &mut raw);
     }
     for (name, value) in &sources.env {
         raw.read_env(name, value);
     }
-    for (flag, value) in &sources.flags {
-        let place = Place::Flag(flag.name());
-        match flag {
-            Flag::Key(key) => raw.settings.push((*key, value.clone(), place)),
-            Flag::Agent => raw.agents.push(AgentText::Line { text: value.clone(), place }),
-        }
-    }
+    raw.read_flags(&sources.flags);
     raw
 }
 
@@ -103,67 +89,8 @@ impl Flag {
     pub fn name(self) -> &'static str {
         match self {
             Self::Agent => "--agent",
-            Self::Key(Key::ListenHttp) => "--listen",
-            Self::Key(Key::ListenAdmin) => "--admin",
-            Self::Key(Key::ListenQuic) => "--quic",
-            Self::Key(Key::StoreUrl) => "--store",
-            Self::Key(Key::StoreDurability) => "--durability",
-            Self::Key(Key::StoreRetention) => "--retention",
-            Self::Key(Key::Auth) => "--auth",
-            Self::Key(Key::NodeName) => "--node-name",
-            Self::Key(Key::DefaultAgent) => "--default-agent",
-            Self::Key(Key::Demo) => "--demo",
-            Self::Key(Key::Log) => "--log",
+            Self::Key(key) => key.setting().flag.unwrap_or("(none)"),
         }
-    }
-}
-
-// === impl Key ===
-
-impl Key {
-    const ALL: [Self; 11] = [
-        Self::ListenHttp,
-        Self::ListenAdmin,
-        Self::ListenQuic,
-        Self::StoreUrl,
-        Self::StoreDurability,
-        Self::StoreRetention,
-        Self::Auth,
-        Self::NodeName,
-        Self::DefaultAgent,
-        Self::Demo,
-        Self::Log,
-    ];
-
-    /// As it is written in the file, section and key.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ListenHttp => "listen.http",
-            Self::ListenAdmin => "listen.admin",
-            Self::ListenQuic => "listen.quic",
-            Self::StoreUrl => "store.url",
-            Self::StoreDurability => "store.durability",
-            Self::StoreRetention => "store.retention",
-            Self::Auth => "auth",
-            Self::NodeName => "node.name",
-            Self::DefaultAgent => "default_agent",
-            Self::Demo => "demo",
-            Self::Log => "log",
-        }
-    }
-
-    /// As it is written in the environment.
-    fn env(self) -> String {
-        format!("TURNWAY_{}", self.name().replace('.', "_").to_ascii_uppercase())
-    }
-
-    fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|key| key.name() == name)
-    }
-
-    /// Whether it is a section of the file rather than a key.
-    fn is_section(name: &str) -> bool {
-        Self::ALL.iter().any(|key| key.name().strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
     }
 }
 
@@ -171,15 +98,58 @@ impl Key {
 
 impl Raw {
     fn read_env(&mut self, name: &str, value: &str) {
+        let Some(rest) = name.strip_prefix(OURS) else { return };
         let place = Place::Env(name.to_owned());
-        if let Some(key) = Key::ALL.into_iter().find(|key| key.env() == name) {
-            self.settings.push((key, value.to_owned(), place));
+        if let Some(setting) = SETTINGS.iter().find(|setting| setting.env() == name) {
+            self.settings.push((setting.key, value.to_owned(), place));
         } else if let Some(id) = name.strip_prefix(AGENTS) {
             self.agents.push(AgentText::Line { text: format!("{id}={value}"), place });
-        } else if SECTIONS.iter().any(|section| name.starts_with(section)) {
-            self.mistakes.push(Mistake::new(&place, "unknown setting"));
+        } else if !OTHERS.contains(&name) && !is_of_a_service(rest, value) {
+            self.mistakes.push(Mistake::new(&place, format!("unknown setting{}", meant(rest))));
         }
     }
+
+    fn read_flags(&mut self, flags: &[(Flag, String)]) {
+        let mut seen = Vec::new();
+        for (flag, value) in flags {
+            let place = Place::Flag(flag.name());
+            match flag {
+                Flag::Agent => self.agents.push(AgentText::Line { text: value.clone(), place }),
+                Flag::Key(key) if seen.contains(key) => {
+                    self.mistakes.push(Mistake::of(key, &place, "given twice"));
+                }
+                Flag::Key(key) => {
+                    seen.push(*key);
+                    self.settings.push((*key, value.clone(), place));
+                }
+            }
+        }
+    }
+}
+
+/// What all of our names begin with makes none of them nearer.
+fn meant(rest: &str) -> String {
+    let known: Vec<String> = SETTINGS.iter().map(Setting::env).collect();
+    let known = known.iter().map(String::as_str).chain(OTHERS);
+    let near = nearest(rest, known.filter_map(|name| name.strip_prefix(OURS)));
+    near.map(|name| format!("; did you mean \"{OURS}{name}\"?")).unwrap_or_default()
+}
+
+/// Kubernetes tells every container of a service called `turnway`, or `turnway-…`, in variables that
+/// begin like ours: `TURNWAY_SERVICE_HOST`, `TURNWAY_ADMIN_PORT_8081_TCP_ADDR`, … Nobody wrote those.
+fn is_of_a_service(rest: &str, value: &str) -> bool {
+    let rest = format!("_{rest}");
+    let is_link = |value: &str| ["tcp://", "udp://", "sctp://"].iter().any(|kind| value.starts_with(kind));
+    let has_port = rest.match_indices("_PORT_").any(|(at, part)| {
+        let mut words = rest[at + part.len()..].split('_');
+        let number = words.next().is_some_and(|word| word.parse::<u16>().is_ok());
+        number && words.next().is_some_and(|word| matches!(word, "TCP" | "UDP" | "SCTP"))
+    });
+    rest.ends_with("_SERVICE_HOST")
+        || rest.ends_with("_SERVICE_PORT")
+        || rest.contains("_SERVICE_PORT_")
+        || (rest.ends_with("_PORT") && is_link(value))
+        || has_port
 }
 
 // === impl AgentText ===
@@ -193,93 +163,50 @@ impl AgentText {
     }
 }
 
-/// A file that is being read.
-struct File<'a> {
-    path: &'a std::path::Path,
-    text: &'a str,
-    raw: &'a mut Raw,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-// === impl File ===
+    fn told(name: &str, value: &str) -> Vec<String> {
+        let env = [(name.to_owned(), value.to_owned())].into();
+        let raw = gather(&Sources { env, ..Sources::default() });
+        raw.mistakes.iter().map(ToString::to_string).collect()
+    }
 
-impl File<'_> {
-    fn read(&mut self) {
-        let (table, errors) = DeTable::parse_recoverable(self.text);
-        for error in errors {
-            let at = error.span().unwrap_or_default();
-            self.wrong(at, error.message().to_owned());
-        }
-        for (name, value) in table.get_ref() {
-            let (at, name) = (name.span(), name.get_ref().as_ref());
-            match value.get_ref().as_table() {
-                Some(agents) if name == "agents" => self.agents(agents),
-                Some(section) if Key::is_section(name) => self.section(name, section),
-                Some(_) | None => self.leaf(name, at, value),
-            }
+    #[test]
+    fn an_unknown_variable_of_ours_is_a_mistake() {
+        assert_eq!(
+            told("TURNWAY_LISTEN_HTPP", "x"),
+            ["environment TURNWAY_LISTEN_HTPP: unknown setting; did you mean \"TURNWAY_LISTEN_HTTP\"?"]
+        );
+        assert_eq!(told("TURNWAY_COLOUR", "x"), ["environment TURNWAY_COLOUR: unknown setting"]);
+        assert_eq!(told("TURNWAY_PORT", "8080"), ["environment TURNWAY_PORT: unknown setting"]);
+        for name in ["TURNWAY_URL", "TURNWAYX", "HOME", "TURNWAY_LOG"] {
+            assert_eq!(told(name, "x"), [""; 0], "{name}");
         }
     }
 
-    fn section(&mut self, section: &str, table: &DeTable<'_>) {
-        for (name, value) in table {
-            self.leaf(&format!("{section}.{}", name.get_ref()), name.span(), value);
+    #[test]
+    fn what_an_orchestrator_says_is_no_mistake() {
+        for (name, value) in [
+            ("TURNWAY_SERVICE_HOST", "10.0.0.1"),
+            ("TURNWAY_SERVICE_PORT", "8080"),
+            ("TURNWAY_SERVICE_PORT_HTTP", "8080"),
+            ("TURNWAY_PORT", "tcp://10.0.0.1:8080"),
+            ("TURNWAY_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+            ("TURNWAY_PORT_8443_UDP_PROTO", "udp"),
+            ("TURNWAY_ADMIN_SERVICE_HOST", "10.0.0.1"),
+            ("TURNWAY_ADMIN_PORT_8081_TCP_ADDR", "10.0.0.1"),
+        ] {
+            assert_eq!(told(name, value), [""; 0], "{name}");
         }
     }
 
-    fn leaf(&mut self, name: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
-        let Some(key) = Key::named(name) else {
-            return self.wrong(at, format!("unknown key {name:?}"));
-        };
-        let place = self.place(value.span());
-        match (key, value.get_ref()) {
-            (Key::Demo, DeValue::Boolean(flag)) => self.raw.settings.push((key, flag.to_string(), place)),
-            (Key::Demo, other) => {
-                self.wrong(value.span(), format!("{name}: expected true or false, not {}", other.type_str()));
-            }
-            (_, DeValue::String(text)) => self.raw.settings.push((key, text.to_string(), place)),
-            (_, other) => {
-                self.wrong(value.span(), format!("{name}: expected a string, not {}", other.type_str()))
-            }
-        }
-    }
-
-    fn agents(&mut self, agents: &DeTable<'_>) {
-        for (id, value) in agents {
-            let Some(table) = value.get_ref().as_table() else {
-                self.wrong(id.span(), format!("agents.{}: expected a table", id.get_ref()));
-                continue;
-            };
-            let mut pairs = Vec::new();
-            for (name, value) in table {
-                match word(value.get_ref()) {
-                    Some(word) => pairs.push((name.get_ref().to_string(), word, self.place(value.span()))),
-                    None => self.wrong(value.span(), format!("{}: expected one value", name.get_ref())),
-                }
-            }
-            let (id, place) = (id.get_ref().to_string(), self.place(id.span()));
-            self.raw.agents.push(AgentText::Table { id, place, pairs });
-        }
-    }
-
-    fn wrong(&mut self, at: Range<usize>, what: String) {
-        let place = self.place(at);
-        self.raw.mistakes.push(Mistake { place, what });
-    }
-
-    /// Where a byte of the text lies, for a person.
-    fn place(&self, at: Range<usize>) -> Place {
-        let before = self.text.get(..at.start).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        Place::File { path: self.path.to_owned(), line, column }
-    }
-}
-
-/// A single value as the words of a flag.
-fn word(value: &DeValue<'_>) -> Option<String> {
-    match value {
-        DeValue::String(text) => Some(text.to_string()),
-        DeValue::Boolean(flag) => Some(flag.to_string()),
-        DeValue::Integer(number) => Some(number.as_str().to_owned()),
-        DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
+    #[test]
+    fn a_flag_is_given_once() {
+        let flag = |value: &str| (Flag::Key(Key::Log), value.to_owned());
+        let raw = gather(&Sources { flags: vec![flag("json"), flag("pretty")], ..Sources::default() });
+        let said: Vec<String> = raw.mistakes.iter().map(ToString::to_string).collect();
+        assert_eq!(said, ["flag --log: log: given twice"]);
     }
 }

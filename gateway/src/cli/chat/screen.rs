@@ -1,5 +1,6 @@
 //! What a chat shows, line by line.
-use crate::cli::{complain, say};
+use crate::cli::table::harmless;
+use crate::cli::{Trouble, complain, say};
 use std::io::IsTerminal;
 
 /// Where the cursor stands.
@@ -16,11 +17,29 @@ pub(super) struct Screen {
     /// Somebody looks at it.
     terminal: bool,
     line: Line,
+    /// Why nothing can be shown any more.
+    over: Option<Trouble>,
 }
 
 impl Screen {
     pub(super) fn new() -> Self {
-        Self { terminal: std::io::stdout().is_terminal(), line: Line::Start }
+        Self { terminal: std::io::stdout().is_terminal(), line: Line::Start, over: None }
+    }
+
+    /// Whether there is nobody to show anything to any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
+    /// Why, in the end.
+    pub(super) fn ended(&self) -> Result<(), Trouble> {
+        self.over.clone().map_or(Ok(()), Err)
+    }
+
+    fn say(&mut self, text: &str) {
+        if let Err(trouble) = say(text) {
+            self.over.get_or_insert(trouble);
+        }
     }
 
     /// Somebody has pressed enter.
@@ -32,14 +51,14 @@ impl Screen {
     pub(super) fn fresh_line(&mut self) {
         match std::mem::replace(&mut self.line, Line::Start) {
             Line::Start => {}
-            Line::Prompt | Line::Answer(_) => say("\n"),
+            Line::Prompt | Line::Answer(_) => self.say("\n"),
         }
     }
 
     /// Invites to type.
     pub(super) fn prompt(&mut self) {
         if self.line == Line::Start {
-            say("> ");
+            self.say("> ");
             self.line = Line::Prompt;
         }
     }
@@ -47,8 +66,9 @@ impl Screen {
     /// A line of the conversation.
     pub(super) fn print(&mut self, text: &str) {
         self.fresh_line();
-        say(&self.clean(text));
-        say("\n");
+        let text = self.clean(text);
+        self.say(&text);
+        self.say("\n");
     }
 
     /// About the conversation, not part of it: in a file or a pipe it breaks no answer in two.
@@ -63,16 +83,17 @@ impl Screen {
     pub(super) fn stream(&mut self, run: &str, agent: &str, text: &str) {
         if !self.is_answer(run) {
             self.fresh_line();
-            say(&format!("{agent}: "));
+            self.say(&format!("{agent}: "));
             self.line = Line::Answer(run.to_owned());
         }
-        say(&self.clean(text));
+        let text = self.clean(text);
+        self.say(&text);
     }
 
     /// What was shown of this answer does not count.
     pub(super) fn void(&mut self, run: &str) {
         if self.is_answer(run) {
-            say(" [starts again]");
+            self.say(" [starts again]");
             self.fresh_line();
         }
     }
@@ -83,7 +104,6 @@ impl Screen {
 
     /// What others say must not move a person's cursor or rename their window.
     fn clean(&self, text: &str) -> String {
-        let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
-        if self.terminal { text.replace(harmful, "\u{fffd}") } else { text.to_owned() }
+        if self.terminal { harmless(text) } else { text.to_owned() }
     }
 }

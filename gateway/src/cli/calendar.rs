@@ -1,0 +1,30 @@
+//! Times as people read them.
+
+/// Unix milliseconds as a date and a time of day, UTC.
+pub(super) fn date(ms: u64) -> String {
+    let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
+    // Howard Hinnant's days_to_civil, for dates after 1970: years that begin in March.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1000 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_off_the_calendar() {
+        assert_eq!(date(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(date(951_782_400_000), "2000-02-29T00:00:00.000Z");
+        assert_eq!(date(1_764_000_000_123), "2025-11-24T16:00:00.123Z");
+        assert_eq!(date(1_735_689_599_999), "2024-12-31T23:59:59.999Z");
+    }
+}

@@ -1,0 +1,151 @@
+//! One fact of a replay, as a line.
+use crate::cli::calendar::date;
+use crate::cli::said::{answerer, ending};
+use crate::cli::table::visible;
+use serde_json::{Map, Value, json};
+use turnway_client::{Done, Place};
+
+/// Characters of a fact's data on one line.
+const DATA_CHARS_MAX: usize = 100;
+/// What every message has, and what has a column of its own.
+const FRAME: [&str; 9] =
+    ["type", "ts", "session_id", "seq", "epoch", "request_id", "run_id", "name", "message"];
+
+/// A fact as a client is shown it.
+pub(super) struct Line<'a> {
+    pub(super) place: Place,
+    pub(super) body: &'a Map<String, Value>,
+    /// Of a `done`: the whole answer.
+    pub(super) done: Option<&'a Done>,
+}
+
+pub(super) fn kind(body: &Map<String, Value>) -> &str {
+    body.get("type").and_then(Value::as_str).unwrap_or_default()
+}
+
+// === impl Line ===
+
+impl Line<'_> {
+    /// The fact's own type, from the message it is shown as (the table of docs/protocol.md §4, backwards).
+    pub(super) fn fact(&self) -> &str {
+        let word = |key: &str| self.body.get(key).and_then(Value::as_str).unwrap_or_default();
+        match (kind(self.body), word("name")) {
+            ("message", _) => "user.message",
+            ("run_started", _) => "run.started",
+            ("state", _) => "run.state",
+            ("session_opened", _) => "session.opened",
+            ("session_closed", _) => "session.closed",
+            ("done", _) => match word("status") {
+                "failed" => "run.failed",
+                "cancelled" => "run.cancelled",
+                _ => "run.done",
+            },
+            ("event", "SESSION_CLOSING") => "session.closing",
+            ("event", "ACTIVE_AGENT_CHANGED") => "agent.switched",
+            ("event", "TURN_ADMITTED") => "turn.admitted",
+            ("event", "RUN_RESTARTED") => "run.restarted",
+            ("event", "AGENT_STARTED") => "agent.invoke.started",
+            ("event", "RUN_SUSPENDED") => "run.suspended",
+            ("event", "CANCEL_SENT") => "run.cancelling",
+            // What is shown only on request comes under the fact's own name.
+            ("event", name) if name.contains('.') => name,
+            ("event", _) => "session.notice",
+            (kind, _) => kind,
+        }
+    }
+
+    /// For programs.
+    pub(super) fn json(&self) -> Value {
+        let mut body = self.body.clone();
+        if let Some(done) = self.done {
+            body.insert("text".to_owned(), done.text.clone().into());
+            if let Some(error) = &done.error {
+                let error =
+                    json!({"code": error.code, "message": error.message, "retryable": error.retryable});
+                body.insert("error".to_owned(), error);
+            }
+        }
+        Value::Object(body)
+    }
+
+    /// For people: when, which, what.
+    pub(super) fn text(&self) -> String {
+        let name = match kind(self.body) {
+            "event" => self.body.get("name").and_then(Value::as_str).unwrap_or("event"),
+            kind => kind,
+        };
+        let data = match (kind(self.body), self.done) {
+            ("done", Some(done)) => answer(done),
+            ("message", _) => words(self.body),
+            (_, _) => short(self.body),
+        };
+        let time = self.place.ts.map(date).unwrap_or_default();
+        visible(&format!("{time}  {:>6}  {name:<20}  {data}", self.place.seq)).trim_end().to_owned()
+    }
+}
+
+fn answer(done: &Done) -> String {
+    let ending = ending(done).map(|ending| format!(" {ending}")).unwrap_or_default();
+    format!("{}: {}{ending}", answerer(done.agent.as_deref()), done.text)
+}
+
+fn words(body: &Map<String, Value>) -> String {
+    let who = body.get("user_id").or_else(|| body.get("role")).and_then(Value::as_str);
+    let text = match body.get("content") {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+        _ => String::new(),
+    };
+    format!("{}: {text}", who.unwrap_or("user"))
+}
+
+/// What else a fact says, as far as it fits on a line.
+fn short(body: &Map<String, Value>) -> String {
+    let fields = body.iter().filter(|(key, _)| !FRAME.contains(&key.as_str()));
+    let words = fields.map(|(key, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{key}={value}")
+    });
+    let line = words.collect::<Vec<_>>().join(" ").replace(char::is_control, " ");
+    match line.char_indices().nth(DATA_CHARS_MAX) {
+        Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_bindings::channel::json::render::SHOWN;
+
+    fn object(value: Value) -> Map<String, Value> {
+        let Value::Object(body) = value else { panic!("an object") };
+        body
+    }
+
+    #[test]
+    fn data_is_cut_to_a_line() {
+        let body = json!({"type": "event", "seq": 3, "strategy": "run", "note": "a\nb"});
+        assert_eq!(short(&object(body)), "note=a b strategy=run");
+        let long = json!({"x": "é".repeat(200)});
+        assert_eq!(short(&object(long)).chars().count(), DATA_CHARS_MAX + 1);
+    }
+
+    #[test]
+    fn a_message_is_known_for_the_fact_it_shows() {
+        for (fact, shown) in SHOWN {
+            let last = shown.split(", ").last().unwrap_or_default();
+            let body = match last.split_once(' ').unwrap_or((last, "")) {
+                ("", _) => json!({"type": "event", "name": fact}),
+                ("event", "<its name>") => json!({"type": "event", "name": "NO_ACTIVE_SPEAKING"}),
+                ("done", _) => {
+                    let status = fact.rsplit('.').next().unwrap_or_default();
+                    json!({"type": "done", "status": status.replace("done", "completed")})
+                }
+                (kind, name) => json!({"type": kind, "name": name}),
+            };
+            let (body, place) = (object(body), Place { seq: 1, epoch: None, ts: None });
+            assert_eq!(Line { place, body: &body, done: None }.fact(), *fact, "{shown}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What may be said of an agent besides its URL, in one table.
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentSetting {
+    /// As it is written in `[agents.ID]` and after the URL of `--agent`.
+    pub name: &'static str,
+    /// The value's form, as a placeholder.
+    pub form: &'static str,
+    /// What holds where nobody says anything.
+    pub default: &'static str,
+    /// What it is.
+    pub doc: &'static str,
+}
+
+/// The table.
+pub const AGENT_SETTINGS: [AgentSetting; 7] = [
+    AgentSetting {
+        name: "on_owner_loss",
+        form: "retry|retry_if_silent|fail",
+        default: "retry_if_silent",
+        doc: "What becomes of its turns when their node dies: asked again, asked again unless text of it was \
+              shown, or failed with `owner_lost`. Builtin agents default to `retry`.",
+    },
+    AgentSetting {
+        name: "input_ack",
+        form: "WAIT",
+        default: "15s",
+        doc: "From the request to the headers of the answer; then `ROUTE_TIMEOUT`.",
+    },
+    AgentSetting {
+        name: "silence",
+        form: "WAIT",
+        default: "2m",
+        doc: "Between two signs of life while it answers; then `agent_timeout`.",
+    },
+    AgentSetting { name: "run", form: "WAIT", default: "30m", doc: "The whole run; then `agent_timeout`." },
+    AgentSetting {
+        name: "cancel_ack",
+        form: "WAIT",
+        default: "2s",
+        doc: "From a cancel to the end of the stream; then `CANCEL_TIMEOUT`, and the request is closed.",
+    },
+    AgentSetting {
+        name: "cancel",
+        form: "BOOL",
+        default: "false",
+        doc: "Whether it takes `POST {url}/cancel`; without it closing the request cancels. Builtin agents do.",
+    },
+    AgentSetting {
+        name: "steer",
+        form: "BOOL",
+        default: "false",
+        doc: "Whether it takes `POST {url}/steer`. Noted for when steering exists.",
+    },
+];
+
+/// Their names, in the table's order.
+pub fn agent_keys() -> impl Iterator<Item = &'static str> {
+    AGENT_SETTINGS.iter().map(|setting| setting.name)
+}

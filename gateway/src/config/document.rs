@@ -1,0 +1,229 @@
+//! The tables of settings as a file to start from and as a page to read.
+use super::agent::AGENT_SETTINGS;
+use super::key::{Fallback, Kind, SETTINGS, Setting};
+use std::fmt::Write;
+
+/// Columns of a comment in the file.
+const WIDTH: usize = 100;
+
+/// A complete file: every key with its default, commented. Read as it is, it changes nothing.
+pub fn default_file() -> String {
+    let mut text = String::from(
+        "# Every key of Turnway's configuration with its default. `turnway config-doc` is the page about it;\n\
+         # `turnway check-config --config FILE` says what a node would say of a file.\n\
+         # Flags overrule the environment, and that this file. Lines that begin with `# ` and a key are off:\n\
+         # their defaults are found out at the start.\n",
+    );
+    let mut section = "";
+    for setting in &SETTINGS {
+        let (of, name) = setting.split();
+        if of != section {
+            section = of;
+            add(&mut text, format_args!("\n\n[{section}]"));
+        }
+        add(&mut text, format_args!("\n"));
+        comment(&mut text, &setting.doc.replace('`', ""));
+        let flag = setting.flag.map(|flag| format!("{flag}, ")).unwrap_or_default();
+        comment(&mut text, &format!("{flag}{}: {}", setting.env(), setting.form));
+        match setting.default {
+            Fallback::Fixed(value) => add(&mut text, format_args!("{name} = {}\n", setting.literal(value))),
+            Fallback::Found { how, example } => {
+                comment(&mut text, &format!("Without it: {how}."));
+                add(&mut text, format_args!("# {name} = {}\n", setting.literal(example)));
+            }
+        }
+    }
+    agents(&mut text);
+    text
+}
+
+/// An agent, all of it off.
+fn agents(text: &mut String) {
+    add(text, format_args!("\n\n"));
+    comment(text, "Agents, a table each; --agent ID=URL[,key=value…] and TURNWAY_AGENTS_<ID> say the same.");
+    comment(text, "A wait is 250ms, 15s, 2m or 1h; at most 24h.");
+    add(text, format_args!("# [agents.helper]\n# url = \"http://127.0.0.1:9000\"\n"));
+    for setting in &AGENT_SETTINGS {
+        add(text, format_args!("#\n"));
+        comment(text, &setting.doc.replace('`', ""));
+        let literal = match setting.form {
+            "BOOL" => setting.default.to_owned(),
+            _ => format!("{:?}", setting.default),
+        };
+        add(text, format_args!("# {} = {literal}\n", setting.name));
+    }
+}
+
+/// The page about the configuration, as Markdown.
+pub fn page() -> String {
+    let mut text = String::from(INTRODUCTION);
+    let mut section = None;
+    for setting in &SETTINGS {
+        let (of, _) = setting.split();
+        if section != Some(of) {
+            section = Some(of);
+            let title = if of.is_empty() { "In no section".to_owned() } else { format!("`[{of}]`") };
+            add(
+                &mut text,
+                format_args!(
+                    "\n### {title}\n\n| key | flag | environment | default | |\n|---|---|---|---|---|\n"
+                ),
+            );
+        }
+        let flag = setting.flag.map(|flag| match setting.kind {
+            Kind::Switch => code(flag),
+            Kind::Text | Kind::Size => code(&format!("{flag} {}", setting.form)),
+        });
+        let default = match setting.default {
+            Fallback::Fixed(value) => code(value),
+            Fallback::Found { how, .. } => how.to_owned(),
+        };
+        let (name, env, doc) = (code(setting.name), code(&setting.env()), cell(setting.doc));
+        let flag = flag.unwrap_or_default();
+        add(&mut text, format_args!("| {name} | {flag} | {env} | {default} | {doc} |\n"));
+    }
+    text.push_str(AGENTS);
+    for setting in &AGENT_SETTINGS {
+        let (name, form, default) = (code(setting.name), code(setting.form), code(setting.default));
+        add(&mut text, format_args!("| {name} | {form} | {default} | {} |\n", cell(setting.doc)));
+    }
+    text.push_str(MISTAKES);
+    text
+}
+
+const INTRODUCTION: &str = "\
+# Configuration
+
+<!-- Written by `turnway config-doc`; a test holds it against the binary. -->
+
+A flag overrules the environment, that the file, and that the default. The file is `./turnway.toml` if there
+is one, or what `--config FILE` or `TURNWAY_CONFIG` names; `turnway default-config` prints a complete one.
+Sizes are written `\"512B\"`, `\"64KiB\"`, `\"8MiB\"` or `\"2GiB\"`, waits `\"250ms\"`, `\"15s\"`, `\"2m\"` or `\"1h\"`.
+
+## Settings
+";
+
+const AGENTS: &str = "
+## Agents
+
+Each agent is a table `[agents.ID]` with a `url` (`http://…`, `https://…`, `builtin:echo` or
+`builtin:counter`), or one `--agent ID=URL[,key=value…]`, or one `TURNWAY_AGENTS_<ID>=URL[,key=value…]`. Where
+two sources name the same id, all of the stronger one counts and nothing of the weaker.
+
+| key | value | default | |
+|---|---|---|---|
+";
+
+const MISTAKES: &str = "
+## Mistakes
+
+All mistakes of all sources are told at once, also in settings that a stronger source overrules, each with
+its place: `turnway.toml:3:8` (line and column), `environment TURNWAY_LISTEN_HTTP`, `flag --listen`. A key
+nobody knows is a mistake, and so is a variable that begins with `TURNWAY_` and is none of those above.
+`TURNWAY_CONFIG` and `TURNWAY_URL`, `TURNWAY_ADMIN_URL`, `TURNWAY_USER` (where and as whom the client commands
+ask) are known, and what Kubernetes says of a service called `turnway` is passed over. The exit code is 64.
+
+`turnway check-config` takes the flags of `serve` and says what it would say, without starting anything. With
+`--json` it prints one object on stdout:
+
+```json
+{\"ok\":false,\"mistakes\":[{\"place\":\"turnway.toml:3:8\",\"key\":\"listen.http\",\"message\":\"expected …\"}]}
+```
+
+`key` is `null` where a mistake is about no key, such as a file that is no TOML. Values are not repeated where
+they may hold a secret.
+";
+
+// === impl Setting ===
+
+impl Setting {
+    /// A value as the file writes it.
+    fn literal(&self, value: &str) -> String {
+        match self.kind {
+            Kind::Switch => value.to_owned(),
+            Kind::Text | Kind::Size => format!("{value:?}"),
+        }
+    }
+}
+
+fn add(text: &mut String, what: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = text.write_fmt(what);
+}
+
+/// As a comment, a line or more.
+fn comment(text: &mut String, words: &str) {
+    let mut line = String::from("#");
+    for word in words.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH && line.len() > 1 {
+            add(text, format_args!("{line}\n"));
+            line = String::from("#");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    add(text, format_args!("{line}\n"));
+}
+
+fn code(text: &str) -> String {
+    cell(&format!("`{text}`"))
+}
+
+/// A bar would end the cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Sources, load};
+    use super::*;
+
+    fn read(text: &str) -> Config {
+        let file = Some(("default.toml".into(), text.to_owned()));
+        let loaded = load(&Sources { file, ..Sources::default() });
+        assert_eq!(loaded.mistakes, [], "{text}");
+        loaded.config
+    }
+
+    #[test]
+    fn the_default_file_changes_nothing() {
+        let nothing = load(&Sources::default());
+        assert_eq!(nothing.mistakes, []);
+        assert_eq!(read(&default_file()), nothing.config);
+    }
+
+    #[test]
+    fn every_key_stands_in_the_file_and_its_examples_are_right() {
+        let text = default_file();
+        let mut on = String::new();
+        for line in text.lines() {
+            let key = line.strip_prefix("# ").filter(|rest| is_setting(rest));
+            on.push_str(key.unwrap_or(line));
+            on.push('\n');
+        }
+        let config = read(&on);
+        assert_eq!(config.node_name, "edge-1");
+        for setting in &SETTINGS {
+            let (section, name) = setting.split();
+            let from = on.find(&format!("[{section}]")).unwrap_or_default();
+            assert!(on[from..].contains(&format!("\n{name} = ")), "{}", setting.name);
+        }
+        for setting in &AGENT_SETTINGS {
+            assert!(on.contains(&format!("\n{} = ", setting.name)), "{}", setting.name);
+        }
+    }
+
+    fn is_setting(line: &str) -> bool {
+        let name = line.split(" = ").next().unwrap_or_default();
+        let is_name = name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        line == "[agents.helper]" || (is_name && line.contains(" = "))
+    }
+
+    #[test]
+    fn no_line_of_the_file_is_too_long() {
+        for line in default_file().lines() {
+            assert!(line.chars().count() <= 110, "{line}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A configuration file: TOML, every setting and every mistake with its line and column.
+use super::agent::agent_keys;
+use super::key::{Key, Kind, SETTINGS};
+use super::mistake::{Mistake, Place};
+use super::nearest::{hint, nearest};
+use super::raw::{AgentText, Raw};
+use std::ops::Range;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The section of agents: a table for each.
+const AGENTS: &str = "agents";
+
+/// Reads a file to its end, whatever is wrong with it.
+pub(super) fn read(path: &Path, text: &str, raw: &mut Raw) {
+    File { path, text, raw }.read();
+}
+
+/// A file that is being read.
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+    raw: &'a mut Raw,
+}
+
+// === impl File ===
+
+impl File<'_> {
+    fn read(&mut self) {
+        let (table, errors) = DeTable::parse_recoverable(self.text);
+        for error in errors {
+            self.wrong(None, error.span().unwrap_or_default(), error.message());
+        }
+        for (name, value) in table.get_ref() {
+            let (at, name) = (name.span(), name.get_ref().as_ref());
+            match value.get_ref().as_table() {
+                Some(agents) if name == AGENTS => self.agents(agents),
+                Some(section) if sections().any(|known| known == name) => self.section(name, section),
+                None if name == AGENTS || sections().any(|known| known == name) => {
+                    self.wrong(Some(name), value.span(), &format!("a section: [{name}]"));
+                }
+                Some(_) if Key::named(name).is_none() => {
+                    let what = format!("unknown section{}", hint(name, sections().chain([AGENTS])));
+                    self.wrong(Some(name), at, &what);
+                }
+                Some(_) | None => self.leaf(name, at, value),
+            }
+        }
+    }
+
+    fn section(&mut self, section: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            self.leaf(&format!("{section}.{}", name.get_ref()), name.span(), value);
+        }
+    }
+
+    fn leaf(&mut self, name: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        let Some(key) = Key::named(name) else {
+            return self.wrong(Some(name), at, &format!("unknown key{}", meant(name)));
+        };
+        let place = self.place(value.span());
+        match (key.setting().kind, value.get_ref()) {
+            (Kind::Switch, DeValue::Boolean(flag)) => self.raw.settings.push((key, flag.to_string(), place)),
+            (Kind::Switch, other) => {
+                self.wrong(Some(name), value.span(), &format!("expected true or false, not {}", kind(other)));
+            }
+            (Kind::Text | Kind::Size, DeValue::String(text)) => {
+                self.raw.settings.push((key, text.to_string(), place));
+            }
+            (Kind::Text | Kind::Size, other) => {
+                self.wrong(Some(name), value.span(), &format!("expected a string, not {}", kind(other)));
+            }
+        }
+    }
+
+    fn agents(&mut self, agents: &DeTable<'_>) {
+        for (id, value) in agents {
+            let (at, id) = (id.span(), id.get_ref().to_string());
+            let Some(table) = value.get_ref().as_table() else {
+                let what =
+                    format!("expected a table [agents.{id}] with a url, not {}", kind(value.get_ref()));
+                self.wrong(Some(&format!("agents.{id}")), value.span(), &what);
+                continue;
+            };
+            let mut pairs = Vec::new();
+            for (name, value) in table {
+                let name = name.get_ref().to_string();
+                match word(value.get_ref()) {
+                    Some(word) => pairs.push((name, word, self.place(value.span()))),
+                    None => {
+                        let what = format!("expected one value, not {}", kind(value.get_ref()));
+                        self.wrong(Some(&format!("agents.{id}.{name}")), value.span(), &what);
+                    }
+                }
+            }
+            let place = self.place(at);
+            self.raw.agents.push(AgentText::Table { id, place, pairs });
+        }
+    }
+
+    fn wrong(&mut self, key: Option<&str>, at: Range<usize>, what: &str) {
+        let place = self.place(at);
+        self.raw.mistakes.push(Mistake { place, key: key.map(str::to_owned), what: what.to_owned() });
+    }
+
+    /// Where a byte of the text lies, for a person.
+    fn place(&self, at: Range<usize>) -> Place {
+        let before = self.text.get(..at.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Place::File { path: self.path.to_owned(), line, column }
+    }
+}
+
+fn sections() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|setting| setting.split().0).filter(|section| !section.is_empty())
+}
+
+/// What may have been meant: a name written a little differently, the right name in another section, or
+/// a key of an agent.
+fn meant(name: &str) -> String {
+    let names = || SETTINGS.iter().map(|setting| setting.name);
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let elsewhere = || SETTINGS.iter().find(|setting| setting.split().1 == last).map(|setting| setting.name);
+    match nearest(name, names()).or_else(elsewhere) {
+        Some(known) => format!("; did you mean {known:?}?"),
+        None if agent_keys().any(|key| key == last) => format!("; {last:?} belongs in [agents.ID]"),
+        None => String::new(),
+    }
+}
+
+/// A single value as the words of a flag.
+fn word(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Boolean(flag) => Some(flag.to_string()),
+        DeValue::Integer(number) => Some(number.as_str().to_owned()),
+        DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
+    }
+}
+
+/// What a value is, for a person.
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}

@@ -1,0 +1,264 @@
+//! Every setting there is, in one table: the parser, the environment, the flags, `default-config` and
+//! `config-doc` all read this one.
+use std::fmt;
+
+/// A setting's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "`Setting::name` says it")]
+pub enum Key {
+    DefaultAgent,
+    Demo,
+    Log,
+    ListenHttp,
+    ListenQuic,
+    ListenAdmin,
+    StoreUrl,
+    StoreDurability,
+    StoreRetention,
+    StoreCache,
+    StoreReserve,
+    AuthMode,
+    NodeName,
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A string.
+    Text,
+    /// `true` or `false`.
+    Switch,
+    /// A string with a number of bytes, such as `"64KiB"`.
+    Size,
+}
+
+/// What holds where nobody says anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// This, as it would be written.
+    Fixed(&'static str),
+    /// What is found out at the start.
+    Found {
+        /// For people.
+        how: &'static str,
+        /// A value that could stand there.
+        example: &'static str,
+    },
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Which.
+    pub key: Key,
+    /// As it is written in the file: section and key.
+    pub name: &'static str,
+    /// How its value is written.
+    pub kind: Kind,
+    /// The value's form, as a placeholder.
+    pub form: &'static str,
+    /// On the command line; not every setting is there.
+    pub flag: Option<&'static str>,
+    /// What holds where nobody says anything.
+    pub default: Fallback,
+    /// What it is; one sentence or more.
+    pub doc: &'static str,
+}
+
+/// The table, in the order of a file: what is in no section comes first.
+pub const SETTINGS: [Setting; 13] = [
+    Setting {
+        key: Key::DefaultAgent,
+        name: "default_agent",
+        kind: Kind::Text,
+        form: "ID",
+        flag: Some("--default-agent"),
+        default: Fallback::Found { how: "the first --agent, else the first of the file", example: "helper" },
+        doc: "Who answers where nobody is addressed: the id of an agent.",
+    },
+    Setting {
+        key: Key::Demo,
+        name: "demo",
+        kind: Kind::Switch,
+        form: "BOOL",
+        flag: Some("--demo"),
+        default: Fallback::Fixed("false"),
+        doc: "Bring the agents `echo` and `counter` along, and show how to talk to them.",
+    },
+    Setting {
+        key: Key::Log,
+        name: "log",
+        kind: Kind::Text,
+        form: "auto|pretty|json",
+        flag: Some("--log"),
+        default: Fallback::Fixed("auto"),
+        doc: "How logs look on stderr; `auto` is `pretty` on a terminal and `json` elsewhere. What people say \
+              is never logged.",
+    },
+    Setting {
+        key: Key::ListenHttp,
+        name: "listen.http",
+        kind: Kind::Text,
+        form: "ADDR",
+        flag: Some("--listen"),
+        default: Fallback::Fixed("127.0.0.1:8080"),
+        doc: "Where clients connect, by HTTP and WebSocket. Port 0 takes a free one; the ready line names it.",
+    },
+    Setting {
+        key: Key::ListenQuic,
+        name: "listen.quic",
+        kind: Kind::Text,
+        form: "ADDR|off",
+        flag: Some("--quic"),
+        default: Fallback::Fixed("off"),
+        doc: "Where clients connect by QUIC. Only `off` in this release.",
+    },
+    Setting {
+        key: Key::ListenAdmin,
+        name: "listen.admin",
+        kind: Kind::Text,
+        form: "ADDR",
+        flag: Some("--admin"),
+        default: Fallback::Fixed("127.0.0.1:8081"),
+        doc: "Where operators look: health, metrics, drain.",
+    },
+    Setting {
+        key: Key::StoreUrl,
+        name: "store.url",
+        kind: Kind::Text,
+        form: "URL",
+        flag: Some("--store"),
+        default: Fallback::Fixed("embedded:./turnway-data"),
+        doc: "Where facts live: `embedded:DIR`, a directory of this machine, or `memory:`, which ends with the \
+              process.",
+    },
+    Setting {
+        key: Key::StoreDurability,
+        name: "store.durability",
+        kind: Kind::Text,
+        form: "mem|os|fsync",
+        flag: Some("--durability"),
+        default: Fallback::Found { how: "fsync; mem with memory:", example: "fsync" },
+        doc: "What an acknowledgement survives: `mem` nothing, `os` the death of the process, `fsync` the loss \
+              of power.",
+    },
+    Setting {
+        key: Key::StoreRetention,
+        name: "store.retention",
+        kind: Kind::Text,
+        form: "keep|facts=N",
+        flag: Some("--retention"),
+        default: Fallback::Fixed("keep"),
+        doc: "How much history is kept: everything, for ever, or at least the last N facts of each session and \
+              never less than its open turns. Whoever resumes from before that is told `reset`, `trimmed`.",
+    },
+    Setting {
+        key: Key::StoreCache,
+        name: "store.cache",
+        kind: Kind::Size,
+        form: "SIZE",
+        flag: None,
+        default: Fallback::Fixed("64MiB"),
+        doc: "Memory for pages of an embedded store's file.",
+    },
+    Setting {
+        key: Key::StoreReserve,
+        name: "store.reserve",
+        kind: Kind::Size,
+        form: "SIZE",
+        flag: None,
+        default: Fallback::Fixed("64MiB"),
+        doc: "Inputs are refused (`store_unavailable`) while the disk of an embedded store has less room than \
+              this, so that turns under way can still be recorded.",
+    },
+    Setting {
+        key: Key::AuthMode,
+        name: "auth.mode",
+        kind: Kind::Text,
+        form: "none",
+        flag: Some("--auth"),
+        default: Fallback::Fixed("none"),
+        doc: "Who may connect. Only `none` in this release: this machine only, so every listener must be on a \
+              loopback address.",
+    },
+    Setting {
+        key: Key::NodeName,
+        name: "node.name",
+        kind: Kind::Text,
+        form: "NAME",
+        flag: Some("--node-name"),
+        default: Fallback::Found { how: "the machine's name", example: "edge-1" },
+        doc: "A label for people; a node's id is one start of the process.",
+    },
+];
+
+// === impl Key ===
+
+impl Key {
+    /// Its row.
+    pub fn setting(self) -> &'static Setting {
+        // The rows stand in the order of the variants; a test says so.
+        &SETTINGS[self as usize]
+    }
+
+    /// As it is written in the file: section and key.
+    pub fn name(self) -> &'static str {
+        self.setting().name
+    }
+
+    /// The key of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        SETTINGS.iter().find(|setting| setting.name == name).map(|setting| setting.key)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+// === impl Setting ===
+
+impl Setting {
+    /// Its section, empty where it is in none, and its name within.
+    pub fn split(&self) -> (&'static str, &'static str) {
+        self.name.split_once('.').unwrap_or(("", self.name))
+    }
+
+    /// As it is written in the environment: `TURNWAY_<SECTION>_<KEY>`.
+    pub fn env(&self) -> String {
+        format!("TURNWAY_{}", self.name.replace('.', "_").to_ascii_uppercase())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_name_is_one_key() {
+        for (at, setting) in SETTINGS.iter().enumerate() {
+            assert_eq!(setting.key as usize, at);
+            assert_eq!(Key::named(setting.name), Some(setting.key));
+        }
+        let names: BTreeSet<String> = SETTINGS.iter().map(Setting::env).collect();
+        let flags: BTreeSet<_> = SETTINGS.iter().filter_map(|setting| setting.flag).collect();
+        assert_eq!(names.len(), SETTINGS.len());
+        assert_eq!(flags.len(), SETTINGS.iter().filter(|setting| setting.flag.is_some()).count());
+    }
+
+    #[test]
+    fn what_is_in_no_section_stands_first() {
+        let sections: Vec<_> = SETTINGS.iter().map(|setting| setting.split().0).collect();
+        let mut seen = Vec::new();
+        for section in sections {
+            if seen.last() != Some(&section) {
+                assert!(!seen.contains(&section), "{section} in two places");
+                seen.push(section);
+            }
+        }
+        assert_eq!(seen.first(), Some(&""));
+    }
+}

@@ -1,0 +1,5 @@
+//! The commands as people and programs use them: what they print, what they refuse, how they end.
+#[path = "commands/config.rs"]
+mod config;
+#[path = "commands/form.rs"]
+mod form;
