@@ -1,6 +1,6 @@
 //! One node's brain, with no hands.
 //!
-//! Rooms: `link`, `ask`, `ring` what links want done · `feed`, `sub`, `read`, `deliver`, `text` sessions
+//! Rooms: `link`, `ask`, `ring` what links want done · `look` what they only want to know · `feed`, `sub`, `read`, `deliver`, `text` sessions
 //! this node listens to, and how far each link has them · `host`, `seat`, `append`, `ears` sessions this
 //! node owns · `lease` its own lease and its belief about others · `drain` leaving. The switchboard carries values between them.
 mod append;
@@ -14,6 +14,7 @@ mod io;
 mod join;
 mod lease;
 mod link;
+mod look;
 mod read;
 mod rebuild;
 mod ring;
@@ -102,6 +103,16 @@ struct Waiting {
     request_id: Option<RequestId>,
     /// See [`Switchboard::view_number`].
     asked: u64,
+    purpose: Purpose,
+}
+
+/// What a link waits for a state for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// It has opened the session.
+    Open,
+    /// It only looks.
+    Look,
 }
 
 /// Everything that can become due.
@@ -221,6 +232,8 @@ impl Switchboard {
                 let ask_key = AskKey::Control(control.id.clone(), principal);
                 self.accepted(now, &ask_key, &key, What::Control { control, create }, result);
             }
+            (Op::Sessions { link, .. }, result) => self.listed(link, result),
+            (Op::Find { run_id, link, .. }, result) => self.found(link, run_id, result),
             (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.again(now, op),
             (op, Ok(reply)) => self.replied(now, op, reply),
         }
@@ -260,6 +273,8 @@ impl Switchboard {
                 | Op::Lease { .. }
                 | Op::Accept { .. }
                 | Op::Control { .. }
+                | Op::Find { .. }
+                | Op::Sessions { .. }
                 | Op::Sweep { .. },
                 _,
             ) => {}

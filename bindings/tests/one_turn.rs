@@ -10,7 +10,7 @@ use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Directory, Order, StopReason, TextKind};
 use turnway_core::protocol::input::{Content, Message, Role};
-use turnway_core::store::Shelf;
+use turnway_core::store::{Shelf, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 
 struct Bench {
@@ -151,6 +151,12 @@ fn line(note: &Note) -> String {
         Note::Subscribed { snapshot, reset, .. } => format!("subscribed {} {reset:?}", snapshot.seq.0),
         Note::Opened { snapshot, .. } => format!("opened {}", snapshot.seq.0),
         Note::Closed { .. } => "closed".to_owned(),
+        Note::CancelTaken { .. } => "cancel taken".to_owned(),
+        Note::Listed { sessions, more } => {
+            let names: Vec<&str> = sessions.iter().map(|listed| listed.birth.session.as_str()).collect();
+            format!("listed {} {more}", names.join(" "))
+        }
+        Note::Found { after, ended, .. } => format!("found {} {:?}", after.seq.0, ended.map(|seq| seq.0)),
         Note::Refused { refusal, .. } => format!("refused {}", refusal.code.as_str()),
         Note::GoAway { .. } => "go_away".to_owned(),
     }
@@ -214,7 +220,7 @@ fn what_runs_and_what_waits_can_be_cancelled() {
     bench.seen(1);
     bench.give(Input::Say {
         link: LinkId(1),
-        command: Command::Cancel { request_id: None, target: Target::Session(session()) },
+        command: Command::Cancel { request_id: None, target: Target::Session(session()), receipt: false },
     });
     bench.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(" late".to_owned()) });
     bench.report(AgentEvent::CancelAcked);
@@ -224,7 +230,7 @@ fn what_runs_and_what_waits_can_be_cancelled() {
     assert_eq!(bench.seen(1).last().map(String::as_str), Some("15 run.done"));
     bench.give(Input::Say {
         link: LinkId(1),
-        command: Command::Cancel { request_id: None, target: Target::Session(session()) },
+        command: Command::Cancel { request_id: None, target: Target::Session(session()), receipt: false },
     });
     assert_eq!(bench.seen(1), ["16 session.notice"]);
 }
@@ -327,7 +333,7 @@ fn a_cancel_outlives_its_link() {
     connected(&mut bench, 2, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
     bench.report(AgentEvent::Acked);
-    let stop = Command::Cancel { request_id: None, target: Target::Session(session()) };
+    let stop = Command::Cancel { request_id: None, target: Target::Session(session()), receipt: false };
     bench.board.handle_input(bench.now, Input::Say { link: LinkId(2), command: stop });
     let mut ops = Vec::new();
     while let Some(output) = bench.board.poll_output() {
@@ -371,7 +377,8 @@ fn a_strangers_cancel_is_its_own() {
         Order::Invoke(invoke) => Some(invoke.run_id.clone()),
         Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
     });
-    let stop = Command::Cancel { request_id: None, target: Target::Run(run_id.expect("an order")) };
+    let stop =
+        Command::Cancel { request_id: None, target: Target::Run(run_id.expect("an order")), receipt: false };
     for link in [3, 1] {
         bench.board.handle_input(bench.now, Input::Say { link: LinkId(link), command: stop.clone() });
     }
@@ -379,4 +386,65 @@ fn a_strangers_cancel_is_its_own() {
     bench.give(Input::Written { link: LinkId(1), weight: 0 });
     assert_eq!(bench.seen(1), ["6 run.cancelling"]);
     assert_eq!(bench.seen(3), ["refused not_found"]);
+}
+
+/// Covers: S-06, RX-23: looking, listing and finding leave nothing behind, and strangers learn nothing.
+#[test]
+fn questions_leave_no_trace() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    connected(&mut bench, 3, "bob");
+    let operator = Principal { operator: true, ..user("local") };
+    bench.give(Input::Connect { link: LinkId(4), principal: operator });
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.report(AgentEvent::Acked);
+    let run_id = bench.orders.iter().find_map(|order| match order {
+        Order::Invoke(invoke) => Some(invoke.run_id.clone()),
+        Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
+    });
+    let find = Command::Find { run_id: run_id.clone().expect("an order") };
+    let look = Command::Look { request_id: None, session: session() };
+    let nobody = SessionId::parse("nobody").expect("a name");
+    let unknown = Command::Look { request_id: None, session: nobody };
+    let list = Command::List { before: None, limit: 9 };
+    let feeds = bench.board.stats().feeds;
+    bench.seen(1);
+    for (link, command, answer) in [
+        (1, &look, "opened 5"),
+        (1, &find, "found 0 None"),
+        (1, &list, "listed s1 false"),
+        (3, &look, "refused not_found"),
+        (3, &unknown, "refused not_found"),
+        (3, &find, "refused not_found"),
+        (3, &list, "listed  false"),
+        (4, &look, "opened 5"),
+        (4, &find, "found 0 None"),
+        (4, &list, "listed s1 false"),
+    ] {
+        bench.give(Input::Say { link: LinkId(link), command: command.clone() });
+        assert_eq!(bench.seen(link), [answer], "{link} {command:?}");
+    }
+    let stats = bench.board.stats();
+    assert_eq!((stats.feeds, stats.asks), (feeds, 0));
+    // Who does not follow is told that a cancel was taken, and may then ask where it ended.
+    let stop =
+        Command::Cancel { request_id: None, target: Target::Run(run_id.expect("an order")), receipt: true };
+    bench.give(Input::Say { link: LinkId(4), command: stop });
+    assert_eq!(bench.seen(4), ["cancel taken"]);
+    bench.report(AgentEvent::CancelAcked);
+    bench.give(Input::Say { link: LinkId(4), command: find });
+    assert_eq!(bench.seen(4), ["found 0 Some(7)"]);
+}
+
+#[test]
+fn a_store_that_does_not_answer_a_question_is_not_asked_again() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.board.handle_input(
+        bench.now,
+        Input::Say { link: LinkId(1), command: Command::List { before: None, limit: 9 } },
+    );
+    let Some(Output::Store(op)) = bench.board.poll_output() else { panic!("a question") };
+    bench.give(Input::Stored { op, result: Err(StoreError::Unknown) });
+    assert_eq!(bench.seen(1), ["refused store_unavailable"]);
 }

@@ -136,6 +136,8 @@ pub const BEACON: Duration = Duration::from_secs(1);
 pub const SEAT_LINGER: Duration = Duration::from_secs(2);
 /// Base of the wait before an op of unknown outcome is asked again; doubled by jitter.
 pub const STORE_RETRY: Duration = Duration::from_millis(300);
+/// Sessions in one list: each costs the store a look at its head.
+pub const LIST_SESSIONS_MAX: u32 = 200;
 /// Facts in one page of a read.
 pub const READ_FACTS_MAX: u32 = 256;
 /// Bytes of facts in one page of a read.

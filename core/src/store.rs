@@ -3,11 +3,14 @@
 //! [`Shelf`] is its deterministic model: the reference that the embedded store and Redis must answer
 //! like, and the simulator's store.
 mod op;
+mod register;
 mod reply;
 mod shelf;
 mod slot;
 
 pub use op::{Append, Keep, Op};
-pub use reply::{Accepted, Claimed, Heard, Inputs, Refused, Reply, Snapshot, StoreError, View};
+pub use reply::{
+    Accepted, Birth, Claimed, Found, Heard, Inputs, Refused, Reply, Snapshot, StoreError, Summary, View,
+};
 pub use shelf::Shelf;
 pub use slot::Slot;

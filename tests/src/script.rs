@@ -6,8 +6,8 @@ use known::Known;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    ControlId, Cursor, Epoch, EventId, Holder, Life, MessageId, NodeId, Nonce, Place, Principal, RunId, Seq,
-    SessionId, SessionKey, Stamp, TenantId, Token, UserId, Version,
+    ControlId, Cursor, Epoch, EventId, Holder, Life, LinkId, MessageId, NodeId, Nonce, Place, Principal,
+    RunId, Seq, SessionId, SessionKey, Stamp, TenantId, Token, UserId, Version,
 };
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::StopReason;
@@ -15,7 +15,7 @@ use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Content, Control, Input, Message, Role, Strategy};
 use turnway_core::rng::Rng;
-use turnway_core::store::{Append, Keep, Op, Reply};
+use turnway_core::store::{Append, Birth, Keep, Op, Reply};
 use turnway_core::time::{Millis, Mono, Now};
 
 /// What a sequence has more of than others.
@@ -129,6 +129,8 @@ impl Script {
             (3, 's'),
             (4, 'g'),
             (if self.leases { 10 } else { 0 }, 'e'),
+            (4, 'n'),
+            (4, 'w'),
         ];
         let mut at = self.rng.below(shares.iter().map(|(share, _)| share).sum());
         let kind = shares.iter().find(|(share, _)| {
@@ -165,6 +167,13 @@ impl Script {
             'm' => Op::Trim { token: self.token(n), upto: self.tail(n), key },
             'g' => self.value(),
             'e' => self.lease(key, now),
+            'n' => self.sessions(now, key.tenant),
+            'w' => {
+                let (user, run) = (self.user(), self.rng.below(self.runs.len() as u64) as usize);
+                let (principal, link) = (self.principal(&key, user), LinkId(self.count));
+                let run_id = self.runs.get(run).cloned().or_else(|| self.ghost(n));
+                run_id.map_or(Op::Sweep { limit: 1 }, |run_id| Op::Find { key, principal, run_id, link })
+            }
             _ => Op::Sweep { limit: self.rng.below(5) as u32 },
         }
     }
@@ -332,6 +341,16 @@ impl Script {
         Op::Keep(Box::new(Keep { key, token: self.token(n), at, state }))
     }
 
+    fn sessions(&mut self, now: Now, tenant: TenantId) -> Op {
+        let user = self.rng.chance(50).then(|| self.user());
+        let before = self.rng.chance(40).then(|| {
+            let session = self.keys[self.rng.below(self.keys.len() as u64) as usize].session.clone();
+            Birth { at: Millis(now.store.0 - self.rng.below(2_000)), session }
+        });
+        let limit = if self.rng.chance(50) { 100 } else { self.rng.below(3) as u32 };
+        Op::Sessions { tenant, user, before, limit, link: LinkId(self.count) }
+    }
+
     fn value(&mut self) -> Op {
         let named = format!("conv/{}", self.rng.below(3));
         if self.rng.chance(30) {
@@ -365,6 +384,16 @@ impl Script {
             self.known[n].learn(op, reply);
         }
     }
+}
+
+/// Lists of all sessions there are, of each tenant and of each of its users.
+pub fn lists(keys: &[SessionKey]) -> Vec<Op> {
+    let users = [None, Some("ann"), Some("bob")].map(|user| user.map(|user| name(UserId::parse(user))));
+    let list = |tenant: &TenantId, user: &Option<UserId>| {
+        let (tenant, user, limit, link) = (tenant.clone(), user.clone(), u32::MAX, LinkId(0));
+        Op::Sessions { tenant, user, before: None, limit, link }
+    };
+    keys.iter().flat_map(|key| users.iter().map(move |user| list(&key.tenant, user))).collect()
 }
 
 /// A time to begin at.

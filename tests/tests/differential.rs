@@ -10,9 +10,9 @@ use turnway::store::Store;
 use turnway::store::embedded::{self, Durability, Embedded, Engine, Options};
 use turnway::store::memory::Memory;
 use turnway_core::id::{Place, Seq};
-use turnway_core::store::{Accepted, Op, Refused, Reply, Shelf, StoreError};
+use turnway_core::store::{Accepted, Found, Op, Refused, Reply, Shelf, StoreError};
 use turnway_core::time::Now;
-use turnway_tests::script::{DAWN, Script};
+use turnway_tests::script::{DAWN, Script, lists};
 use turnway_tests::torn::Disk;
 
 const OPS: usize = 200;
@@ -131,6 +131,7 @@ impl Pair {
     /// Everything that can be seen.
     fn look(&mut self) {
         let mut group = vec![Op::Sweep { limit: 100 }];
+        group.extend(lists(self.script.keys()));
         for key in self.script.keys().to_vec() {
             group.push(Op::Open { key: key.clone(), reader: None });
             group.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
@@ -209,6 +210,11 @@ fn kind(reply: &Reply) -> &'static str {
         Reply::Heard(heard) if heard.facts.is_empty() => "heard: nothing",
         Reply::Heard(_) => "heard",
         Reply::Waiting(_) => "waiting",
+        Reply::Found(Found { ended: None, .. }) => "found",
+        Reply::Found(_) => "found: ended",
+        Reply::Sessions { sessions, .. } if sessions.is_empty() => "sessions: none",
+        Reply::Sessions { more: false, .. } => "sessions",
+        Reply::Sessions { more: true, .. } => "sessions, and more",
         Reply::Work { sessions } if sessions.is_empty() => "work: none",
         Reply::Work { .. } => "work",
         Reply::Value { version: 0, .. } => "value: none",
@@ -217,7 +223,7 @@ fn kind(reply: &Reply) -> &'static str {
 }
 
 /// Kinds of replies that the model gives; `refused: full` is not among them.
-const KINDS: usize = 34;
+const KINDS: usize = 39;
 
 #[test]
 fn the_embedded_store_answers_like_its_model() {

@@ -13,7 +13,7 @@ use turnway_core::id::{
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::store::{Accepted, Append, Keep, Op, Refused, Reply, Shelf, StoreError};
 use turnway_core::time::Mono;
-use turnway_tests::script::{DAWN, Script};
+use turnway_tests::script::{DAWN, Script, lists};
 use turnway_tests::torn::Disk;
 
 type Answer = (Op, Result<Reply, StoreError>);
@@ -264,4 +264,50 @@ fn a_backup_is_whole_and_of_a_new_era() {
         assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))), "a repeat: it is there");
         assert_eq!(rig.ask(renew(true)), Ok(Reply::Renewed { era, clock: DAWN.store }));
     }
+}
+
+/// A store that was written before sessions were listed lists them all the same.
+#[test]
+fn an_older_store_gets_its_index_when_it_is_opened() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut script = Script::new(3, false);
+    {
+        let rig = Rig::at(dir.path());
+        for _ in 0..200 {
+            let op = script.next(DAWN);
+            if let Ok(reply) = rig.ask(op.clone()) {
+                script.learn(&op, &reply);
+            }
+        }
+    }
+    let ask = || lists(script.keys()).into_iter().map(|op| Rig::at(dir.path()).ask(op)).collect::<Vec<_>>();
+    let before = ask();
+    let listed = |answer: &Result<Reply, StoreError>| match answer {
+        Ok(Reply::Sessions { sessions, more: false }) => sessions.len(),
+        other => panic!("{other:?}"),
+    };
+    assert!(before.iter().map(listed).sum::<usize>() >= 2 * script.keys().len(), "{before:#?}");
+    let table = |name| TableDefinition::<'_, &[u8], &[u8]>::new(name);
+    let database = Database::open(dir.path().join("turnway.redb")).expect("a database");
+    let txn = database.begin_write().expect("a transaction");
+    assert!(txn.delete_table(table("sessions")).expect("deleted"));
+    txn.open_table(table("meta")).expect("a table").remove(&b"indexed"[..]).expect("removed");
+    txn.commit().expect("committed");
+    drop(database);
+    let to = tempfile::tempdir().expect("a directory");
+    backup(dir.path(), to.path(), &options()).expect("copied");
+    assert_eq!(check(to.path(), &options()).expect("checked").damages, 0);
+    assert_eq!(ask(), before);
+    // A line that belongs to nothing, and one that is missing.
+    let database = Database::open(dir.path().join("turnway.redb")).expect("a database");
+    let txn = database.begin_write().expect("a transaction");
+    {
+        let mut sessions = txn.open_table(table("sessions")).expect("a table");
+        let line = sessions.pop_first().expect("read").expect("a line").0.value().to_vec();
+        sessions.insert(&*[&line[..], b"x"].concat(), &[][..]).expect("written");
+    }
+    txn.commit().expect("committed");
+    drop(database);
+    let report = check(dir.path(), &options()).expect("checked");
+    assert_eq!(report.damages, 2, "{report:#?}");
 }

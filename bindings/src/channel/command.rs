@@ -4,6 +4,7 @@ use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, Session
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Message, Strategy};
 use turnway_core::protocol::json::Json;
+use turnway_core::store::Birth;
 
 /// One request of a link (protocol.md §1.2).
 #[derive(Clone, Debug, PartialEq)]
@@ -37,12 +38,34 @@ pub enum Command {
     },
     /// Say something.
     Invoke(Box<Invoke>),
+    /// See a session's present state, and leave no trace of it.
+    Look {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// Which.
+        session: SessionId,
+    },
+    /// One's own sessions, the last made first; an operator's are all of the tenant. Answered by
+    /// [`Note::Listed`](crate::channel::note::Note::Listed).
+    List {
+        /// Only those that were made before this one.
+        before: Option<Birth>,
+        /// At most so many, and no more than [`turnway_core::limits::LIST_SESSIONS_MAX`].
+        limit: u32,
+    },
+    /// Where a run's facts lie. Answered by [`Note::Found`](crate::channel::note::Note::Found).
+    Find {
+        /// Which.
+        run_id: RunId,
+    },
     /// Cancel a run, or whatever is in flight in a session.
     Cancel {
         /// Echoed.
         request_id: Option<RequestId>,
         /// What.
         target: Target,
+        /// Says so too once the owner has taken it: for who does not follow the session.
+        receipt: bool,
     },
 }
 

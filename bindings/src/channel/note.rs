@@ -1,11 +1,12 @@
 //! What a link is shown.
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
+use turnway_core::id::{AgentId, Cursor, Epoch, MessageId, RequestId, RunId, Seq, SessionId, UserId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::Refusal;
+use turnway_core::store::Birth;
 
 /// One thing a link is shown (protocol.md §1.3, §4); its channel renders it.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +50,7 @@ pub enum Note {
         /// Why the link's cursor was of no use, if it was not.
         reset: Option<Reset>,
     },
-    /// The answer to `session_open`.
+    /// The answer to `session_open`, and to a look.
     Opened {
         /// Echoed.
         request_id: Option<RequestId>,
@@ -62,6 +63,32 @@ pub enum Note {
         request_id: Option<RequestId>,
         /// Which.
         session: SessionId,
+    },
+    /// The owner has taken a cancel, and what could be cancelled by it is being. Only for who asked for a
+    /// receipt; who follows the session is shown facts.
+    CancelTaken {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// Where.
+        session: SessionId,
+        /// Which run, if the request named one.
+        run_id: Option<RunId>,
+    },
+    /// Sessions in the order asked for.
+    Listed {
+        /// These.
+        sessions: Vec<Listed>,
+        /// There are more behind them.
+        more: bool,
+    },
+    /// Where a run's facts lie.
+    Found {
+        /// Which run.
+        run_id: RunId,
+        /// All of them are after this.
+        after: Cursor,
+        /// All of them are up to this, if the run has ended.
+        ended: Option<Seq>,
     },
     /// Something was not done.
     Refused {
@@ -104,9 +131,27 @@ pub struct Accepted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// What it lacks is forgotten.
-    Trimmed,
+    Trimmed {
+        /// Facts up to this are.
+        floor: Seq,
+    },
     /// The log holds no such fact: the store lost acknowledged writes.
     Regressed,
+}
+
+/// A session in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// When it was made, and which it is.
+    pub birth: Birth,
+    /// Whose it is.
+    pub user: UserId,
+    /// Whether it is closed.
+    pub closed: bool,
+    /// Its last fact.
+    pub seq: Seq,
+    /// Inputs that have not ended.
+    pub pending: u32,
 }
 
 /// A session's present state as links are shown it.
@@ -152,7 +197,13 @@ impl Note {
             Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => {
                 512 + 256 * snapshot.runs.len()
             }
-            Self::Accepted(_) | Self::Closed { .. } | Self::Refused { .. } | Self::GoAway { .. } => 512,
+            Self::Listed { sessions, .. } => 512 + 512 * sessions.len(),
+            Self::Accepted(_)
+            | Self::Closed { .. }
+            | Self::CancelTaken { .. }
+            | Self::Found { .. }
+            | Self::Refused { .. }
+            | Self::GoAway { .. } => 512,
         }
     }
 }

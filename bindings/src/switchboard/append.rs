@@ -165,6 +165,8 @@ impl Switchboard {
             | Reply::View(_)
             | Reply::Heard(_)
             | Reply::Waiting(_)
+            | Reply::Found(_)
+            | Reply::Sessions { .. }
             | Reply::Work { .. }
             | Reply::Value { .. }) => turnway_core::invariant!(false, "no answer to an append: {other:?}"),
         }

@@ -54,6 +54,14 @@ pub(super) struct Asker {
     pub(super) link: LinkId,
     pub(super) request_id: Option<RequestId>,
     pub(super) told: bool,
+    /// Wants to be told that a cancel was taken.
+    pub(super) receipt: bool,
+}
+
+impl Asker {
+    fn new(link: LinkId, request_id: Option<RequestId>) -> Self {
+        Self { link, request_id, told: false, receipt: false }
+    }
 }
 
 impl Switchboard {
@@ -76,6 +84,9 @@ impl Switchboard {
         match command {
             Command::Subscribe(subscribe) => self.subscribe(link, subscribe),
             Command::Unsubscribe { session, .. } => self.unsubscribe(&within(session), link),
+            Command::Look { request_id, session } => self.look_at(link, &within(session), request_id),
+            Command::List { before, limit } => self.list(link, principal, before, limit),
+            Command::Find { run_id } => self.find(link, principal, run_id),
             Command::Open { request_id, .. }
             | Command::Close { request_id, .. }
             | Command::Cancel { request_id, .. }
@@ -91,17 +102,19 @@ impl Switchboard {
                 }
                 let session = session.unwrap_or_else(|| self.make_session(now));
                 let what = Asked::Open { agents, active };
-                self.control(now, link, within(session), principal, request_id, what);
+                self.control(now, within(session), principal, Asker::new(link, request_id), what);
             }
             Command::Close { request_id, session } => {
-                self.control(now, link, within(session), principal, request_id, Asked::Close);
+                let asker = Asker::new(link, request_id);
+                self.control(now, within(session), principal, asker, Asked::Close);
             }
-            Command::Cancel { request_id, target } => {
+            Command::Cancel { request_id, target, receipt } => {
                 let (session, run_id) = match target {
                     Target::Run(run_id) => (run_id.session(), Some(run_id)),
                     Target::Session(session) => (session, None),
                 };
-                self.control(now, link, within(session), principal, request_id, Asked::Cancel { run_id });
+                let asker = Asker { receipt, ..Asker::new(link, request_id) };
+                self.control(now, within(session), principal, asker, Asked::Cancel { run_id });
             }
         }
     }
@@ -157,18 +170,11 @@ impl Switchboard {
             let early = Accepted { request_id, session, run_id, message_id, duplicate: false };
             self.note(link, Note::Accepted(Box::new(early)));
         }
-        self.put(now, link, ask_key, key, principal, ask.request_id, What::Input(input));
+        let asker = Asker::new(link, ask.request_id);
+        self.put(now, ask_key, key, principal, asker, What::Input(input));
     }
 
-    fn control(
-        &mut self,
-        now: Now,
-        link: LinkId,
-        key: SessionKey,
-        principal: Principal,
-        request_id: Option<RequestId>,
-        what: Asked,
-    ) {
+    fn control(&mut self, now: Now, key: SessionKey, principal: Principal, asker: Asker, what: Asked) {
         let name = match &what {
             Asked::Cancel { run_id: Some(run_id) } => format!("cancel:{run_id}"),
             Asked::Open { .. } | Asked::Close | Asked::Cancel { run_id: None } => {
@@ -177,31 +183,25 @@ impl Switchboard {
         };
         let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
         let create = matches!(what, Asked::Open { .. });
-        let control =
-            Control { id: id.clone(), user: principal.user.clone(), request_id: request_id.clone(), what };
+        let (user, request_id) = (principal.user.clone(), asker.request_id.clone());
+        let control = Control { id: id.clone(), user, request_id, what };
         let what = What::Control { control: Arc::new(control), create };
         let ask_key = AskKey::Control(id, principal.clone());
-        self.put(now, link, ask_key, key, principal, request_id, what);
+        self.put(now, ask_key, key, principal, asker, what);
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "an ask is made in one place only, from all that it consists of"
-    )]
     fn put(
         &mut self,
         now: Now,
-        link: LinkId,
         ask_key: AskKey,
         key: SessionKey,
         principal: Principal,
-        request_id: Option<RequestId>,
+        asker: Asker,
         what: What,
     ) {
-        if let Some(there) = self.links.get_mut(link) {
+        if let Some(there) = self.links.get_mut(asker.link) {
             there.asks.insert(ask_key.clone());
         }
-        let asker = Asker { link, request_id, told: false };
         if let Some(ask) = self.asks.get_mut(&ask_key) {
             ask.askers.push(asker);
         } else {

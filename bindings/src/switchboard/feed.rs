@@ -1,7 +1,7 @@
 //! Sessions this node listens to: listen first, then read; then each link follows by its own cursor.
 use super::sub::{Mode, Sub, snapshot_note};
 use super::view::Asked;
-use super::{Switchboard, Timer, Waiting};
+use super::{Purpose, Switchboard, Timer, Waiting};
 use crate::channel::authority::{Action, authorize};
 use crate::channel::command::Subscribe;
 use crate::channel::note::Note;
@@ -290,7 +290,7 @@ impl Switchboard {
         self.view(key);
     }
 
-    /// Answers those who asked to open this session.
+    /// Answers those who asked to open this session, or to see it.
     fn show_opened(&mut self, key: &SessionKey, view: &View, state: &State, number: u64) {
         let waiting = self.views.remove(key).unwrap_or_default();
         let (ready, early): (Vec<_>, Vec<_>) =
@@ -298,12 +298,14 @@ impl Switchboard {
         if !early.is_empty() {
             self.views.insert(key.clone(), early);
         }
-        for Waiting { link, request_id, .. } in ready {
+        for Waiting { link, request_id, purpose, .. } in ready {
             let Some(there) = self.links.get(link) else { continue };
             let verdict = authorize(&there.principal, Action::Read, view.user.as_ref());
-            let opened = verdict.and_then(|()| match state.phase {
-                Phase::New => Err(Refusal::new(Code::SessionOpenFailed, "no agent is configured")),
-                Phase::Open | Phase::Closing | Phase::Closed => Ok(()),
+            let opened = verdict.and_then(|()| match (state.phase, purpose) {
+                (Phase::New, Purpose::Open) => {
+                    Err(Refusal::new(Code::SessionOpenFailed, "no agent is configured"))
+                }
+                (Phase::New, Purpose::Look) | (Phase::Open | Phase::Closing | Phase::Closed, _) => Ok(()),
             });
             match opened {
                 Ok(()) => self.note(link, Note::Opened { request_id, snapshot: snapshot_note(key, state) }),

@@ -81,7 +81,7 @@ impl Switchboard {
             return self.read(key, heard.after);
         }
         let reset = if sub.cursor.seq < heard.floor {
-            Some(Reset::Trimmed)
+            Some(Reset::Trimmed { floor: heard.floor })
         } else if heard.tail.seq < sub.cursor.seq
             || sub.verify.is_some_and(|at| at.0 > heard.floor && !has(heard, at))
         {

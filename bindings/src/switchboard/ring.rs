@@ -1,6 +1,6 @@
 //! Asks that are durable: ringing their owner until it has them, and how they end.
 use super::ask::{Ask, AskKey, RING, What};
-use super::{Switchboard, Timer, Waiting};
+use super::{Purpose, Switchboard, Timer, Waiting};
 use crate::channel::note::Note;
 use crate::peer::{Item, Words};
 use std::collections::BTreeSet;
@@ -143,7 +143,8 @@ impl Switchboard {
             match &control.what {
                 Asked::Open { .. } => {
                     let asked = self.view_number(&ask.key);
-                    let waiting = Waiting { link: asker.link, request_id: asker.request_id, asked };
+                    let (link, request_id, purpose) = (asker.link, asker.request_id, Purpose::Open);
+                    let waiting = Waiting { link, request_id, asked, purpose };
                     self.views.entry(ask.key.clone()).or_default().push(waiting);
                     self.view(&ask.key);
                 }
@@ -155,7 +156,12 @@ impl Switchboard {
                         self.note(asker.link, Note::Closed { request_id, session });
                     }
                 }
-                Asked::Cancel { .. } => {}
+                Asked::Cancel { .. } if !asker.receipt => {}
+                Asked::Cancel { run_id } => {
+                    let (request_id, session) = (asker.request_id, ask.key.session.clone());
+                    let run_id = run_id.clone();
+                    self.note(asker.link, Note::CancelTaken { request_id, session, run_id });
+                }
             }
         }
     }

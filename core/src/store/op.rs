@@ -1,10 +1,11 @@
 //! What may be asked of a store.
 use crate::id::{
-    Cursor, Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, SessionKey, Stamp, Token,
-    Version,
+    Cursor, Epoch, Holder, LinkId, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, SessionKey, Stamp,
+    TenantId, Token, UserId, Version,
 };
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{BodyHash, Control, Input};
+use crate::store::Birth;
 use crate::time::Mono;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,12 @@ pub enum Op {
     Keep(Box<Keep>),
     /// Forget facts up to a place (never past the snapshot's). Answers `Done` or `Fenced`.
     Trim { key: SessionKey, token: Token, upto: Seq },
+    /// Where the facts of a run lie, for whoever may see its session. `link` comes back with the answer.
+    /// Answers `Found` or `Refused`.
+    Find { key: SessionKey, principal: Principal, run_id: RunId, link: LinkId },
+    /// Sessions of a tenant, or of one of its users, the last made first: at most `limit` of those made
+    /// before a certain one. `link` comes back with the answer. Answers `Sessions`.
+    Sessions { tenant: TenantId, user: Option<UserId>, before: Option<Birth>, limit: u32, link: LinkId },
     /// Sessions held by holders without a lease, and free ones with something in inbox or control
     /// lane; at most `limit`. Answers `Work`.
     Sweep { limit: u32 },
@@ -120,6 +127,8 @@ impl Op {
             Self::Read { .. } => "read",
             Self::Inbox { .. } => "inbox",
             Self::Keep(_) => "keep",
+            Self::Find { .. } => "find",
+            Self::Sessions { .. } => "sessions",
             Self::Trim { .. } => "trim",
             Self::Sweep { .. } => "sweep",
             Self::Get { .. } => "get",
@@ -141,6 +150,7 @@ impl Op {
             | Self::Read { key, .. }
             | Self::Inbox { key, .. }
             | Self::Trim { key, .. }
+            | Self::Find { key, .. }
             | Self::Expire { key, .. } => Some(key),
             Self::Append(append) => Some(&append.key),
             Self::Keep(keep) => Some(&keep.key),
@@ -148,6 +158,7 @@ impl Op {
             | Self::Retire { .. }
             | Self::Lease { .. }
             | Self::Sweep { .. }
+            | Self::Sessions { .. }
             | Self::Get { .. }
             | Self::Put { .. } => None,
         }

@@ -1,5 +1,7 @@
 //! What a store may answer.
-use crate::id::{Cursor, Epoch, NodeId, Place, Seen, Seq, SessionKey, Stamp, Token, UserId, Version};
+use crate::id::{
+    Cursor, Epoch, NodeId, Place, Seen, Seq, SessionId, SessionKey, Stamp, Token, UserId, Version,
+};
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{Control, Input};
 use crate::time::Millis;
@@ -56,6 +58,10 @@ pub enum Reply {
     Heard(Heard),
     /// Inputs and control entries.
     Waiting(Inputs),
+    /// Where a run's facts lie.
+    Found(Found),
+    /// Sessions in the order asked for, and whether there are more behind them.
+    Sessions { sessions: Vec<Summary>, more: bool },
     /// Sessions, and what was seen of their ownership.
     Work { sessions: Vec<(SessionKey, Seen)> },
     /// What is stored under the name now; version 0: nothing.
@@ -163,6 +169,39 @@ pub struct Heard {
     pub tail: Cursor,
     /// Facts up to this are forgotten.
     pub floor: Seq,
+}
+
+/// Where a run's facts lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The log's end when its input was accepted: all of them are after it.
+    pub after: Cursor,
+    /// The end of the append that ended it, if it has ended.
+    pub ended: Option<Seq>,
+}
+
+/// When a session was made, and which: what a list of sessions is ordered by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Birth {
+    /// When, by the store's clock.
+    pub at: Millis,
+    /// Which.
+    pub session: SessionId,
+}
+
+/// A session in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// When it was made, and which it is.
+    pub birth: Birth,
+    /// Whose it is.
+    pub user: UserId,
+    /// Whether it is closed.
+    pub closed: bool,
+    /// Where its log ends.
+    pub tail: Seq,
+    /// Inputs in its inbox: the running one and those that wait.
+    pub pending: u32,
 }
 
 /// Why there is no answer.

@@ -1,7 +1,8 @@
 //! The deterministic store in memory: the reference for all others, and the simulator's.
-use crate::id::{Holder, NodeId, SessionKey};
+use crate::id::{Holder, NodeId, SessionKey, TenantId, UserId};
 use crate::mutant::{Mutant, planted};
-use crate::store::{Op, Refused, Reply, Slot};
+use crate::store::register::Register;
+use crate::store::{Birth, Op, Refused, Reply, Slot};
 use crate::time::{Millis, Mono, Now};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::time::Duration;
 pub struct Shelf {
     journaled: bool,
     slots: BTreeMap<SessionKey, Slot>,
+    register: Register,
     values: BTreeMap<String, (u64, Vec<u8>)>,
     leases: BTreeMap<Holder, Mono>,
     journal: Vec<(SessionKey, Slot)>,
@@ -32,7 +34,16 @@ impl Shelf {
             let was = self.slots.get(key).cloned().unwrap_or_default();
             self.journal.push((key.clone(), was));
         }
-        self.perform(now, op)
+        // Only these make sessions.
+        let (Op::Accept { key, .. } | Op::Control { key, create: true, .. }) = op else {
+            return self.perform(now, op);
+        };
+        let was_free = self.slots.get(key).is_none_or(|slot| slot.user.is_none());
+        let reply = self.perform(now, op);
+        if let Some(slot) = self.slots.get(key).filter(|_| was_free) {
+            self.register.enter(key, slot);
+        }
+        reply
     }
 
     fn perform(&mut self, now: Now, op: &Op) -> Reply {
@@ -82,6 +93,10 @@ impl Shelf {
             }
             Op::Keep(keep) => self.slot(&keep.key).keep(keep),
             Op::Trim { key, token, upto } => self.slot(key).trim(*token, *upto),
+            Op::Find { key, principal, run_id, .. } => self.look(key).find(principal, run_id),
+            Op::Sessions { tenant, user, before, limit, .. } => {
+                self.sessions_before(tenant, user.as_ref(), before.as_ref(), *limit)
+            }
             Op::Sweep { limit } => self.sweep(now, *limit),
             Op::Get { name } => self.value(name),
             Op::Put { name, expect, value } => self.put(name, *expect, value.clone()),
@@ -126,6 +141,21 @@ impl Shelf {
         }
     }
 
+    fn sessions_before(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
+        before: Option<&Birth>,
+        limit: u32,
+    ) -> Reply {
+        let mut older = self.register.before(tenant, user, before).filter_map(|birth| {
+            let key = SessionKey { tenant: tenant.clone(), session: birth.session.clone() };
+            self.slots.get(&key)?.summary(birth)
+        });
+        let sessions = older.by_ref().take(limit as usize).collect();
+        Reply::Sessions { sessions, more: older.next().is_some() }
+    }
+
     fn value(&self, name: &str) -> Reply {
         match self.values.get(name) {
             Some((version, value)) => Reply::Value { version: *version, value: Some(value.clone()) },
@@ -162,8 +192,9 @@ impl Shelf {
     pub fn rewind(&mut self, writes: u64) {
         self.era += 1;
         for _ in 0..writes {
-            let Some((key, slot)) = self.journal.pop() else { return };
+            let Some((key, slot)) = self.journal.pop() else { break };
             self.slots.insert(key, slot);
         }
+        self.register = Register::of(self.slots.iter());
     }
 }

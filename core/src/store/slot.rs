@@ -7,7 +7,9 @@ use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
-use crate::store::{Accepted, Append, Claimed, Heard, Inputs, Keep, Refused, Reply, Snapshot, View};
+use crate::store::{
+    Accepted, Append, Birth, Claimed, Found, Heard, Inputs, Keep, Refused, Reply, Snapshot, Summary, View,
+};
 use crate::time::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +23,8 @@ pub struct Slot {
     pub holder: Option<Holder>,
     /// Whose it is.
     pub user: Option<UserId>,
+    /// When it became somebody's.
+    pub born: Millis,
     /// Whether it is closed.
     pub closed: bool,
     /// Facts after `floor`, with the token each was written under.
@@ -69,6 +73,13 @@ impl Slot {
         Cursor { seq: Seq(self.floor.0 + self.log.len() as u64), epoch: self.last }
     }
 
+    /// Whoever uses a free id first has it.
+    fn give_to(&mut self, now: Millis, principal: &Principal) {
+        if self.user.is_none() {
+            (self.user, self.born) = (Some(principal.user.clone()), now);
+        }
+    }
+
     fn foreign(&self, principal: &Principal) -> bool {
         !principal.operator && self.user.as_ref().is_some_and(|user| *user != principal.user)
     }
@@ -106,7 +117,7 @@ impl Slot {
         let (prev, tail) = (self.tail, self.end());
         let place = Place(now.0.max(prev.0 + 1));
         self.tail = place;
-        self.user.get_or_insert_with(|| principal.user.clone());
+        self.give_to(now, principal);
         let taken = Taken { place, prev, hash, at: tail, accepted: now, ended: None };
         self.taken.insert(input.run_id.clone(), taken);
         self.inbox.insert(place, input);
@@ -139,10 +150,27 @@ impl Slot {
         let prev = self.control_tail;
         let place = Place(now.0.max(prev.0 + 1));
         self.control_tail = place;
-        self.user.get_or_insert_with(|| principal.user.clone());
+        self.give_to(now, principal);
         self.heard.insert(control.id.clone(), (place, prev));
         self.control.insert(place, control);
         Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false })
+    }
+
+    pub(super) fn find(&self, principal: &Principal, run_id: &RunId) -> Reply {
+        match self.taken.get(run_id).filter(|_| !self.foreign(principal)) {
+            Some(taken) => Reply::Found(Found { after: taken.at, ended: taken.ended }),
+            None => Reply::Refused(Refused::NotFound),
+        }
+    }
+
+    pub(super) fn summary(&self, birth: &Birth) -> Option<Summary> {
+        Some(Summary {
+            birth: birth.clone(),
+            user: self.user.clone()?,
+            closed: self.closed,
+            tail: self.end().seq,
+            pending: u32::try_from(self.inbox.len()).unwrap_or(u32::MAX),
+        })
     }
 
     pub(super) fn claim(

@@ -116,6 +116,9 @@ impl Guest {
                     | Note::Subscribed { .. }
                     | Note::Opened { .. }
                     | Note::Closed { .. }
+                    | Note::CancelTaken { .. }
+                    | Note::Listed { .. }
+                    | Note::Found { .. }
                     | Note::GoAway { .. }) => {
                         if let Some(found) = fits(note) {
                             return Ok(found);
@@ -138,6 +141,9 @@ impl Guest {
             | Note::Subscribed { .. }
             | Note::Opened { .. }
             | Note::Closed { .. }
+            | Note::CancelTaken { .. }
+            | Note::Listed { .. }
+            | Note::Found { .. }
             | Note::Refused { .. }
             | Note::GoAway { .. } => None,
         })

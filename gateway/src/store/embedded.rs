@@ -14,6 +14,7 @@ mod engine;
 mod fault;
 mod head;
 mod heads;
+mod index;
 mod leases;
 mod queue;
 mod reading;

@@ -108,8 +108,8 @@ impl Booth {
         match pick % 9 {
             0 => Command::Open { request_id, session: Some(session), agents: Vec::new(), active: None },
             1 => Command::Close { request_id, session },
-            2 => Command::Cancel { request_id, target: Target::Run(run_id) },
-            3 => Command::Cancel { request_id, target: Target::Session(session) },
+            2 => Command::Cancel { request_id, target: Target::Run(run_id), receipt: false },
+            3 => Command::Cancel { request_id, target: Target::Session(session), receipt: false },
             4 | 5 => {
                 let (after_seq, after_epoch) = (Some(Seq(pick % 7)), Some(Epoch(pick % 3)));
                 let (runs, types) = (Vec::new(), Vec::new());

@@ -242,7 +242,7 @@ impl World {
     fn cancel(&mut self, id: usize, target: Target, act: Act) {
         let line = self.line_of(id);
         let request_id = self.request(id, act);
-        self.say_on(line, Command::Cancel { request_id, target });
+        self.say_on(line, Command::Cancel { request_id, target, receipt: false });
     }
 
     fn speak(&mut self, id: usize, n: u64) {
@@ -330,6 +330,9 @@ impl World {
             | Note::Delta { .. }
             | Note::Opened { .. }
             | Note::Closed { .. }
+            | Note::CancelTaken { .. }
+            | Note::Listed { .. }
+            | Note::Found { .. }
             | Note::Refused { .. } => {}
         }
     }

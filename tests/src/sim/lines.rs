@@ -44,12 +44,13 @@ pub(crate) struct Line {
 /// The session a note tells of.
 pub(crate) fn told_of(note: &Note) -> Option<&SessionId> {
     match note {
-        Note::Fact { session, .. } | Note::Delta { session, .. } | Note::Closed { session, .. } => {
-            Some(session)
-        }
+        Note::Fact { session, .. }
+        | Note::Delta { session, .. }
+        | Note::Closed { session, .. }
+        | Note::CancelTaken { session, .. } => Some(session),
         Note::Accepted(accepted) => Some(&accepted.session),
         Note::Subscribed { snapshot, .. } | Note::Opened { snapshot, .. } => Some(&snapshot.session),
-        Note::Refused { .. } | Note::GoAway { .. } => None,
+        Note::Refused { .. } | Note::GoAway { .. } | Note::Listed { .. } | Note::Found { .. } => None,
     }
 }
 
@@ -212,9 +213,10 @@ impl Line {
             Note::Subscribed { request_id, .. }
             | Note::Opened { request_id, .. }
             | Note::Closed { request_id, .. }
+            | Note::CancelTaken { request_id, .. }
             | Note::Refused { request_id, .. } => request_id.as_ref(),
             Note::Fact { entry, .. } => fact_answers(&entry.fact),
-            Note::Delta { .. } | Note::GoAway { .. } => None,
+            Note::Delta { .. } | Note::GoAway { .. } | Note::Listed { .. } | Note::Found { .. } => None,
         };
         if let Some(id) = id {
             self.asks.remove(id);
@@ -227,9 +229,11 @@ pub(crate) fn request_id(command: &Command) -> Option<&RequestId> {
         Command::Open { request_id, .. }
         | Command::Close { request_id, .. }
         | Command::Unsubscribe { request_id, .. }
+        | Command::Look { request_id, .. }
         | Command::Cancel { request_id, .. } => request_id.as_ref(),
         Command::Subscribe(ask) => ask.request_id.as_ref(),
         Command::Invoke(ask) => ask.request_id.as_ref(),
+        Command::List { .. } | Command::Find { .. } => None,
     }
 }
 

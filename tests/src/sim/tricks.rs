@@ -50,8 +50,8 @@ impl World {
                 runs: Vec::new(),
                 types: Vec::new(),
             }),
-            (2, _) => Command::Cancel { request_id, target: Target::Session(session) },
-            (3, Some(run_id)) => Command::Cancel { request_id, target: Target::Run(run_id) },
+            (2, _) => Command::Cancel { request_id, target: Target::Session(session), receipt: false },
+            (3, Some(run_id)) => Command::Cancel { request_id, target: Target::Run(run_id), receipt: false },
             (4, _) => Command::Close { request_id, session },
             (5, _) if taken => {
                 Command::Open { request_id, session: Some(key.session), agents: Vec::new(), active: None }

@@ -1,5 +1,5 @@
 //! One history: ops, a power cut, what is left; again and again on the same disk.
-use crate::script::{DAWN, Script};
+use crate::script::{DAWN, Script, lists};
 use crate::torn::disk::Disk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -292,6 +292,7 @@ impl History {
     /// Asks a copy of the store for everything there is to know; tells the first difference.
     fn differs(&mut self, model: &Shelf) -> Result<Option<String>, Violation> {
         let mut ops = vec![Op::Sweep { limit: 100 }];
+        ops.extend(lists(self.script.keys()));
         ops.extend((0..3).map(|n| Op::Get { name: format!("conv/{n}") }));
         for key in self.script.keys().to_vec() {
             let slot = model.session(&key).cloned().unwrap_or_default();

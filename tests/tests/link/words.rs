@@ -122,6 +122,9 @@ pub(crate) fn brief(output: &Output) -> String {
             Command::Unsubscribe { .. } => "unsubscribe".to_owned(),
             Command::Invoke(_) => "invoke".to_owned(),
             Command::Cancel { .. } => "cancel".to_owned(),
+            Command::Look { .. } => "look".to_owned(),
+            Command::List { .. } => "list".to_owned(),
+            Command::Find { .. } => "find".to_owned(),
         },
         Output::Write(text) => {
             let message: Value = serde_json::from_str(text).expect("JSON");

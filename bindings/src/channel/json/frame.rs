@@ -190,7 +190,7 @@ pub(super) struct Subscribed<'a> {
 impl<'a> Subscribed<'a> {
     pub(super) fn new(snapshot: &'a SnapshotNote, reset: Option<Reset>) -> Self {
         let reason = reset.map(|reset| match reset {
-            Reset::Trimmed => "trimmed",
+            Reset::Trimmed { .. } => "trimmed",
             Reset::Regressed => "regressed",
         });
         Self { snapshot: Snapshot::new(snapshot), reset: reason.map(|_| true), reason }

@@ -104,7 +104,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "subscribe" => Command::Subscribe(subscribe(request_id, fields)?),
         "unsubscribe" => Command::Unsubscribe { request_id, session: session(fields)? },
         "agent_invoke" => Command::Invoke(Box::new(invoke(request_id, fields)?)),
-        "cancel_run" | "INTERRUPT" => Command::Cancel { request_id, target: target(fields)? },
+        "cancel_run" | "INTERRUPT" => Command::Cancel { request_id, target: target(fields)?, receipt: false },
         other => {
             let known = TYPES.iter().find(|(name, _)| *name == other);
             let (type_name, _) = known.ok_or(Flaw::UnknownType)?;

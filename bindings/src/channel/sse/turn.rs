@@ -81,7 +81,10 @@ impl Turn {
             | Note::Subscribed { reset: None, .. }
             | Note::Accepted(_)
             | Note::Opened { .. }
-            | Note::Closed { .. } => {}
+            | Note::Closed { .. }
+            | Note::CancelTaken { .. }
+            | Note::Listed { .. }
+            | Note::Found { .. } => {}
         }
     }
 

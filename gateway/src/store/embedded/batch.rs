@@ -1,6 +1,7 @@
 //! What is performed in one transaction.
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::heads::Heads;
+use crate::store::embedded::index::{self, Line};
 use crate::store::embedded::leases::Leases;
 use crate::store::embedded::record::{Eye, Pen, Spot};
 use crate::store::embedded::standing::Standing;
@@ -8,8 +9,8 @@ use crate::store::embedded::step::Step;
 use crate::store::embedded::tables::{self, Tables};
 use redb::ReadableTable;
 use std::collections::BTreeSet;
-use turnway_core::id::SessionKey;
-use turnway_core::store::{Op, Reply};
+use turnway_core::id::{SessionKey, TenantId, UserId};
+use turnway_core::store::{Birth, Op, Reply};
 use turnway_core::time::{Millis, Now};
 
 /// What a reply rests on.
@@ -56,6 +57,10 @@ impl<'e, 'txn> Batch<'e, 'txn> {
                 let reply = self.put(name, *expect, value.as_deref())?;
                 Ok((reply, self.basis(self.names.contains(name))))
             }
+            Op::Sessions { tenant, user, before, limit, .. } => {
+                let reply = self.sessions(tenant, user.as_ref(), before.as_ref(), *limit as usize)?;
+                Ok((reply, self.basis(self.dirty)))
+            }
             Op::Sweep { limit } => {
                 let sessions = self.standing.due(self.leases, now.mono, *limit as usize);
                 Ok((Reply::Work { sessions }, self.basis(self.dirty)))
@@ -72,13 +77,16 @@ impl<'e, 'txn> Batch<'e, 'txn> {
     fn step(&mut self, now: Now, full: bool, key: &SessionKey, op: &Op) -> Result<Reply, Fault> {
         let prefix = tables::prefix(key);
         let head = self.heads.find(key, &self.tables)?;
-        let was = head.standing();
+        let (was, was_free) = (head.standing(), head.user.is_none());
         let tables = &mut self.tables;
         let leases = self.leases;
         let lives = |node| leases.lives(now.mono, node);
         let mut step =
             Step { now: now.store, lives: &lives, full, prefix: &prefix, head, tables, changed: false };
         let reply = take(&mut step, op)?;
+        if was_free && let Some(user) = &step.head.user {
+            index::enter(&mut step.tables.sessions, key, user, now.store)?;
+        }
         let (is, changed) = (step.head.standing(), step.changed);
         if was != is {
             match (was.is_some(), is.is_some()) {
@@ -93,6 +101,34 @@ impl<'e, 'txn> Batch<'e, 'txn> {
             self.heads.change(key);
         }
         Ok(reply)
+    }
+
+    // === the index of sessions ===
+
+    fn sessions(
+        &mut self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
+        before: Option<&Birth>,
+        limit: usize,
+    ) -> Result<Reply, Fault> {
+        let (first, end) = index::range(tenant, user, before);
+        let mut lines = Vec::new();
+        for item in self.tables.sessions.range(&*first..&*end)?.rev().take(limit.saturating_add(1)) {
+            let (key, _) = item?;
+            let spot = Spot { table: "sessions", key: key.value() };
+            lines.push(Line::read(spot.key).ok_or_else(|| spot.damaged("form"))?);
+        }
+        let more = lines.len() > limit;
+        lines.truncate(limit);
+        let mut sessions = Vec::with_capacity(lines.len());
+        for line in lines {
+            let spot = Spot { table: "sessions", key: line.birth.session.as_str().as_bytes() };
+            let head = self.heads.find(&line.session(), &self.tables)?;
+            let summary = head.summary(line.birth.clone()).ok_or_else(|| spot.damaged("nobody's"))?;
+            sessions.push(summary);
+        }
+        Ok(Reply::Sessions { sessions, more })
     }
 
     // === values ===
@@ -150,11 +186,13 @@ fn take(step: &mut Step<'_, '_>, op: &Op) -> Result<Reply, Fault> {
         }
         Op::Keep(keep) => step.keep(keep)?,
         Op::Trim { token, upto, .. } => step.trim(*token, *upto)?,
+        Op::Find { principal, run_id, .. } => step.find(principal, run_id)?,
         Op::Expire { before_ms, .. } => step.expire(Millis(*before_ms))?,
         // These concern no session and do not come here.
         Op::Renew { .. }
         | Op::Retire { .. }
         | Op::Lease { .. }
+        | Op::Sessions { .. }
         | Op::Sweep { .. }
         | Op::Get { .. }
         | Op::Put { .. } => Reply::Done,

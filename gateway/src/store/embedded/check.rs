@@ -3,10 +3,11 @@ use crate::store::embedded::directory::{self, Directory};
 use crate::store::embedded::engine::{builder, write_meta};
 use crate::store::embedded::fault::{Fault, OpenError};
 use crate::store::embedded::head::Head;
+use crate::store::embedded::index::{self, Line};
 use crate::store::embedded::reading::Written;
 use crate::store::embedded::record::{Eye, Spot, TakenInput};
 use crate::store::embedded::tables::{self, ALL, Definition, HEADS, IDS, LANES, LOG, Lane, META, SNAPSHOTS};
-use crate::store::embedded::tables::{VALUES, WORK};
+use crate::store::embedded::tables::{SESSIONS, VALUES, WORK};
 use crate::store::embedded::{Engine, Options};
 use redb::{
     Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
@@ -80,7 +81,13 @@ fn copy(database: &Database, to: &Path, options: &Options) -> Result<(), Fault> 
     let copied = builder(options).create(to)?;
     let (source, target) = (database.begin_read()?, copied.begin_write()?);
     for definition in ALL {
-        let (from, mut to) = (source.open_table(definition)?, target.open_table(definition)?);
+        let mut to = target.open_table(definition)?;
+        let from = match source.open_table(definition) {
+            Ok(from) => from,
+            // It was written before there was such a table; whoever opens the copy makes it.
+            Err(redb::TableError::TableDoesNotExist(_)) => continue,
+            Err(error) => return Err(error.into()),
+        };
         for item in from.iter()? {
             let (key, value) = item?;
             to.insert(key.value(), value.value())?;
@@ -100,6 +107,7 @@ struct Examiner {
     ids: Open,
     snapshots: Open,
     work: Open,
+    sessions: Open,
 }
 
 /// Looks at every record: its CRC, its form, and whether it fits its session's head.
@@ -107,10 +115,10 @@ pub(super) fn examine(database: &Database) -> Result<Report, Fault> {
     let txn = database.begin_read()?;
     let open = |definition: Definition| txn.open_table(definition);
     let (heads, log, lanes) = (open(HEADS)?, open(LOG)?, open(LANES)?);
-    let (ids, snapshots, work) = (open(IDS)?, open(SNAPSHOTS)?, open(WORK)?);
-    let examiner = Examiner { heads, log, lanes, ids, snapshots, work };
+    let (ids, snapshots, work, sessions) = (open(IDS)?, open(SNAPSHOTS)?, open(WORK)?, open(SESSIONS)?);
+    let examiner = Examiner { heads, log, lanes, ids, snapshots, work, sessions };
     let mut report = Report::default();
-    let mut working = 0;
+    let (mut working, mut owned) = (0, 0);
     for item in examiner.heads.iter()? {
         let (key, value) = item?;
         let spot = Spot { table: "heads", key: key.value() };
@@ -118,6 +126,7 @@ pub(super) fn examine(database: &Database) -> Result<Report, Fault> {
             Ok(head) => {
                 examiner.session(spot.key, &head, &mut report)?;
                 working += u64::from(head.standing().is_some());
+                owned += u64::from(head.user.is_some());
             }
             Err(fault) => report.complain(&fault),
         }
@@ -125,7 +134,8 @@ pub(super) fn examine(database: &Database) -> Result<Report, Fault> {
     }
     report.values = sealed(&txn, VALUES, "values", &mut report)?;
     sealed(&txn, META, "meta", &mut report)?;
-    examiner.orphans(working, &mut report)?;
+    examiner.index(&mut report)?;
+    examiner.orphans(working, owned, &mut report)?;
     Ok(report)
 }
 
@@ -227,14 +237,39 @@ impl Examiner {
         }
     }
 
+    /// Every line of the index is of a session, and its user's has the tenant's beside it.
+    fn index(&self, report: &mut Report) -> Result<(), Fault> {
+        for item in self.sessions.iter()? {
+            let (key, _) = item?;
+            let spot = Spot { table: "sessions", key: key.value() };
+            let Some(line) = Line::read(spot.key) else {
+                report.complain(&spot.damaged("form"));
+                continue;
+            };
+            let prefix = tables::prefix(&line.session());
+            let head = self.heads.get(&*prefix)?;
+            let head =
+                head.and_then(|head| Head::unseal(Spot { table: "heads", key: &prefix }, head.value()).ok());
+            let user = head.and_then(|head| head.user);
+            let other = if line.user.is_some() { None } else { user.as_ref() };
+            let beside = index::key(&line.tenant, other, &line.birth);
+            let fits = user.is_some() && (line.user.is_none() || line.user == user);
+            if !fits || self.sessions.get(&*beside)?.is_none() {
+                report.complain(&spot.damaged("does not fit the head"));
+            }
+        }
+        Ok(())
+    }
+
     /// Records that belong to no session, or to no head's knowledge.
-    fn orphans(&self, working: u64, report: &mut Report) -> Result<(), Fault> {
+    fn orphans(&self, working: u64, owned: u64, report: &mut Report) -> Result<(), Fault> {
         let counts = [
             ("log", self.log.len()?, report.facts),
             ("lanes", self.lanes.len()?, report.waiting),
             ("ids", self.ids.len()?, report.ids),
             ("snapshots", self.snapshots.len()?, report.snapshots),
             ("work", self.work.len()?, working),
+            ("sessions", self.sessions.len()?, 2 * owned),
         ];
         // Where something is damaged, its neighbours were not counted.
         if report.damages == 0 {

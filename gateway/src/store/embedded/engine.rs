@@ -5,6 +5,7 @@ use crate::store::embedded::directory::{Directory, Room};
 use crate::store::embedded::fault::{Fault, OpenError};
 use crate::store::embedded::head::Head;
 use crate::store::embedded::heads::Heads;
+use crate::store::embedded::index;
 use crate::store::embedded::leases::Leases;
 use crate::store::embedded::record::{Eye, Pen, Spot};
 use crate::store::embedded::standing::Standing;
@@ -21,6 +22,8 @@ use turnway_core::time::Mono;
 
 /// What this release writes.
 const FORMAT: u64 = 1;
+/// The first releases kept no index of sessions.
+const INDEXED: &str = "indexed";
 /// At [`Durability::Os`]: between two commits that reach the disk.
 const FLUSH: Duration = Duration::from_millis(100);
 
@@ -214,11 +217,19 @@ fn load(database: &Database, era: u64, two_phase: bool) -> Result<(u64, Standing
         }
         write_meta(&txn, "format", FORMAT)?;
         write_meta(&txn, "era", era)?;
+        write_meta(&txn, INDEXED, 1)?;
         txn.commit().map_err(Fault::from)?;
     }
     let found = meta(database, "format")?.unwrap_or_default();
     if found != FORMAT {
         return Err(OpenError::Format { found, known: FORMAT });
+    }
+    if meta(database, INDEXED)?.is_none() {
+        tracing::info!("making the index of sessions, once");
+        let txn = begin(database, two_phase, false)?;
+        index::build(&txn)?;
+        write_meta(&txn, INDEXED, 1)?;
+        txn.commit().map_err(Fault::from)?;
     }
     Ok((meta(database, "era")?.unwrap_or_default(), standing(database)?))
 }

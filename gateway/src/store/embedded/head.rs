@@ -6,6 +6,7 @@ use turnway_core::id::{
     Cursor, Epoch, Holder, Life, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, Stamp, Token, UserId,
     Version,
 };
+use turnway_core::store::{Birth, Summary};
 
 const FORM: u8 = 1;
 
@@ -68,6 +69,12 @@ impl Head {
     pub(super) fn standing(&self) -> Option<Seen> {
         let waits = !self.inbox.is_empty() || !self.control.is_empty();
         (self.holder.is_some() || waits).then(|| self.seen())
+    }
+    /// As a list of sessions shows it; nobody's session is in none.
+    pub(super) fn summary(&self, birth: Birth) -> Option<Summary> {
+        let (user, closed, tail) = (self.user.clone()?, self.closed, self.end.seq);
+        let pending = u32::try_from(self.inbox.len()).unwrap_or(u32::MAX);
+        Some(Summary { birth, user, closed, tail, pending })
     }
     pub(super) fn foreign(&self, principal: &Principal) -> bool {
         !principal.operator && self.user.as_ref().is_some_and(|user| *user != principal.user)

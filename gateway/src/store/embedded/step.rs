@@ -12,7 +12,7 @@ use turnway_core::id::{
 };
 use turnway_core::limits;
 use turnway_core::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
-use turnway_core::store::{Accepted, Append, Claimed, Keep, Refused, Reply};
+use turnway_core::store::{Accepted, Append, Claimed, Found, Keep, Refused, Reply};
 use turnway_core::time::Millis;
 
 /// One step: what it may change, and whether it did.
@@ -159,6 +159,15 @@ impl<'txn> Step<'_, 'txn> {
         self.head.control.insert(place);
         self.changed = true;
         Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false }))
+    }
+
+    /// Where a run's facts lie, for whoever may see them.
+    pub(super) fn find(&mut self, principal: &Principal, run_id: &RunId) -> Result<Reply, Fault> {
+        let taken = if self.head.foreign(principal) { None } else { self.taken(run_id)? };
+        Ok(match taken {
+            Some(taken) => Reply::Found(Found { after: taken.at, ended: taken.ended }),
+            None => Reply::Refused(Refused::NotFound),
+        })
     }
 
     // === ownership ===

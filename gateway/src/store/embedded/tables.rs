@@ -22,12 +22,14 @@ pub(super) const IDS: Definition = TableDefinition::new("ids");
 pub(super) const SNAPSHOTS: Definition = TableDefinition::new("snapshots");
 /// Session: nothing; those a sweep may find.
 pub(super) const WORK: Definition = TableDefinition::new("work");
+/// Tenant, user or none, time, session: nothing; see [`super::index`].
+pub(super) const SESSIONS: Definition = TableDefinition::new("sessions");
 /// Name: version and value.
 pub(super) const VALUES: Definition = TableDefinition::new("values");
 /// What is true of the whole.
 pub(super) const META: Definition = TableDefinition::new("meta");
 /// All of them.
-pub(super) const ALL: [Definition; 8] = [HEADS, LOG, LANES, IDS, SNAPSHOTS, WORK, VALUES, META];
+pub(super) const ALL: [Definition; 9] = [HEADS, LOG, LANES, IDS, SNAPSHOTS, WORK, SESSIONS, VALUES, META];
 
 /// The tables of one transaction.
 pub(super) struct Tables<'txn> {
@@ -37,6 +39,7 @@ pub(super) struct Tables<'txn> {
     pub(super) ids: Open<'txn>,
     pub(super) snapshots: Open<'txn>,
     pub(super) work: Open<'txn>,
+    pub(super) sessions: Open<'txn>,
     pub(super) values: Open<'txn>,
 }
 
@@ -49,6 +52,7 @@ impl<'txn> Tables<'txn> {
             ids: txn.open_table(IDS)?,
             snapshots: txn.open_table(SNAPSHOTS)?,
             work: txn.open_table(WORK)?,
+            sessions: txn.open_table(SESSIONS)?,
             values: txn.open_table(VALUES)?,
         })
     }

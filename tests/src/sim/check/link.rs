@@ -92,7 +92,12 @@ impl Follow {
                 self.subscribed(ask, snapshot, *reset, view);
             }
             Note::Opened { snapshot, .. } => portrait(snapshot, view),
-            Note::Closed { .. } | Note::Refused { .. } | Note::GoAway { .. } => {}
+            Note::Closed { .. }
+            | Note::CancelTaken { .. }
+            | Note::Listed { .. }
+            | Note::Found { .. }
+            | Note::Refused { .. }
+            | Note::GoAway { .. } => {}
         }
     }
 

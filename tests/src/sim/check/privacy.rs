@@ -15,7 +15,11 @@ pub(crate) fn privacy(principal: &Principal, key: &SessionKey, shelf: &Shelf, re
 fn session_of(command: &Command) -> Option<SessionId> {
     match command {
         Command::Open { session, .. } => session.clone(),
-        Command::Close { session, .. } | Command::Unsubscribe { session, .. } => Some(session.clone()),
+        Command::Close { session, .. }
+        | Command::Unsubscribe { session, .. }
+        | Command::Look { session, .. } => Some(session.clone()),
+        Command::Find { run_id } => Some(run_id.session()),
+        Command::List { .. } => None,
         Command::Subscribe(ask) => Some(ask.session.clone()),
         Command::Invoke(ask) => ask.session.clone(),
         Command::Cancel { target: Target::Run(run_id), .. } => Some(run_id.session()),

@@ -139,7 +139,12 @@ impl World {
 fn must_be_answered(ask: &turnway_bindings::channel::command::Command) -> bool {
     use turnway_bindings::channel::command::Command;
     match ask {
-        Command::Open { .. } | Command::Subscribe(_) | Command::Invoke(_) => true,
+        Command::Open { .. }
+        | Command::Subscribe(_)
+        | Command::Invoke(_)
+        | Command::Look { .. }
+        | Command::List { .. }
+        | Command::Find { .. } => true,
         Command::Close { .. } | Command::Unsubscribe { .. } | Command::Cancel { .. } => false,
     }
 }

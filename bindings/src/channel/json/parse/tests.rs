@@ -54,7 +54,7 @@ fn the_messages_of_the_first_form_are_read_unchanged() {
 
     let cancel = command(&format!(r#"{{"type":"cancel_run","ts":0,"run_id":"{RUN}"}}"#));
     let target = Target::Run(RunId::parse(RUN).expect("a run"));
-    assert_eq!(cancel, Command::Cancel { request_id: None, target });
+    assert_eq!(cancel, Command::Cancel { request_id: None, target, receipt: false });
 }
 
 /// Covers: MP-C4, MP-C5, MP-A6: known, and answered honestly.
@@ -130,7 +130,7 @@ fn cancel_has_two_names_and_two_targets() {
     for name in ["cancel_run", "INTERRUPT"] {
         let by_session = command(&format!(r#"{{"type":"{name}","session_id":"s1"}}"#));
         let target = Target::Session(session_id());
-        assert_eq!(by_session, Command::Cancel { request_id: None, target });
+        assert_eq!(by_session, Command::Cancel { request_id: None, target, receipt: false });
         let both = command(&format!(r#"{{"type":"{name}","session_id":"s1","run_id":"{RUN}"}}"#));
         assert!(matches!(both, Command::Cancel { target: Target::Run(_), .. }));
         assert_eq!(flaw(&format!(r#"{{"type":"{name}"}}"#)), Flaw::Missing("run_id"));

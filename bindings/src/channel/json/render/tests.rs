@@ -99,7 +99,7 @@ fn answers_echo_their_request() {
         "pending": {"approvals": [], "tool_requests": []}, "seq": 9, "epoch": 4});
     let note = Note::Subscribed { request_id: request(), snapshot: snapshot(Some(agent("a"))), reset: None };
     assert_eq!(only(&note), of_session("subscribed", json!({"request_id": "r1", "snapshot": view})));
-    for (reset, reason) in [(Reset::Trimmed, "trimmed"), (Reset::Regressed, "regressed")] {
+    for (reset, reason) in [(Reset::Trimmed { floor: Seq(4) }, "trimmed"), (Reset::Regressed, "regressed")] {
         let note = Note::Subscribed { request_id: None, snapshot: snapshot(None), reset: Some(reset) };
         let message = only(&note);
         assert_eq!((&message["reset"], &message["reason"]), (&json!(true), &json!(reason)));

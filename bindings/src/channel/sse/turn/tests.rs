@@ -198,7 +198,11 @@ fn a_forgotten_history_is_said_and_ends_what_has_ended() {
         let (session, state, active_agent, agents) = (session(), "open", None, Vec::new());
         let snapshot =
             SnapshotNote { session, state, active_agent, agents, runs, seq: Seq(9), epoch: Epoch(4) };
-        Note::Subscribed { request_id: None, snapshot: Box::new(snapshot), reset: Some(Reset::Trimmed) }
+        Note::Subscribed {
+            request_id: None,
+            snapshot: Box::new(snapshot),
+            reset: Some(Reset::Trimmed { floor: Seq(8) }),
+        }
     };
     let open = RunNote { run_id: run("a"), agent_id: agent(), state: "RUNNING", attempt: 1, text_bytes: 0 };
     for (runs, is_over) in [(vec![open], false), (Vec::new(), true)] {

@@ -1,0 +1,62 @@
+//! Questions that leave nothing behind: what a session is like, which sessions there are, where a run lies.
+use super::{Purpose, Switchboard, Waiting};
+use crate::channel::note::{Listed, Note};
+use turnway_core::id::{LinkId, Principal, RequestId, RunId, SessionKey};
+use turnway_core::limits;
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::store::{Birth, Found, Op, Refused, Reply, StoreError, Summary};
+
+impl Switchboard {
+    /// Reads a session's present state for a link that will not follow it.
+    pub(super) fn look_at(&mut self, link: LinkId, key: &SessionKey, request_id: Option<RequestId>) {
+        let asked = self.view_number(key);
+        let waiting = Waiting { link, request_id, asked, purpose: Purpose::Look };
+        self.views.entry(key.clone()).or_default().push(waiting);
+        self.view(key);
+    }
+
+    /// Lists a principal's own sessions; an operator's are all of the tenant.
+    pub(super) fn list(&mut self, link: LinkId, principal: Principal, before: Option<Birth>, limit: u32) {
+        let user = (!principal.operator).then_some(principal.user);
+        let limit = limit.min(limits::LIST_SESSIONS_MAX);
+        self.store(Op::Sessions { tenant: principal.tenant, user, before, limit, link });
+    }
+
+    pub(super) fn listed(&mut self, link: LinkId, result: Result<Reply, StoreError>) {
+        match result {
+            Ok(Reply::Sessions { sessions, more }) => {
+                let sessions = sessions.into_iter().map(listed).collect();
+                self.note(link, Note::Listed { sessions, more });
+            }
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.unread(link, None),
+        }
+    }
+
+    /// Asks where a run's facts lie. The store knows whose the session is.
+    pub(super) fn find(&mut self, link: LinkId, principal: Principal, run_id: RunId) {
+        let key = SessionKey { tenant: principal.tenant.clone(), session: run_id.session() };
+        self.store(Op::Find { key, principal, run_id, link });
+    }
+
+    pub(super) fn found(&mut self, link: LinkId, run_id: RunId, result: Result<Reply, StoreError>) {
+        match result {
+            Ok(Reply::Found(Found { after, ended })) => self.note(link, Note::Found { run_id, after, ended }),
+            Ok(Reply::Refused(Refused::NotFound)) => {
+                self.refuse(link, None, Some(run_id.session()), Some(run_id), Refusal::not_found());
+            }
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.unread(link, Some(run_id)),
+        }
+    }
+
+    /// Nothing was to be stored, so nothing is asked again here: whoever asked may.
+    fn unread(&mut self, link: LinkId, run_id: Option<RunId>) {
+        let refusal = Refusal::new(Code::StoreUnavailable, "the store cannot be reached");
+        let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
+        self.refuse(link, None, run_id.as_ref().map(RunId::session), run_id, refusal);
+    }
+}
+
+fn listed(summary: Summary) -> Listed {
+    let Summary { birth, user, closed, tail, pending } = summary;
+    Listed { birth, user, closed, seq: tail, pending }
+}

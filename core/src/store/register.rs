@@ -1,0 +1,43 @@
+//! Which sessions there are, in the order they were made.
+use crate::id::{SessionKey, TenantId, UserId};
+use crate::store::{Birth, Slot};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Sessions by tenant, and by tenant and user.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Register {
+    all: BTreeMap<(TenantId, Option<UserId>), BTreeSet<Birth>>,
+}
+
+impl Register {
+    /// Everything a store knows of.
+    pub(super) fn of<'a>(slots: impl Iterator<Item = (&'a SessionKey, &'a Slot)>) -> Self {
+        let mut register = Self::default();
+        slots.for_each(|(key, slot)| register.enter(key, slot));
+        register
+    }
+
+    /// Takes note of a session, if it is one by now; to say it twice does no harm.
+    pub(super) fn enter(&mut self, key: &SessionKey, slot: &Slot) {
+        let Some(user) = &slot.user else { return };
+        let birth = Birth { at: slot.born, session: key.session.clone() };
+        for user in [None, Some(user.clone())] {
+            self.all.entry((key.tenant.clone(), user)).or_default().insert(birth.clone());
+        }
+    }
+
+    /// Those of a tenant or of one of its users, the last made first.
+    pub(super) fn before(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
+        before: Option<&Birth>,
+    ) -> impl Iterator<Item = &Birth> {
+        let sessions = self.all.get(&(tenant.clone(), user.cloned()));
+        let older = sessions.map(|sessions| match before {
+            Some(before) => sessions.range(..before.clone()),
+            None => sessions.range::<Birth, _>(..),
+        });
+        older.into_iter().flatten().rev()
+    }
+}

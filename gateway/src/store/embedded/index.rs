@@ -1,0 +1,138 @@
+//! Sessions in the order they were made: keys without values, one of the tenant and one of the user.
+//!
+//! A key is `tenant NUL user NUL time session`; where it is the tenant's, there is no user in it.
+use crate::store::embedded::fault::Fault;
+use crate::store::embedded::head::Head;
+use crate::store::embedded::reading::Written;
+use crate::store::embedded::record::Spot;
+use crate::store::embedded::tables::{self, HEADS, LOG, SESSIONS};
+use redb::{ReadableTable, Table, WriteTransaction};
+use turnway_core::id::{Seq, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::store::Birth;
+use turnway_core::time::Millis;
+
+type Open<'txn> = Table<'txn, &'static [u8], &'static [u8]>;
+
+/// What is in no time and in no name, so that it ends every range.
+const END: [u8; 9] = [0xff; 9];
+
+/// One key, read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) tenant: TenantId,
+    /// None: the tenant's.
+    pub(super) user: Option<UserId>,
+    pub(super) birth: Birth,
+}
+
+// === impl Line ===
+
+impl Line {
+    pub(super) fn read(key: &[u8]) -> Option<Self> {
+        let mut parts = key.splitn(3, |byte| *byte == 0);
+        let mut name = || std::str::from_utf8(parts.next()?).ok();
+        let tenant = TenantId::parse(name()?).ok()?;
+        let user = match name()? {
+            "" => None,
+            user => Some(UserId::parse(user).ok()?),
+        };
+        let (at, session) = parts.next()?.split_first_chunk()?;
+        let session = SessionId::parse(std::str::from_utf8(session).ok()?).ok()?;
+        Some(Self { tenant, user, birth: Birth { at: Millis(u64::from_be_bytes(*at)), session } })
+    }
+
+    pub(super) fn session(&self) -> SessionKey {
+        SessionKey { tenant: self.tenant.clone(), session: self.birth.session.clone() }
+    }
+}
+
+/// What the keys of a tenant, or of one of its users, begin with.
+fn prefix(tenant: &TenantId, user: Option<&UserId>) -> Vec<u8> {
+    let user = user.map_or("", UserId::as_str).as_bytes();
+    [tenant.as_str().as_bytes(), &[0], user, &[0]].concat()
+}
+
+pub(super) fn key(tenant: &TenantId, user: Option<&UserId>, birth: &Birth) -> Vec<u8> {
+    let (at, session) = (birth.at.0.to_be_bytes(), birth.session.as_str().as_bytes());
+    [&prefix(tenant, user), &at[..], session].concat()
+}
+
+/// Where those made before a certain one, or all of them, begin and end.
+pub(super) fn range(tenant: &TenantId, user: Option<&UserId>, before: Option<&Birth>) -> (Vec<u8>, Vec<u8>) {
+    let first = prefix(tenant, user);
+    let end = before.map_or_else(|| [&*first, &END].concat(), |birth| key(tenant, user, birth));
+    (first, end)
+}
+
+/// Puts a session in.
+pub(super) fn enter(
+    sessions: &mut Open<'_>,
+    of: &SessionKey,
+    user: &UserId,
+    at: Millis,
+) -> Result<(), Fault> {
+    let birth = Birth { at, session: of.session.clone() };
+    for user in [None, Some(user)] {
+        sessions.insert(&*key(&of.tenant, user, &birth), &[][..])?;
+    }
+    Ok(())
+}
+
+/// Makes the index of a store that was written before there was one. When its sessions were made is
+/// not recorded: the first fact that is kept of each stands for it.
+pub(super) fn build(txn: &WriteTransaction) -> Result<(), Fault> {
+    let (heads, log, mut sessions) =
+        (txn.open_table(HEADS)?, txn.open_table(LOG)?, txn.open_table(SESSIONS)?);
+    for item in heads.iter()? {
+        let (prefix, value) = item?;
+        let spot = Spot { table: "heads", key: prefix.value() };
+        let head = Head::unseal(spot, value.value())?;
+        let (of, _) = tables::split(spot.key).ok_or_else(|| spot.damaged("not a session"))?;
+        let Some(user) = &head.user else { continue };
+        let (first, last) = (tables::fact(spot.key, Seq(0)), tables::fact(spot.key, head.end.seq));
+        let mut at = Millis(0);
+        if let Some(item) = log.range(&*first..=&*last)?.next() {
+            let (key, value) = item?;
+            let spot = Spot { table: "log", key: key.value() };
+            let seq = Seq(head.floor.0.saturating_add(1));
+            at = Written::unseal(spot, value.value())?.entry(spot, seq)?.1.time;
+        }
+        enter(&mut sessions, &of, user, at)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_sessions_were_made_and_tenants_and_users_stay_apart() {
+        let tenant = |name| TenantId::parse(name).expect("a name");
+        let user = |name| UserId::parse(name).expect("a name");
+        let birth = |at, name| Birth { at: Millis(at), session: SessionId::parse(name).expect("a name") };
+        let (ann, anna) = (user("ann"), user("anna"));
+        let births =
+            [birth(0, "z"), birth(1, "a"), birth(1, "a-b"), birth(256, "S"), birth(u64::MAX >> 1, "_")];
+        let of = |tenant: &TenantId, user| births.each_ref().map(|birth| key(tenant, user, birth));
+        for user in [None, Some(&ann)] {
+            let keys = of(&tenant("t"), user);
+            assert!(keys.is_sorted());
+            for (key, birth) in keys.iter().zip(&births) {
+                let line = Line { tenant: tenant("t"), user: user.cloned(), birth: birth.clone() };
+                assert_eq!(Line::read(key), Some(line));
+            }
+            let (first, end) = range(&tenant("t"), user, None);
+            assert!(keys.iter().all(|key| *key >= first && *key < end));
+            let (_, end) = range(&tenant("t"), user, Some(&births[2]));
+            assert_eq!(keys.iter().filter(|key| **key < end).count(), 2);
+            let strangers =
+                [of(&tenant("t-1"), user), of(&tenant("t"), Some(&anna)), of(&tenant("t1"), None)];
+            let (first, end) = range(&tenant("t"), user, None);
+            assert!(strangers.iter().flatten().all(|key| *key < first || *key >= end));
+        }
+        for bad in [&b""[..], b"t\0", b"t\0u\0", b"t\0u\x001234567", b"t\0u\x0012345678", b"t\0u\x0012345678 "] {
+            assert_eq!(Line::read(bad), None, "{bad:?}");
+        }
+    }
+}
