@@ -207,8 +207,11 @@ fn show_text(post: &mut Post<'_>, link: LinkId, key: &SessionKey, pos: &mut Text
         return;
     }
     let skip = usize::try_from(pos.offset.saturating_sub(chunk.offset)).unwrap_or(usize::MAX);
-    let Some(rest) = chunk.text.reveal().get(skip..) else { return };
-    let offset = pos.offset.max(chunk.offset);
+    // An offset inside a code point is no place where any piece ever ended: a link that names one has
+    // cut its text badly, and is shown the whole code point again.
+    let skip = chunk.text.reveal().floor_char_boundary(skip);
+    let rest = &chunk.text.reveal()[skip..];
+    let offset = chunk.offset + skip as u64;
     let text = if skip == 0 { chunk.text.clone() } else { Private(Arc::from(rest)) };
     pos.offset = end;
     post.stats.deltas_shown += 1;
