@@ -1,6 +1,7 @@
 //! Names for things, so that they cannot be mixed up.
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -74,9 +75,21 @@ fn is_run(text: &str) -> bool {
 macro_rules! define_name {
     ($(#[$doc:meta])* $name:ident, $check:ident, $kind:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
         #[serde(transparent)]
         pub struct $name(Arc<str>);
+
+        impl Ord for $name {
+            /// By bytes. Most names that meet are copies of one: those need not be read.
+            fn cmp(&self, other: &Self) -> Ordering {
+                if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+            }
+        }
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
 
         impl $name {
             /// Checks the form.

@@ -290,7 +290,8 @@ async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
     let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
     let leave = Leave { agents: Arc::clone(&agents), name, line: Arc::clone(&line) };
     let (end, rest) = match work {
-        Work::Http(agent, auth) => http::run(&mut attempt, &agent, &agents.client, auth).await,
+        // In a box: a built-in agent's task need not have the size of an HTTP client's.
+        Work::Http(agent, auth) => Box::pin(http::run(&mut attempt, &agent, &agents.client, auth)).await,
         Work::Builtin(Builtin::Echo) => (echo::run(&mut attempt).await, None),
         Work::Builtin(Builtin::Counter) => (counter::run(&mut attempt).await, None),
     };

@@ -1,8 +1,11 @@
 //! Sockets that accept: HTTP/1.1 with tight limits, and WebSockets out of it.
 //!
 //! - [`Listener`]: a bound socket and its accept loop.
+//! - [`seam`]: where frames begin and end, below the WebSocket codec.
 //! - [`upgrade`]: from an HTTP request to a WebSocket.
 //! - [`websocket`]: one link from its first byte to its last.
+mod end;
+pub mod seam;
 pub mod upgrade;
 pub mod websocket;
 

@@ -130,7 +130,7 @@ impl Text {
 
     /// Of all of it, hex.
     pub(super) fn sha256(&self) -> String {
-        self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        format!("{:x}", self.hash.clone().finalize())
     }
 }
 

@@ -1,5 +1,6 @@
 //! `GET /v1/connect`: from an HTTP request to a WebSocket (RFC 6455 §4.2).
 use super::Room;
+use super::seam::Seam;
 use super::websocket::{self, Socket};
 use crate::answer::{self, Body};
 use crate::clock::Clock;
@@ -104,17 +105,26 @@ fn bare(upgraded: Upgraded) -> Result<(TcpStream, Vec<u8>), Upgraded> {
 }
 
 async fn open(stream: TcpStream, read: Vec<u8>) -> Box<Socket> {
-    let config = WebSocketConfig::default()
+    let seam = Seam::new(stream, &read);
+    Box::new(if read.is_empty() {
+        WebSocketStream::from_raw_socket(seam, Role::Server, Some(codec())).await
+    } else {
+        WebSocketStream::from_partially_read(seam, read, Role::Server, Some(codec())).await
+    })
+}
+
+/// A fresh codec over a socket whose old one holds nothing.
+pub(super) async fn refit(seam: Seam) -> Socket {
+    WebSocketStream::from_raw_socket(seam, Role::Server, Some(codec())).await
+}
+
+fn codec() -> WebSocketConfig {
+    WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES)
         .max_write_buffer_size(WRITE_BUFFER_BYTES_MAX)
         .max_message_size(Some(limits::MESSAGE_BYTES_MAX))
-        .max_frame_size(Some(limits::MESSAGE_BYTES_MAX));
-    Box::new(if read.is_empty() {
-        WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await
-    } else {
-        WebSocketStream::from_partially_read(stream, read, Role::Server, Some(config)).await
-    })
+        .max_frame_size(Some(limits::MESSAGE_BYTES_MAX))
 }
 
 /// Why a request is not a WebSocket handshake.

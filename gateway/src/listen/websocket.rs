@@ -1,7 +1,9 @@
 //! One link from its first byte to its last: a [`Link`] machine between a socket, the door and the
 //! switchboard. One task, one timer, and nothing else while it is idle.
-use super::upgrade::Reception;
-use crate::links::{Fate, Gone, Mail, Seat};
+use super::end::End;
+use super::seam::Seam;
+use super::upgrade::{Reception, refit};
+use crate::links::{Fate, Mail, Seat};
 use crate::metrics::{Direction, Handshake};
 use futures_util::{FutureExt, Sink, SinkExt, StreamExt};
 use std::borrow::Cow;
@@ -12,10 +14,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use turnway_bindings::link::{Hello, Input, Link, LinkConfig, Output};
@@ -24,12 +24,17 @@ use turnway_core::machine::Machine;
 use turnway_core::time::Mono;
 
 /// A WebSocket over TCP.
-pub(super) type Socket = WebSocketStream<TcpStream>;
+pub(super) type Socket = WebSocketStream<Seam>;
 
 /// From our close frame to hanging up: a client that has left need not be waited for.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// A timer where the link has no deadline.
 const LONG: Duration = Duration::from_secs(3600);
+/// The codec keeps buffers as large as the largest message that ever passed. After one of this size it
+/// is exchanged at the next pause.
+const LARGE_MESSAGE: usize = 8 * 1024;
+/// After messages of this many bytes it is exchanged once the link is idle.
+const SOME_BYTES: usize = 512;
 
 /// A link while it lasts.
 struct Visit<'a> {
@@ -39,6 +44,8 @@ struct Visit<'a> {
     socket: &'a mut Socket,
     /// Written but not flushed.
     unflushed: bool,
+    /// How much may have grown in the codec's buffers since it was fresh.
+    wear: Wear,
     /// What the link wanted while its socket was stuck.
     held: VecDeque<Output>,
     alarm: Pin<Box<Sleep>>,
@@ -48,6 +55,13 @@ struct Visit<'a> {
     stage: Stage,
 }
 
+/// What a codec's buffers have seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wear {
+    bytes: usize,
+    largest: usize,
+}
+
 /// How far a link has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -55,17 +69,6 @@ enum Stage {
     Denied,
     /// The switchboard knows it, and must be told when it is gone.
     Connected,
-}
-
-/// How a link ends.
-#[derive(Debug)]
-enum End {
-    /// We close.
-    Close(u16, Cow<'static, str>),
-    /// The client closed, with this code.
-    Closed(u16),
-    /// The connection is gone without a word.
-    Lost,
 }
 
 /// What woke a link.
@@ -144,6 +147,7 @@ impl<'a> Visit<'a> {
             link: Box::new(Link::new(now, config)),
             socket,
             unflushed: false,
+            wear: Wear::default(),
             held: VecDeque::new(),
             alarm: Box::pin(tokio::time::sleep(LONG)),
             armed: now.mono + LONG,
@@ -161,8 +165,21 @@ impl<'a> Visit<'a> {
     }
 
     async fn work(&mut self, event: Event) -> Result<(), End> {
+        let is_idle = matches!(event, Event::Alarm);
         self.take(event).await?;
-        self.perform().await
+        self.perform().await?;
+        let is_worn = self.wear.largest >= LARGE_MESSAGE || (is_idle && self.wear.bytes >= SOME_BYTES);
+        if is_worn && self.socket.get_ref().is_between() { self.refit().await } else { Ok(()) }
+    }
+
+    /// Gives the socket a fresh codec: the old one would keep its buffers for as long as the link lives.
+    async fn refit(&mut self) -> Result<(), End> {
+        // The codec may still owe a pong.
+        self.push(|socket, cx| socket.poll_flush(cx)).await?;
+        let seam = std::mem::take(self.socket.get_mut());
+        *self.socket = refit(seam).await;
+        self.wear = Wear::default();
+        Ok(())
     }
 
     async fn wait(&mut self) -> Event {
@@ -196,6 +213,8 @@ impl<'a> Visit<'a> {
 
     fn hear(&mut self, message: Message) -> Result<(), End> {
         self.reception.metrics.links.passed(Direction::In, message.len());
+        self.socket.get_mut().taken();
+        self.wear.add(message.len());
         match message {
             Message::Text(text) => self.tell(Input::Text(text.as_str().to_owned())),
             Message::Binary(_) => self.tell(Input::Binary),
@@ -253,6 +272,7 @@ impl<'a> Visit<'a> {
     async fn write(&mut self, message: Message) -> Result<(), End> {
         self.push(|socket, cx| socket.poll_ready(cx)).await?;
         self.reception.metrics.links.passed(Direction::Out, message.len());
+        self.wear.add(message.len());
         self.unflushed = true;
         self.socket.start_send_unpin(message).map_err(|_| End::Lost)
     }
@@ -310,49 +330,12 @@ impl<'a> Visit<'a> {
     }
 }
 
-// === impl End ===
+// === impl Wear ===
 
-impl End {
-    /// What follows from a failed read; nothing, if the link has to decide.
-    fn of(error: &Error) -> Option<Self> {
-        match error {
-            Error::Capacity(CapacityError::MessageTooLong { .. }) => None,
-            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Some(Self::Lost),
-            Error::Protocol(_) => Some(Self::Close(1002, "not RFC 6455".into())),
-            Error::Utf8(_) => Some(Self::Close(1007, "not UTF-8".into())),
-            Error::ConnectionClosed
-            | Error::AlreadyClosed
-            | Error::Io(_)
-            | Error::Tls(_)
-            | Error::Capacity(CapacityError::TooManyHeaders)
-            | Error::WriteBufferFull(_)
-            | Error::AttackAttempt
-            | Error::Url(_)
-            | Error::Http(_)
-            | Error::HttpFormat(_) => Some(Self::Lost),
-        }
-    }
-
-    fn code(&self) -> u16 {
-        match self {
-            Self::Close(code, _) | Self::Closed(code) => *code,
-            Self::Lost => 1006,
-        }
-    }
-}
-
-impl From<Gone> for End {
-    fn from(Gone: Gone) -> Self {
-        Fate::Leaving.into()
-    }
-}
-
-impl From<Fate> for End {
-    fn from(fate: Fate) -> Self {
-        match fate {
-            Fate::Slow => Self::Close(4508, "slow consumer".into()),
-            Fate::Leaving => Self::Close(4503, "draining".into()),
-        }
+impl Wear {
+    fn add(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.largest = self.largest.max(bytes);
     }
 }
 

@@ -1,0 +1,64 @@
+//! How a link ends, and with which close code.
+use crate::links::{Fate, Gone};
+use std::borrow::Cow;
+use std::io::ErrorKind;
+use tokio_tungstenite::tungstenite::Error;
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+
+/// How a link ends.
+#[derive(Debug)]
+pub(super) enum End {
+    /// We close.
+    Close(u16, Cow<'static, str>),
+    /// The client closed, with this code.
+    Closed(u16),
+    /// The connection is gone without a word.
+    Lost,
+}
+
+impl End {
+    /// What follows from a failed read; nothing, if the link has to decide.
+    pub(super) fn of(error: &Error) -> Option<Self> {
+        match error {
+            Error::Capacity(CapacityError::MessageTooLong { .. }) => None,
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Some(Self::Lost),
+            Error::Protocol(_) => Some(Self::Close(1002, "not RFC 6455".into())),
+            Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
+                Some(Self::Close(4400, "too many fragments".into()))
+            }
+            Error::Utf8(_) => Some(Self::Close(1007, "not UTF-8".into())),
+            Error::ConnectionClosed
+            | Error::AlreadyClosed
+            | Error::Io(_)
+            | Error::Tls(_)
+            | Error::Capacity(CapacityError::TooManyHeaders)
+            | Error::WriteBufferFull(_)
+            | Error::AttackAttempt
+            | Error::Url(_)
+            | Error::Http(_)
+            | Error::HttpFormat(_) => Some(Self::Lost),
+        }
+    }
+
+    pub(super) fn code(&self) -> u16 {
+        match self {
+            Self::Close(code, _) | Self::Closed(code) => *code,
+            Self::Lost => 1006,
+        }
+    }
+}
+
+impl From<Gone> for End {
+    fn from(Gone: Gone) -> Self {
+        Fate::Leaving.into()
+    }
+}
+
+impl From<Fate> for End {
+    fn from(fate: Fate) -> Self {
+        match fate {
+            Fate::Slow => Self::Close(4508, "slow consumer".into()),
+            Fate::Leaving => Self::Close(4503, "draining".into()),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The seam between a socket and its WebSocket codec: sees where frames begin and end, so that a codec
+//! whose buffers have grown can be exchanged for a fresh one, and counts a message's fragments, which the
+//! codec does not (S-11).
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Fragments of one message (S-11): nobody needs more, and each costs work without an end.
+const FRAGMENTS_MAX: u8 = 32;
+/// Two bytes, and at most eight of length (RFC 6455 §5.2). The mask counts as payload here.
+const HEADER_BYTES_MAX: usize = 10;
+
+/// A socket that knows how far its reader has come. It can be moved out from under its codec.
+#[derive(Debug, Default)]
+pub struct Seam {
+    /// None: moved to another codec.
+    stream: Option<TcpStream>,
+    frames: Frames,
+}
+
+/// Follows the frames in what a client sends.
+#[derive(Debug, Default)]
+struct Frames {
+    header: [u8; HEADER_BYTES_MAX],
+    /// Bytes of it that are there.
+    have: u8,
+    /// Fragments of a message that has not ended.
+    fragments: u8,
+    /// Messages and control frames that are here as a whole, and were not taken.
+    whole: u32,
+    /// Of the frame at hand.
+    left: u64,
+}
+
+/// A message came in more than [`FRAGMENTS_MAX`] pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TooManyFragments;
+
+// === impl Seam ===
+
+impl Seam {
+    /// A socket whose client has sent nothing after its request but `read`.
+    pub fn new(stream: TcpStream, read: &[u8]) -> Self {
+        let mut frames = Frames::default();
+        // The codec sees the same bytes; should they be too many fragments, the next one is refused.
+        let _ = frames.pass(read);
+        Self { stream: Some(stream), frames }
+    }
+
+    /// The codec has given one message, or one control frame, to its reader.
+    pub fn taken(&mut self) {
+        self.frames.whole = self.frames.whole.saturating_sub(1);
+    }
+
+    /// Whether the codec holds nothing of what the client sent.
+    pub fn is_between(&self) -> bool {
+        let frames = &self.frames;
+        frames.whole == 0 && frames.have == 0 && frames.left == 0 && frames.fragments == 0
+    }
+
+    fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl AsyncRead for Seam {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let done = self.stream()?.poll_read(cx, buf);
+        let fresh = &buf.filled()[before..];
+        match self.frames.pass(fresh) {
+            Ok(()) => done,
+            Err(TooManyFragments) => {
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "too many fragments")))
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Seam {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream()?.poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream()?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream()?.poll_shutdown(cx)
+    }
+}
+
+// === impl Frames ===
+
+impl Frames {
+    /// More bytes, as they came.
+    fn pass(&mut self, mut bytes: &[u8]) -> Result<(), TooManyFragments> {
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let step = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+                bytes = &bytes[step..];
+                self.left -= step as u64;
+            } else {
+                self.header[usize::from(self.have)] = bytes[0];
+                self.have += 1;
+                bytes = &bytes[1..];
+                self.look()?;
+            }
+            if self.left == 0 && self.have == 0 && self.header[0] & 0x80 != 0 {
+                // The last byte of a frame that ends something.
+                self.whole += 1;
+                self.header[0] = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a header apart, if it is complete.
+    fn look(&mut self) -> Result<(), TooManyFragments> {
+        let [first, second, ..] = self.header;
+        let need = match (self.have, second & 0x7f) {
+            (0..2, _) => return Ok(()),
+            (_, 126) => 4,
+            (_, 127) => 10,
+            (_, _) => 2,
+        };
+        if self.have < need {
+            return Ok(());
+        }
+        let length =
+            self.header[2..usize::from(need)].iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
+        let length = if need == 2 { u64::from(second & 0x7f) } else { length };
+        let mask = if second & 0x80 == 0 { 0 } else { 4 };
+        (self.have, self.left) = (0, length.saturating_add(mask));
+        let (is_last, is_control) = (first & 0x80 != 0, first & 0x08 != 0);
+        if !is_control {
+            self.fragments = if is_last { 0 } else { self.fragments + 1 };
+        }
+        if self.fragments >= FRAGMENTS_MAX { Err(TooManyFragments) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A masked frame of a client.
+    fn frame(first: u8, payload: usize) -> Vec<u8> {
+        let mut bytes = vec![first];
+        match u16::try_from(payload) {
+            Ok(short @ 0..126) => bytes.push(0x80 | short as u8),
+            Ok(length) => {
+                bytes.push(0x80 | 126);
+                bytes.extend(length.to_be_bytes());
+            }
+            Err(_) => {
+                bytes.push(0x80 | 127);
+                bytes.extend((payload as u64).to_be_bytes());
+            }
+        }
+        bytes.extend([7; 4]);
+        bytes.extend(vec![0x81; payload]);
+        bytes
+    }
+
+    fn between(frames: &Frames) -> bool {
+        frames.have == 0 && frames.left == 0 && frames.fragments == 0
+    }
+
+    #[test]
+    fn it_knows_where_frames_end_however_the_bytes_come() {
+        let frames = [(0x81, 0), (0x81, 5), (0x89, 125), (0x82, 126), (0x81, 65_535), (0x81, 65_536)];
+        let bytes: Vec<u8> = frames.iter().flat_map(|(first, payload)| frame(*first, *payload)).collect();
+        for step in [1, 2, 3, 7, 1000, bytes.len()] {
+            let mut seen = Frames::default();
+            for chunk in bytes.chunks(step) {
+                seen.pass(chunk).expect("few fragments");
+            }
+            assert!(between(&seen), "in steps of {step}");
+            assert_eq!(seen.whole, 6, "in steps of {step}");
+        }
+        let mut cut = Frames::default();
+        for byte in &bytes[..bytes.len() - 1] {
+            cut.pass(&[*byte]).expect("few fragments");
+        }
+        assert!(!between(&cut) && cut.whole == 5);
+    }
+
+    /// Covers: S-11.
+    #[test]
+    fn a_message_has_so_many_fragments_and_a_control_frame_between_them_is_none() {
+        let mut seen = Frames::default();
+        seen.pass(&frame(0x01, 3)).expect("the first");
+        for _ in 0..FRAGMENTS_MAX - 2 {
+            seen.pass(&frame(0x00, 3)).expect("one more");
+            seen.pass(&frame(0x89, 3)).expect("a ping");
+        }
+        assert!(!between(&seen));
+        let mut whole = Frames::default();
+        std::mem::swap(&mut whole, &mut seen);
+        let mut more = Frames { fragments: whole.fragments, ..Frames::default() };
+        whole.pass(&frame(0x80, 3)).expect("the last");
+        assert!(between(&whole));
+        assert_eq!(more.pass(&frame(0x00, 3)), Err(TooManyFragments));
+    }
+}
