@@ -173,6 +173,10 @@ impl Mailbox {
 #[derive(Clone, Debug)]
 pub struct Board(mpsc::Sender<Input>);
 
+/// Room for one input on a [`Board`].
+#[derive(Debug)]
+pub struct Room<'a>(mpsc::Permit<'a, Input>);
+
 /// The other end of every [`Board`].
 #[derive(Debug)]
 pub struct Asked {
@@ -226,8 +230,28 @@ impl Board {
         }
     }
 
+    /// Waits for room for one input. What waits is small, whatever the size of what is to be said: each
+    /// link's every step has room for it.
+    pub async fn room(&self) -> Result<Room<'_>, Gone> {
+        self.0.reserve().await.map(Room).map_err(|_| Gone)
+    }
+
     async fn put(&self, input: Input) -> Result<(), Gone> {
         self.0.send(input).await.map_err(|_| Gone)
+    }
+}
+
+// === impl Room ===
+
+impl Room<'_> {
+    /// See [`Board::say`].
+    pub fn say(self, link: LinkId, command: Command) {
+        self.0.send(Input::Say { link, command });
+    }
+
+    /// See [`Board::written`].
+    pub fn written(self, link: LinkId, weight: usize) {
+        self.0.send(Input::Written { link, weight });
     }
 }
 
