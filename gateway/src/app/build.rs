@@ -10,7 +10,7 @@ use crate::driver::{AnswerQueue, Driver, Hands, Inbox};
 use crate::links::{self, Board, Links};
 use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Unanswered};
 use crate::phase::{Life, Phase};
 use crate::store::embedded::{self, Embedded, OpenError};
 use crate::store::memory::Memory;
@@ -108,7 +108,14 @@ impl App {
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
         let store = shared.store(&plan.config.store, &fatal, answers.sink())?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
-        let agents = Agents::new(plan.agents.clone(), plan.default_agent.clone(), reporter, runtime.clone())?;
+        let agents = Agents::new(
+            plan.agents.clone(),
+            plan.default_agent.clone(),
+            reporter,
+            runtime.clone(),
+            shared.clock.clone(),
+            Arc::clone(&shared.metrics),
+        )?;
         let (board, asked) = links::board();
         let driver =
             shared.driver(store, &agents, Inbox::new(asked, reports, answers), plan.config.keep_facts)?;
@@ -150,6 +157,7 @@ impl Shared {
             links: Arc::clone(&self.links),
             agents: agents.clone(),
             metrics: Arc::clone(&self.metrics),
+            unanswered: Unanswered::default(),
             life: self.life.clone(),
         };
         let (clock, life, metrics) = (self.clock.clone(), self.life.clone(), Arc::clone(&self.metrics));
@@ -221,7 +229,7 @@ impl Shared {
 
     /// Behind the operators' listener.
     fn office(&self, registry: Registry) -> House {
-        let pages = admin::Pages { life: self.life.clone(), registry };
+        let pages = admin::Pages { life: self.life.clone(), metrics: Arc::clone(&self.metrics), registry };
         House {
             pages: Arc::new(move |request| ready(pages.answer(&request)).boxed()),
             reception: None,
