@@ -58,7 +58,7 @@ fn names_and_labels_keep_to_the_rules() {
         assert!(!ours || parts >= 3, "{name} names no area, or nothing in it");
         assert_eq!(name.ends_with("_total"), row.kind == "counter", "{name} is a {}", row.kind);
         let bound: usize = row.labels.values().map(BTreeSet::len).product();
-        assert!(bound <= 80 && row.labels.len() <= 2, "{name} has {bound} children");
+        assert!(bound <= 128 && row.labels.len() <= 2, "{name} has {bound} children");
         for label in row.labels.keys() {
             let known = [
                 "code",
