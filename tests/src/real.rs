@@ -3,6 +3,7 @@ pub mod agent;
 pub mod command;
 pub mod http;
 pub mod node;
+pub mod python;
 pub mod wire;
 
 use std::time::Duration;

@@ -120,7 +120,7 @@ impl App {
         let driver =
             shared.driver(store, &agents, Inbox::new(asked, reports, answers), plan.config.keep_facts)?;
         Ok(Self {
-            public: (public, Arc::new(shared.house(&plan, board))),
+            public: (public, Arc::new(shared.house(&plan, board, &agents))),
             admin: (admin, Arc::new(shared.office(registry))),
             plan,
             node: shared.node,
@@ -193,12 +193,14 @@ impl Shared {
     }
 
     /// Behind the public listener.
-    fn house(&self, plan: &Plan, board: Board) -> House {
+    fn house(&self, plan: &Plan, board: Board, agents: &Agents) -> House {
         let desk = http::Desk {
             door: Door,
             links: Arc::clone(&self.links),
             board: board.clone(),
+            directory: Arc::new(agents.directory()),
             clock: self.clock.clone(),
+            began: self.clock.now().store,
             life: self.life.clone(),
             durability: plan.config.store.promise(),
             node: http::Node { name: plan.config.node_name.clone() },

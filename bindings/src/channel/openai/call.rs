@@ -7,6 +7,7 @@ use super::{Trouble, messages, model};
 use crate::channel::command::Invoke;
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::Flaw;
+use crate::channel::json::parse::is_traceparent;
 use crate::channel::json::strict;
 use serde_json::Value;
 use turnway_core::id::AgentId;
@@ -72,7 +73,8 @@ impl Call {
     }
 
     /// What is said to the switchboard. Where the conversation is the gateway's, earlier messages do not
-    /// count; where it is the client's, they are what was said before.
+    /// count; where it is the client's, they are what was said before. A trace context that cannot be read
+    /// starts a new trace.
     pub fn invoke(self, name: &Name, traceparent: Option<String>) -> Result<Invoke, Trouble> {
         let tells = !name.continues && !self.earlier.is_empty();
         let history = tells.then(|| History::of(&self.earlier)).transpose()?;
@@ -85,7 +87,7 @@ impl Call {
             message_id: Some(name.message_id.clone()),
             strategy: None,
             metadata: self.metadata,
-            traceparent,
+            traceparent: traceparent.filter(|text| is_traceparent(text)),
         })
     }
 }

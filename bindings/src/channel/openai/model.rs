@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Covers: MP-H1.
+    /// Covers: ST-41.
     #[test]
     fn a_model_is_an_agent() {
         let echo = AgentId::parse("echo").expect("a name");

@@ -92,6 +92,9 @@ impl Progress {
             | Note::Accepted(_)
             | Note::Opened { .. }
             | Note::Closed { .. }
+            | Note::CancelTaken { .. }
+            | Note::Listed { .. }
+            | Note::Found { .. }
             | Note::GoAway { .. } => {}
         }
     }

@@ -26,7 +26,7 @@ fn refused(fields: Value) -> (u16, Value) {
     (trouble.status, object["error"].clone())
 }
 
-/// Covers: MP-H1, MP-G3, ST-37.
+/// Covers: ST-41, MP-G3, ST-37.
 #[test]
 fn the_last_message_is_said_and_the_earlier_ones_were_said_before() {
     let earlier = json!([
@@ -61,7 +61,7 @@ fn the_last_message_is_said_and_the_earlier_ones_were_said_before() {
     assert_eq!(plain.invoke(&kept, None).expect("an input").history, None);
 }
 
-/// Covers: MP-H1, S-13, S-38.
+/// Covers: ST-41, S-13, S-38.
 #[test]
 fn what_cannot_be_answered_is_refused_by_its_field() {
     let user = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
@@ -120,7 +120,7 @@ fn another_shape_of_answer_is_refused_and_tuning_is_not_looked_at() {
     assert!(Call::parse(&body(tuned)).is_ok());
 }
 
-/// Covers: MP-H1.
+/// Covers: ST-41.
 #[test]
 fn a_model_that_is_no_agent_is_not_found() {
     for model in ["gpt-5", "echo", "agent/", "agent/a b", ""] {

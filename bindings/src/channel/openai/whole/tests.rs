@@ -15,7 +15,7 @@ fn answer(notes: &[Note]) -> Result<Value, Trouble> {
     Ok(serde_json::from_str(&json).expect("JSON"))
 }
 
-/// Covers: MP-H1, ST-41, ST-23.
+/// Covers: ST-41, ST-23.
 #[test]
 fn an_answer_is_one_completion() {
     let usage = json!({ "prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3 });
