@@ -3,3 +3,5 @@
 mod config;
 #[path = "commands/form.rs"]
 mod form;
+#[path = "commands/replay.rs"]
+mod replay;
