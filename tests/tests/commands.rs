@@ -5,3 +5,5 @@ mod config;
 mod form;
 #[path = "commands/replay.rs"]
 mod replay;
+#[path = "commands/store.rs"]
+mod store;
