@@ -77,9 +77,10 @@ fn inspect(mut database: Database, options: &Options) -> Result<Report, OpenErro
 
 fn complaint(error: &DatabaseError) -> Report {
     let mut report = Report::default();
-    report.object(match error {
-        DatabaseError::Storage(StorageError::Corrupted(what)) => format!("the file is damaged: {what}"),
-        other => format!("the file cannot be read: {other}"),
+    report.object(if let DatabaseError::Storage(StorageError::Corrupted(what)) = error {
+        format!("the file is damaged: {what}")
+    } else {
+        format!("the file cannot be read: {error}")
     });
     report
 }

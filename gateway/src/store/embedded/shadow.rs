@@ -48,7 +48,7 @@ impl StorageBackend for Shadow {
         if offset + out.len() as u64 > state.length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        state.from_file(offset, out)?;
+        state.look_up(offset, out)?;
         for (block, within, piece) in blocks(offset, out.len()) {
             if let Some(written) = state.written.get(&block) {
                 out[piece.clone()].copy_from_slice(&written[within..within + piece.len()]);
@@ -89,8 +89,8 @@ impl StorageBackend for Shadow {
 // === impl State ===
 
 impl State {
-    /// What the file says, and zeros where it says nothing.
-    fn from_file(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+    /// Reads what the file says, and zeros where it says nothing.
+    fn look_up(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = self.whole.saturating_sub(offset).min(out.len() as u64) as usize;
         let (head, rest) = out.split_at_mut(there);
         rest.fill(0);
@@ -105,7 +105,7 @@ impl State {
     fn block(&mut self, block: u64) -> io::Result<&mut [u8]> {
         if !self.written.contains_key(&block) {
             let mut bytes = vec![0; BLOCK as usize].into_boxed_slice();
-            self.from_file(block * BLOCK, &mut bytes)?;
+            self.look_up(block * BLOCK, &mut bytes)?;
             self.written.insert(block, bytes);
         }
         // It was put there above.
