@@ -10,6 +10,7 @@ use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Invocation, Reply, Voice};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, run, script};
+use turnway_tests::real::wire::Wire;
 
 const CLIENT: &str = "openai_client.py";
 
@@ -161,6 +162,51 @@ async fn send(node: &Node, headers: &str, body: &str) -> TcpStream {
     );
     socket.write_all(request.as_bytes()).await.expect("sent");
     socket
+}
+
+/// Covers: ST-41, SR-C4: whoever else follows the session may cancel; what is left is not called whole.
+#[tokio::test]
+async fn an_answer_that_somebody_else_cancels_is_an_error() {
+    let mut slow = Slow::start().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--agent", &slow.agents.flag("a")]).await;
+    let body = r#"{"model":"agent/a","messages":[{"role":"user","content":"begin"}]}"#;
+    let streamed = body.replace("}]}", r#"}],"stream":true}"#);
+    for (session, body) in [("s1", body), ("s2", &streamed)] {
+        let headers = format!("x-user-id: ann\r\nx-session-id: {session}\r\n");
+        let mut call = send(&node, &headers, body).await;
+        assert_eq!(slow.event().await, "begun");
+        if body == streamed {
+            call.readable().await.expect("the first word comes");
+        }
+        let mut wire = Wire::hello(node.http, "ann", Vec::new()).await.expect("welcome");
+        wire.say(json!({ "type": "cancel_run", "session_id": session })).await.expect("sent");
+        let mut answer = String::new();
+        tokio::time::timeout(PATIENCE, call.read_to_string(&mut answer))
+            .await
+            .expect("in time")
+            .expect("readable");
+        assert!(answer.contains(r#""code":"cancelled""#) && !answer.contains("[DONE]"), "{answer}");
+        assert_eq!(answer.starts_with("HTTP/1.1 409"), body != streamed, "{answer}");
+        assert_eq!(slow.event().await, "closed");
+    }
+}
+
+/// What the document prints, run as it is printed.
+#[tokio::test]
+async fn the_documents_examples_work_as_printed() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openai.md");
+    let document = std::fs::read_to_string(path).expect("the document");
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let (_, python) = document.split_once("```python\n").expect("an example");
+    let (python, rest) = python.split_once("```").expect("its end");
+    let python = python.replace("127.0.0.1:8080", &node.http.to_string());
+    assert_eq!(run("-c", &[&python]).await, "hello, is anybody there?");
+    let (_, curl) = rest.split_once("-d '").expect("an example for curl");
+    let (body, _) = curl.split_once("'\n").expect("its end");
+    let answer = post(&node, "", body).await;
+    assert!(answer.contains(r#""content":"hello, is anybody there?""#), "{answer}");
 }
 
 /// Covers: ST-41, G-04.
