@@ -118,7 +118,8 @@ pub(super) async fn refit(seam: Seam) -> Socket {
     WebSocketStream::from_raw_socket(seam, Role::Server, Some(codec())).await
 }
 
-fn codec() -> WebSocketConfig {
+/// How a link's socket buffers, and what it takes. The echo server that benchmarks compare with uses the same.
+pub fn codec() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES)
