@@ -6,6 +6,8 @@
 //! - [`problem`]: refusals as problem JSON, each code with its status.
 //! - [`intake`]: bodies and headers within bounds; [`stream`]: notes as server-sent events.
 //! - [`turns`]: one input and its answer; `openai`: the same in OpenAI's words. `node`: what this is.
+//! - [`counted`]: all of it, counted.
+mod counted;
 pub mod guest;
 pub mod intake;
 mod node;
@@ -14,6 +16,7 @@ pub mod problem;
 pub mod stream;
 mod turns;
 
+pub use counted::counted;
 pub use node::Node;
 
 use crate::answer::Body;

@@ -1,12 +1,13 @@
 //! What is counted, by area: families in a registry that is passed in, with bounded labels (S-39).
 //!
-//! - [`links`], [`store`], [`driver`], [`agents`], [`node`]: what the shell's rooms count themselves.
+//! - [`links`], [`http`], [`store`], [`driver`], [`agents`], [`node`]: what the shell's rooms count themselves.
 //! - [`switchboard`]: what the brain counts, told by the driver.
 //! - [`workshop`]: where families are made; [`document`]: how they are described to people.
 mod agents;
 mod buckets;
 mod document;
 mod driver;
+mod http;
 mod links;
 mod node;
 mod store;
@@ -16,6 +17,7 @@ mod workshop;
 pub use agents::AgentMetrics;
 pub use document::document;
 pub use driver::{DriverMetrics, Source};
+pub use http::{HttpMetrics, Method as HttpMethod, ROUTES};
 pub use links::{Direction, Handshake, LinkMetrics};
 pub use node::NodeMetrics;
 pub use store::{StoreMetrics, Unanswered};
@@ -31,6 +33,8 @@ use workshop::Workshop;
 pub struct Metrics {
     /// Connections of clients.
     pub links: LinkMetrics,
+    /// Requests that stay HTTP.
+    pub http: HttpMetrics,
     /// What is asked of the store.
     pub store: StoreMetrics,
     /// The task that owns the switchboard.
@@ -68,6 +72,7 @@ impl Metrics {
         let workshop = &mut Workshop::new(registry);
         Ok(Self {
             links: LinkMetrics::register(workshop)?,
+            http: HttpMetrics::register(workshop)?,
             store: StoreMetrics::register(workshop)?,
             driver: DriverMetrics::register(workshop)?,
             agents: AgentMetrics::register(workshop)?,

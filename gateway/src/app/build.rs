@@ -215,7 +215,9 @@ impl Shared {
             durability: plan.config.store.promise(),
             tasks: self.tasks.clone(),
         };
-        let router = TowerToHyperService::new(http::router(Arc::new(desk)));
+        let router = http::router(Arc::new(desk));
+        let router = http::counted(router, Arc::clone(&self.metrics), self.clock.clone());
+        let router = TowerToHyperService::new(router);
         House {
             pages: Arc::new(move |request| {
                 router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()
