@@ -164,6 +164,11 @@ impl Switchboard {
             metadata: ask.metadata,
             traceparent: ask.traceparent,
         });
+        if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
+            let why = format!("message and metadata take more than {} bytes", limits::FACT_DATA_BYTES_MAX);
+            let refusal = Refusal::new(Code::TooLarge, why);
+            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+        }
         let hash = input.body_hash();
         let ask_key = AskKey::Input(input.run_id.clone(), hash);
         if planted(Mutant::AcceptEarly) {

@@ -7,7 +7,6 @@ use super::{Trouble, messages, model};
 use crate::channel::command::Invoke;
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::Flaw;
-use crate::channel::json::parse::is_traceparent;
 use crate::channel::json::strict;
 use serde_json::Value;
 use turnway_core::id::AgentId;
@@ -15,6 +14,7 @@ use turnway_core::limits::{HISTORY_BYTES_MAX, JSON_NODES_MAX, MESSAGE_BYTES_MAX}
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::trace::is_traceparent;
 
 /// One request: a whole history, a whole message, and as much again for everything else.
 pub const CALL_BYTES_MAX: usize = HISTORY_BYTES_MAX + 2 * MESSAGE_BYTES_MAX;
