@@ -12,12 +12,11 @@ use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
 use crate::metrics::{Metrics, Unanswered};
 use crate::phase::{Life, Phase};
-use crate::store::embedded::{self, Embedded, OpenError};
+use crate::store::embedded::{self, Copier, Embedded, OpenError};
 use crate::store::memory::Memory;
 use crate::store::{Answers, Store};
 use crate::{admin, http};
 use futures_util::FutureExt;
-use futures_util::future::ready;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use prometheus::Registry;
@@ -106,7 +105,7 @@ impl App {
             tasks: TaskTracker::new(),
         };
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
-        let store = shared.store(&plan.config.store, &fatal, answers.sink())?;
+        let (store, copier) = shared.store(&plan.config.store, &fatal, answers.sink())?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let agents = Agents::new(
             plan.agents.clone(),
@@ -121,7 +120,7 @@ impl App {
             shared.driver(store, &agents, Inbox::new(asked, reports, answers), plan.config.keep_facts)?;
         Ok(Self {
             public: (public, Arc::new(shared.house(&plan, board, &agents))),
-            admin: (admin, Arc::new(shared.office(registry))),
+            admin: (admin, Arc::new(shared.office(registry, copier))),
             plan,
             node: shared.node,
             life: shared.life,
@@ -169,11 +168,11 @@ impl Shared {
         config: &StoreConfig,
         fatal: &Arc<Notify>,
         answers: Answers,
-    ) -> Result<Arc<dyn Store>, OpenError> {
+    ) -> Result<(Arc<dyn Store>, Option<Copier>), OpenError> {
         let clock = self.clock.clone();
         let clock: embedded::Clock = Arc::new(move || clock.now());
         match config {
-            StoreConfig::Memory => Ok(Arc::new(Memory::new(clock, answers))),
+            StoreConfig::Memory => Ok((Arc::new(Memory::new(clock, answers)), None)),
             StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes } => {
                 let fatal = Arc::clone(fatal);
                 let mut options = embedded::Options::new(clock, Arc::new(move |_| fatal.notify_one()));
@@ -187,7 +186,9 @@ impl Shared {
                 options.reserve_bytes = *reserve_bytes;
                 let metrics = Arc::clone(&self.metrics);
                 options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
-                Ok(Arc::new(Embedded::open(dir, options, answers)?))
+                let store = Embedded::open(dir, options, answers)?;
+                let copier = store.copier();
+                Ok((Arc::new(store), Some(copier)))
             }
         }
     }
@@ -232,10 +233,11 @@ impl Shared {
     }
 
     /// Behind the operators' listener.
-    fn office(&self, registry: Registry) -> House {
-        let pages = admin::Pages { life: self.life.clone(), metrics: Arc::clone(&self.metrics), registry };
+    fn office(&self, registry: Registry, copier: Option<Copier>) -> House {
+        let (life, metrics) = (self.life.clone(), Arc::clone(&self.metrics));
+        let pages = admin::Pages { life, metrics, registry, backup: admin::Backup::new(copier) };
         House {
-            pages: Arc::new(move |request| ready(pages.answer(&request)).boxed()),
+            pages: Arc::new(move |request| pages.clone().serve(request).boxed()),
             reception: None,
             until: Phase::Leaving,
             life: self.life.clone(),
