@@ -27,6 +27,8 @@ const PROTOCOL: &str = "turnway.v1";
 /// Most links are idle: what they hold meanwhile counts 18,000 times. tungstenite keeps 128 KiB
 /// by itself, and this much costs no throughput.
 const READ_BUFFER_BYTES: usize = 1024;
+/// While a link is idle: the next message, most often a short one, is read with one call or two.
+const IDLE_READ_BUFFER_BYTES: usize = 256;
 /// Notes that come together leave together.
 const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 /// Writing waits for the socket long before this; one note may be large.
@@ -114,8 +116,9 @@ async fn open(stream: TcpStream, read: Vec<u8>) -> Box<Socket> {
 }
 
 /// A fresh codec over a socket whose old one holds nothing.
-pub(super) async fn refit(seam: Seam) -> Socket {
-    WebSocketStream::from_raw_socket(seam, Role::Server, Some(codec())).await
+pub(super) async fn refit(seam: Seam, is_idle: bool) -> Socket {
+    let config = if is_idle { codec().read_buffer_size(IDLE_READ_BUFFER_BYTES) } else { codec() };
+    WebSocketStream::from_raw_socket(seam, Role::Server, Some(config)).await
 }
 
 /// How a link's socket buffers, and what it takes. The echo server that benchmarks compare with uses the same.

@@ -92,9 +92,9 @@ pub struct Commit {
 
 impl Options {
     /// Memory for pages of the file, unless told otherwise.
-    pub const CACHE_BYTES: usize = 64 * 1024 * 1024;
+    pub const CACHE_BYTES: usize = 16 * 1024 * 1024;
 
-    /// fsync, one phase, 64 MiB of cache, and nobody who counts commits.
+    /// fsync, one phase, 16 MiB of cache, and nobody who counts commits.
     pub fn new(clock: Clock, fatal: Arc<dyn Fn(Fault) + Send + Sync>) -> Self {
         Self {
             durability: Durability::Fsync,

@@ -12,6 +12,7 @@ use turnway_core::id::{
 };
 use turnway_core::limits;
 use turnway_core::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
+use turnway_core::shrink::Shrink;
 use turnway_core::store::{Accepted, Append, Claimed, Found, Keep, Refused, Reply};
 use turnway_core::time::Millis;
 
@@ -281,7 +282,9 @@ impl<'txn> Step<'_, 'txn> {
     fn end(&mut self, append: &Append) -> Result<(), Fault> {
         for (place, run_id) in &append.ends {
             self.mark_ended(run_id)?;
-            if let Some(waiting) = self.head.inbox.remove(place) {
+            let left = self.head.inbox.remove(place);
+            self.head.inbox.shrink_if_empty();
+            if let Some(waiting) = left {
                 self.tables.lanes.remove(&*tables::waiting(self.prefix, Lane::Inbox, *place))?;
                 if let Some(taken) = waiting.taken {
                     self.remember(&waiting.run_id, &taken)?;
@@ -290,7 +293,9 @@ impl<'txn> Step<'_, 'txn> {
             self.changed = true;
         }
         for place in &append.answers {
-            if self.head.control.remove(place) {
+            let left = self.head.control.remove(place);
+            self.head.control.shrink_if_empty();
+            if left {
                 self.tables.lanes.remove(&*tables::waiting(self.prefix, Lane::Control, *place))?;
                 self.changed = true;
             }
