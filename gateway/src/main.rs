@@ -12,9 +12,11 @@ use turnway::cli::{
 use turnway::config::LogFormat;
 use turnway::trace::{self, Shape};
 
-/// Gives memory back after many connections have closed, which the system's allocator does not.
+/// Gives memory back after many connections have closed, also where nothing happens any more: the
+/// system's allocator does not, and others wait for the next allocation of each thread. Its settings
+/// are compiled in, from `.cargo/config.toml`.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     // Whoever speaks TLS takes the process's provider; there is one, for all of them.

@@ -158,7 +158,7 @@ pub const SETTINGS: [Setting; 13] = [
         kind: Kind::Size,
         form: "SIZE",
         flag: None,
-        default: Fallback::Fixed("16MiB"),
+        default: Fallback::Fixed("4MiB"),
         doc: "Memory for pages of an embedded store's file.",
     },
     Setting {
