@@ -102,7 +102,7 @@ impl Switchboard {
         if there.follows(key) || there.following() >= limits::LINK_SUBSCRIPTIONS_MAX {
             return;
         }
-        there.follow(&key);
+        there.follow(key);
         let epoch = (tail.seq > Seq(0)).then_some(tail.epoch);
         let mut sub = Sub::joining(Some((tail.seq, epoch)));
         sub.hold = Some(run_id.clone());
