@@ -12,6 +12,7 @@ use prometheus::{Encoder, Registry, TextEncoder};
 use serde::Serialize;
 use std::error::Error;
 use std::sync::Arc;
+use turnway_core::protocol::refusal::Code;
 
 /// Where copies of the store are asked for.
 const BACKUP: &str = "/v1/store/backup";
@@ -62,9 +63,9 @@ impl Pages {
             (&Method::GET | &Method::HEAD, "/metrics") => self.metrics(),
             (&Method::POST, "/drain") => self.drain(),
             (_, "/livez" | "/readyz" | "/metrics" | "/drain" | BACKUP) => {
-                answer::problem(StatusCode::METHOD_NOT_ALLOWED, "invalid_message", "not this way")
+                answer::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "not this way")
             }
-            (_, _) => answer::problem(StatusCode::NOT_FOUND, "not_found", "there is nothing here"),
+            (_, _) => answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here"),
         }
     }
 
@@ -87,7 +88,11 @@ impl Pages {
             Ok(()) => answer::of(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
             Err(error) => {
                 tracing::error!(%error, "metrics cannot be told");
-                answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "metrics cannot be told")
+                answer::problem(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    Code::InternalError,
+                    "metrics cannot be told",
+                )
             }
         }
     }

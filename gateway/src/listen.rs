@@ -2,9 +2,11 @@
 //!
 //! - [`Listener`]: a bound socket and its accept loop.
 //! - [`seam`]: where frames begin and end, below the WebSocket codec.
+//! - `patience`: a socket that gives up on a peer that takes nothing.
 //! - [`upgrade`]: from an HTTP request to a WebSocket.
 //! - [`websocket`]: one link from its first byte to its last.
 mod end;
+mod patience;
 pub mod seam;
 pub mod upgrade;
 pub mod websocket;
@@ -18,7 +20,8 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioTimer;
+use patience::Patience;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -27,6 +30,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
+use turnway_core::limits;
+use turnway_core::protocol::refusal::Code;
 use upgrade::Reception;
 
 /// A request's line and headers together (S-10).
@@ -129,7 +134,7 @@ async fn connection(stream: TcpStream, house: Arc<House>, room: Room) {
         .max_header_size(HEADER_BYTES_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(Patience::new(stream, limits::STALL_TIMEOUT), service)
         .with_upgrades();
     let mut http = std::pin::pin!(http);
     let ended = tokio::select! {
@@ -154,7 +159,7 @@ impl House {
     ) -> Either<Ready<Response<Body>>, BoxFuture<'static, Response<Body>>> {
         if let Err(unwelcome) = browser::check(request.uri(), request.headers()) {
             self.metrics.links.began(Handshake::Unwelcome);
-            let refused = answer::problem(StatusCode::FORBIDDEN, "forbidden", unwelcome.why());
+            let refused = answer::problem(StatusCode::FORBIDDEN, Code::Forbidden, unwelcome.why());
             return Either::Left(ready(refused));
         }
         match &self.reception {

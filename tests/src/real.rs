@@ -4,6 +4,7 @@ pub mod command;
 pub mod http;
 pub mod node;
 pub mod python;
+pub mod web;
 pub mod wire;
 
 use std::time::Duration;

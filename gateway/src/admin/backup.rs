@@ -9,6 +9,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
+use turnway_core::protocol::refusal::Code;
 
 /// A path and a little JSON around it.
 const BODY_BYTES_MAX: usize = 16 * 1024;
@@ -39,7 +40,7 @@ struct Copied<'a> {
 }
 
 /// Why there is none.
-struct Refusal(StatusCode, &'static str, String);
+struct Refusal(StatusCode, Code, String);
 
 // === impl Backup ===
 
@@ -56,7 +57,7 @@ impl Backup {
     {
         match self.copy(headers, body).await {
             Ok(response) => response,
-            Err(Refusal(status, code, why)) => answer::problem(status, code, &why),
+            Err(Refusal(status, code, why)) => answer::problem(status, code, why),
         }
     }
 
@@ -65,7 +66,7 @@ impl Backup {
         B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
         let Wish { to } = wish(headers, body).await?;
-        let conflict = |why: &str| Refusal(StatusCode::CONFLICT, "busy", why.to_owned());
+        let conflict = |why: &str| Refusal(StatusCode::CONFLICT, Code::Busy, why.to_owned());
         let memory = "this node's store is in memory and ends with it: there is nothing to copy";
         let copier = self.copier.clone().ok_or_else(|| invalid(StatusCode::CONFLICT, memory))?;
         let turn = Arc::clone(&self.turn).try_acquire_owned();
@@ -78,7 +79,7 @@ impl Backup {
             (to, copied)
         });
         let gone =
-            |_| Refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "it broke off".to_owned());
+            |_| Refusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, "it broke off".to_owned());
         let (to, copied) = copied.await.map_err(gone)?;
         let report = copied.map_err(|error| refuse(&error))?;
         tracing::info!(facts = report.facts, "the store was copied");
@@ -102,7 +103,7 @@ where
 }
 
 fn invalid(status: StatusCode, why: &str) -> Refusal {
-    Refusal(status, "invalid_message", why.to_owned())
+    Refusal(status, Code::InvalidMessage, why.to_owned())
 }
 
 fn refuse(error: &OpenError) -> Refusal {
@@ -115,7 +116,7 @@ fn refuse(error: &OpenError) -> Refusal {
         | OpenError::Network { .. }
         | OpenError::Directory { .. } => invalid(StatusCode::CONFLICT, &why),
         OpenError::Damaged { .. } | OpenError::Format { .. } | OpenError::Thread(_) | OpenError::Fault(_) => {
-            Refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", why)
+            Refusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, why)
         }
     }
 }

@@ -200,6 +200,7 @@ impl Shared {
             links: Arc::clone(&self.links),
             board: board.clone(),
             directory: Arc::new(agents.directory()),
+            agents: agents.clone(),
             clock: self.clock.clone(),
             began: self.clock.now().store,
             life: self.life.clone(),

@@ -1,5 +1,6 @@
 //! `GET /v1/connect`: from an HTTP request to a WebSocket (RFC 6455 §4.2).
 use super::Room;
+use super::patience::Patience;
 use super::seam::Seam;
 use super::websocket::{self, Socket};
 use crate::answer::{self, Body};
@@ -10,7 +11,6 @@ use crate::metrics::{Handshake, Metrics};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_util::task::TaskTracker;
 use turnway_core::id::NodeId;
 use turnway_core::limits;
+use turnway_core::protocol::refusal::Code;
 
 /// Where clients connect.
 pub const PATH: &str = "/v1/connect";
@@ -102,7 +103,7 @@ impl Reception {
 
 /// The socket under HTTP, and what the client has already sent after its request.
 fn bare(upgraded: Upgraded) -> Result<(TcpStream, Vec<u8>), Upgraded> {
-    let parts = upgraded.downcast::<TokioIo<TcpStream>>()?;
+    let parts = upgraded.downcast::<Patience>()?;
     Ok((parts.io.into_inner(), parts.read_buf.to_vec()))
 }
 
@@ -169,7 +170,7 @@ fn check<B>(request: &Request<B>) -> Result<HeaderValue, NoHandshake> {
 impl NoHandshake {
     fn answer(self) -> Response<Body> {
         let refuse = |status, why, name, value| {
-            let mut response = answer::problem(status, "invalid_message", why);
+            let mut response = answer::problem(status, Code::InvalidMessage, why);
             response.headers_mut().insert(name, HeaderValue::from_static(value));
             response
         };

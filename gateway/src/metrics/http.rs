@@ -13,11 +13,19 @@ pub struct HttpMetrics {
 
 /// The patterns of the paths there are, as the router has them; the last is for everything else. A test
 /// holds it against the router.
-pub const ROUTES: [&str; 6] = [
+pub const ROUTES: [&str; 14] = [
     "/",
+    "/openapi.json",
+    "/v1/agents",
     "/v1/chat/completions",
     "/v1/models",
     "/v1/models/{*model}",
+    "/v1/runs/{run_id}",
+    "/v1/runs/{run_id}/events",
+    "/v1/sessions",
+    "/v1/sessions/{session_id}",
+    "/v1/sessions/{session_id}/events",
+    "/v1/sessions/{session_id}/messages",
     "/v1/sessions/{session_id}/turns",
     "other",
 ];
@@ -81,7 +89,12 @@ mod tests {
     fn each_request_is_counted_in_its_place() {
         let registry = Registry::new();
         let metrics = HttpMetrics::register(&mut Workshop::new(&registry)).expect("each family once");
-        metrics.answered(Some(ROUTES[4]), Method::Post, 200, Duration::from_millis(2));
+        metrics.answered(
+            Some("/v1/sessions/{session_id}/turns"),
+            Method::Post,
+            200,
+            Duration::from_millis(2),
+        );
         metrics.answered(Some("/not/known"), Method::Other, 404, Duration::ZERO);
         metrics.answered(None, Method::Get, 999, Duration::ZERO);
         let mut text = Vec::new();
