@@ -2,6 +2,8 @@
 //! whatever it does not allow is refused.
 use serde_json::Value;
 use std::path::Path;
+use tokio::time::timeout;
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python;
 use turnway_tests::real::web::Web;
@@ -18,7 +20,14 @@ async fn examine(node: &Node, dir: &Path, config: &str, more: &[&str]) -> String
     let run = ["--no-color", "--config-file", &file, "run", &url, "--report-dir", &cases];
     // The same cases each time: a red run means a change.
     let fixed = ["--seed", "7", "--max-examples", EXAMPLES, "--request-timeout", "30"];
-    python::run("examine.py", &[&run, &fixed[..], more].concat()).await
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/python/examine.py");
+    // Where it is run it leaves its memory.
+    let mut command = python::script(script, &[&run, &fixed[..], more].concat());
+    let output = timeout(4 * PATIENCE, command.current_dir(dir).output()).await.expect("it ends in time");
+    let output = output.expect("Python starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    said
 }
 
 /// Covers: MP-C14, LN-MP7.
