@@ -220,6 +220,19 @@ async fn what_is_not_accepted_is_a_problem_and_what_waits_is_shown() {
     assert!(rest.iter().all(|event| event.data["run_id"] == queued.data["run_id"]));
 }
 
+/// Somebody in between would take a silent answer for dead.
+#[tokio::test]
+async fn a_silent_agent_is_bridged_with_comments() {
+    let (dir, (agents, go)) = (directory(), slow(0, 1).await);
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    let mut stream = ann.turn("s1", "slow", "m1", "hi", None).await;
+    stream.until(|event| event.data["name"] == "AGENT_STARTED").await;
+    stream.comment().await;
+    go.send(true).expect("the agent waits");
+    assert_eq!(kinds(&stream.rest().await).last(), Some(&"done"));
+}
+
 /// Covers: G-14.
 #[tokio::test]
 async fn a_node_that_leaves_says_so_and_lets_turns_end() {
@@ -228,12 +241,17 @@ async fn a_node_that_leaves_says_so_and_lets_turns_end() {
     let ann = Web::new(node.http, Some("ann"));
     let mut stream = ann.turn("s1", "slow", "m1", "hi", None).await;
     stream.until(|event| event.data["type"] == "delta").await;
+    let accept = [("accept", "text/event-stream")];
+    let mut log = ann.open("GET", "/v1/sessions/s1/events", &accept, "").await;
     node.signal("-TERM").await;
     let leaving = stream.until(|event| event.data["type"] == "go_away").await;
     assert_eq!(leaving.id, None);
+    log.until(|event| event.name.as_deref() == Some("go_away")).await;
     go.send(true).expect("the agent waits");
     let rest = stream.rest().await;
     assert_eq!(kinds(&rest).last(), Some(&"done"));
+    let last = log.rest().await.pop().expect("the end of the turn");
+    assert_eq!(last.data["type"], "run.done");
     let left = tokio::time::timeout(Duration::from_secs(30), node.exit()).await;
     assert_eq!(left.expect("in time"), Some(0));
 }

@@ -173,6 +173,16 @@ impl Stream {
         }
     }
 
+    /// Waits for the next comment. There must be no event before it.
+    pub async fn comment(&mut self) {
+        while !self.read.contains("\n\n") {
+            assert!(self.more().await, "the stream ended");
+        }
+        let (comment, rest) = self.read.split_once("\n\n").expect("a whole one");
+        assert!(comment.starts_with(':'), "{comment}");
+        self.read = rest.to_owned();
+    }
+
     /// Reads on to the first event that fits.
     pub async fn until(&mut self, fits: impl Fn(&Event) -> bool) -> Event {
         loop {
