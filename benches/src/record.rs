@@ -43,9 +43,11 @@ pub enum Measure {
     Connect,
     /// One durable commit.
     Commit,
-    /// From an input to its turn being admitted, in a session with a history.
-    AdmittedOld,
-    /// … in a session without.
+    /// From an input to its turn being admitted, in a session with a long history.
+    AdmittedLong,
+    /// … in a session that has had one turn.
+    AdmittedShort,
+    /// … in a new session.
     AdmittedNew,
     /// How much later than due the generator sent.
     Late,
@@ -125,7 +127,7 @@ pub struct Record {
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Accepted,
         Self::FirstDelta,
         Self::Done,
@@ -139,7 +141,8 @@ impl Measure {
         Self::CaughtUp,
         Self::Connect,
         Self::Commit,
-        Self::AdmittedOld,
+        Self::AdmittedLong,
+        Self::AdmittedShort,
         Self::AdmittedNew,
         Self::Late,
     ];
@@ -160,7 +163,8 @@ impl Measure {
             Self::CaughtUp => "caught_up",
             Self::Connect => "connect",
             Self::Commit => "commit",
-            Self::AdmittedOld => "admitted_old",
+            Self::AdmittedLong => "admitted_long",
+            Self::AdmittedShort => "admitted_short",
             Self::AdmittedNew => "admitted_new",
             Self::Late => "late",
         }

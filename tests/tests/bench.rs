@@ -189,7 +189,7 @@ async fn a_session_with_a_history_is_taken_up() {
     node.kill_and_restart().await;
     let told = bench.figures(&["take-up", "--connections", "2"]).await;
     let count = |measure: &str| told["latency_us"][measure]["count"].as_u64();
-    assert_eq!((count("admitted_old"), count("admitted_new")), (Some(2), Some(2)));
+    assert_eq!((count("admitted_long"), count("admitted_short")), (Some(2), Some(2)));
 }
 
 #[tokio::test]

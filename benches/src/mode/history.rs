@@ -29,32 +29,58 @@ pub async fn run(args: History) -> Result<Exit, Trouble> {
     report::finish(&run, &Story { unit: "turns", count: turns, closed: None, more, lines })
 }
 
-/// The n-th session of a name, and whose it is.
-pub(super) fn session(name: &str, n: usize) -> (String, String) {
-    (format!("{name}-{n}"), format!("bench-{name}-{n}"))
+/// The two sessions of a name that the n-th client has, and whose they are.
+#[derive(Debug)]
+pub(super) struct Pair {
+    /// With a long history.
+    pub(super) long: String,
+    /// With one turn, to compare with.
+    pub(super) short: String,
+    pub(super) user: String,
+}
+
+impl Pair {
+    pub(super) fn new(name: &str, n: usize) -> Self {
+        Self {
+            long: format!("{name}-{n}"),
+            short: format!("{name}-short-{n}"),
+            user: format!("bench-{name}-{n}"),
+        }
+    }
 }
 
 async fn grow(run: Rc<Run>, args: &History, n: usize, until: Instant) -> Result<u64, Trouble> {
-    let (session, user) = session(&args.name, n);
-    let (mut line, _) = Line::hello(&run, n, &user, "").await?;
-    let invoke = Invoke::new(run.tag(), &session, &args.agent, &wire::words(SIZE));
+    let pair = Pair::new(&args.name, n);
+    let (mut line, _) = Line::hello(&run, n, &pair.user, "").await?;
+    turn(&run, &mut line, &invoke(&run, &pair.short, args), 0).await?;
+    let invoke = invoke(&run, &pair.long, args);
     let mut facts = 0;
-    for turn in 0.. {
+    for number in 0.. {
         if facts >= args.facts {
             break;
         }
-        let since = Instant::now();
-        if since > until {
-            return Err(Trouble::Failed(format!("{session} has {facts} facts, and the time is over")));
+        if Instant::now() > until {
+            return Err(Trouble::Failed(format!("{} has {facts} facts, and the time is over", pair.long)));
         }
-        run.count(Count::Asked, 1);
-        line.feed(invoke.say(turn)).await?;
-        line.flush().await?;
-        facts = until_done(&mut line).await?;
-        run.took(Measure::Done, since.elapsed());
-        run.count(Count::Completed, 1);
+        facts = turn(&run, &mut line, &invoke, number).await?;
     }
     line.close().await;
+    Ok(facts)
+}
+
+fn invoke(run: &Run, session: &str, args: &History) -> Invoke {
+    Invoke::new(run.tag(), session, &args.agent, &wire::words(SIZE))
+}
+
+/// One turn; the log's length after it.
+async fn turn(run: &Run, line: &mut Line, invoke: &Invoke, number: u64) -> Result<u64, Trouble> {
+    let since = Instant::now();
+    run.count(Count::Asked, 1);
+    line.feed(invoke.say(number)).await?;
+    line.flush().await?;
+    let facts = until_done(line).await?;
+    run.took(Measure::Done, since.elapsed());
+    run.count(Count::Completed, 1);
     Ok(facts)
 }
 

@@ -1,7 +1,8 @@
-//! From an input to its turn being admitted, in sessions that nobody has in memory: with a history, and new.
+//! From an input to its turn being admitted, in sessions that nobody has in memory: with a long history,
+//! with a short one, and new.
 use crate::cli::TakeUp;
 use crate::connection::Line;
-use crate::mode::history::{session, until_done};
+use crate::mode::history::{Pair, until_done};
 use crate::record::{Count, Measure, Record, micros};
 use crate::report::table::time;
 use crate::report::{self, Story};
@@ -14,16 +15,21 @@ use turnway::cli::Exit;
 
 const SIZE: usize = 16;
 
-/// Runs it: one session after the other, an old one and a new one in turn.
+/// Runs it: one session after the other, each kind in turn.
 pub async fn run(args: TakeUp) -> Result<Exit, Trouble> {
-    let run = Run::new("take-up", Measure::AdmittedOld, &args.common)?;
+    let run = Run::new("take-up", Measure::AdmittedLong, &args.common)?;
     run.begin();
     for n in 0..run.load().connections {
-        let (old, user) = session(&args.name, n);
+        let Pair { long, short, user } = Pair::new(&args.name, n);
         let (mut line, _) = Line::hello(&run, n, &user, "").await?;
-        for (session, measure) in
-            [(old, Measure::AdmittedOld), (format!("b{}-{n}", run.tag()), Measure::AdmittedNew)]
-        {
+        let mut kinds = [
+            (long, Measure::AdmittedLong),
+            (short, Measure::AdmittedShort),
+            (format!("b{}-{n}", run.tag()), Measure::AdmittedNew),
+        ];
+        // None of them is always the first on its connection.
+        kinds.rotate_left(n % 3);
+        for (session, measure) in kinds {
             let invoke = Invoke::new(run.tag(), &session, &args.agent, &wire::words(SIZE));
             run.count(Count::Asked, 1);
             let since = Instant::now();
@@ -62,9 +68,9 @@ async fn admitted(line: &mut Line) -> Result<(), Trouble> {
 
 fn story(record: &Record) -> Story {
     let at = |measure, rank| record.histogram(measure).map_or(0, |times| times.value_at_quantile(rank));
-    let more_at = |rank| micros(at(Measure::AdmittedOld, rank)) - micros(at(Measure::AdmittedNew, rank));
+    let more_at = |rank| micros(at(Measure::AdmittedLong, rank)) - micros(at(Measure::AdmittedShort, rank));
     let (p50, max) = (more_at(0.5), more_at(1.0));
-    let count = record.histogram(Measure::AdmittedOld).map_or(0, |times| times.len());
+    let count = record.histogram(Measure::AdmittedLong).map_or(0, |times| times.len());
     let lines = vec![("history costs", format!("{} at p50, {} at most", time(p50), time(max)))];
     Story {
         unit: "sessions",
