@@ -42,6 +42,9 @@ const HEADERS_MAX: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Before the next try where the process is out of files or memory: at once would only burn a core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// Connections that wait to be accepted. After a restart everybody comes back at once, and whoever finds the
+/// queue full tries again a whole second later. The system may allow fewer.
+const WAITING_MAX: i32 = 4096;
 /// What is said to a connection there is no room for; there is no task for it that could say more.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
@@ -83,6 +86,8 @@ impl Listener {
     /// Takes a port.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = std::net::TcpListener::bind(address)?;
+        // The standard library asks for 128; asking again changes it.
+        rustix::net::listen(&socket, WAITING_MAX)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         Ok(Self { socket, address })
