@@ -15,8 +15,8 @@ const CONNECTIONS_MAX: u64 = 19_500;
 #[command(
     arg_required_else_help = true,
     after_help = "\
-With --rate a load is open: what is due is sent when it is due, whatever is still unanswered, and latency
-counts from when it was due. Without, it is closed: each connection waits for the end of one before it begins
+With --rate a load is open: what is due is sent when it is due, whatever is still unanswered, and latency \
+counts from when it was due. Without, it is closed: each connection waits for the end of one before it begins \
 the next.
 
 Exit codes: 0 fine; 1 something was lost, wrong or never answered; 64 usage; 69 the server cannot be reached."

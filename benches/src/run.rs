@@ -77,6 +77,14 @@ impl Run {
         }))
     }
 
+    /// The same for a load that has no rate.
+    pub fn unpaced(mode: &'static str, about: Measure, common: &Common) -> Result<Rc<Self>, Trouble> {
+        if common.load.rate.is_some() {
+            return Err(Trouble::Usage(format!("{mode} has no --rate")));
+        }
+        Self::new(mode, about, common)
+    }
+
     /// One that loads nothing and counts already.
     #[cfg(test)]
     pub(crate) fn idle(about: Measure) -> Rc<Self> {

@@ -223,6 +223,7 @@ async fn what_cannot_be_done_is_said_with_its_exit_code() {
         (&["turns", "--size", "65536"], 64, "65536"),
         (&["turns", "--agent", "nobody"], 1, "not_found"),
         (&["idle"], 64, "--server-pid"),
+        (&["idle", "--rate", "5"], 64, "no --rate"),
         (&["first-delta", "--agent", "echo", "--direct", "http://127.0.0.1:1"], 64, "--rate"),
         (&["nothing"], 64, "nothing"),
     ] {

@@ -16,7 +16,7 @@ const SIZE: usize = 16;
 
 /// Runs it.
 pub async fn run(args: History) -> Result<Exit, Trouble> {
-    let run = Run::new("history", Measure::Done, &args.common)?;
+    let run = Run::unpaced("history", Measure::Done, &args.common)?;
     run.begin();
     let until = run.begun() + run.load().duration;
     let grow = |n| grow(Rc::clone(&run), &args, n, until);

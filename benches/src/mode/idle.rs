@@ -37,7 +37,7 @@ struct Memory {
 /// Runs it.
 pub async fn run(mut args: Idle) -> Result<Exit, Trouble> {
     args.common.aim.sources.get_or_insert(8);
-    let run = Run::new("idle", Measure::Connect, &args.common)?;
+    let run = Run::unpaced("idle", Measure::Connect, &args.common)?;
     let Some(server) = run.server() else {
         return Err(Trouble::Usage("idle needs --server-pid: it is about that process's memory".to_owned()));
     };

@@ -19,7 +19,7 @@ use turnway::cli::Exit;
 
 /// Runs it.
 pub async fn run(args: Reconnect) -> Result<Exit, Trouble> {
-    let run = Run::new("reconnect", Measure::Resumed, &args.common)?;
+    let run = Run::unpaced("reconnect", Measure::Resumed, &args.common)?;
     let streaming = &args.streaming;
     let plan = Rc::new(Plan {
         agent: streaming.agent.clone(),

@@ -17,7 +17,7 @@ const SIZE: usize = 16;
 
 /// Runs it: one session after the other, each kind in turn.
 pub async fn run(args: TakeUp) -> Result<Exit, Trouble> {
-    let run = Run::new("take-up", Measure::AdmittedLong, &args.common)?;
+    let run = Run::unpaced("take-up", Measure::AdmittedLong, &args.common)?;
     run.begin();
     for n in 0..run.load().connections {
         let Pair { long, short, user } = Pair::new(&args.name, n);
