@@ -18,7 +18,7 @@ pub struct Trouble {
     kind: &'static str,
     code: &'static str,
     message: Cow<'static, str>,
-    param: Option<Cow<'static, str>>,
+    param: Option<Box<str>>,
     agent_code: Option<Box<str>>,
 }
 
@@ -85,7 +85,7 @@ impl Trouble {
     }
 
     /// A field of the request is not right.
-    pub fn field(param: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
+    pub fn field(param: impl Into<Box<str>>, message: impl Into<Cow<'static, str>>) -> Self {
         Self { param: Some(param.into()), ..Self::new(Code::InvalidMessage, message) }
     }
 
