@@ -12,6 +12,7 @@ use crate::http::{Desk, intake};
 use crate::phase::Phase;
 use axum::Extension;
 use axum::extract::State;
+use axum::response::IntoResponse;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use hyper::body::Body as _;
 use std::sync::Arc;
@@ -93,11 +94,13 @@ pub(super) async fn create(
             return Err(Fault::unanswered(why, repeatable));
         }
     };
-    let mut response = if wanted.stream {
-        streamed(guest, principal, wanted, &accepted).await?
+    let answer = if wanted.stream {
+        streamed(guest, principal, wanted, &accepted).await
     } else {
-        at_once(guest, wanted).await?
+        at_once(guest, wanted).await
     };
+    // Of a turn that has failed people want to know which it was, too.
+    let mut response = answer.unwrap_or_else(Fault::into_response);
     for (header, text) in
         [(HeaderName::from_static(SESSION), name.session.as_str()), (REQUEST, name.run_id.as_str())]
     {
