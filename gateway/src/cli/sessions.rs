@@ -16,8 +16,8 @@ const PAGE: usize = 200;
 /// Which sessions.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Times are relative on a terminal, and dates in UTC elsewhere. With --json, one object: \
-                        {\"sessions\":[{\"session_id\",\"user_id\",\"state\",\"created_ts\",\"seq\",\"pending\"}],\"next\"}."
+    after_help = "Times are relative on a terminal, and dates in UTC elsewhere. With --json, one object with \
+                        the list of `sessions`, as GET /v1/sessions gives it."
 )]
 pub struct SessionsArgs {
     /// At most so many, the last made first

@@ -55,7 +55,11 @@ pub struct RestoreArgs {
     pub dir: PathBuf,
 }
 
+/// What to do about a node that has the store.
+const STOP: &str = "stop the node first";
 const BACKED_UP: &str = "backed up, read again and whole";
+/// Nothing else is in this process.
+const CACHE_BYTES: usize = 64 * 1024 * 1024;
 /// A copy takes as long as the disk does; a day is a slip of the disk.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -102,34 +106,39 @@ pub async fn ask((url, to): (&str, &Path), json: bool) -> Result<Exit, Trouble> 
 fn obey(command: &StoreCommand, json: bool) -> Result<Exit, Trouble> {
     match command {
         StoreCommand::Check(args) => {
-            let report = embedded::check(&args.dir, &options()).map_err(|error| trouble(&error))?;
+            let report = embedded::check(&args.dir, &options()).map_err(|error| trouble(&error, STOP))?;
             show(json, &args.dir, "whole", &report)
         }
         StoreCommand::Backup(args) => match (args.dirs.as_slice(), &args.admin) {
-            ([dir, to], None) => copy(json, dir, to, BACKED_UP),
+            ([dir, to], None) => {
+                copy(json, dir, to, BACKED_UP, "stop the node first, or ask it with --admin")
+            }
             (_, None) => Err(Trouble::Usage("backup needs DIR and TO, or --admin URL and TO".to_owned())),
             (_, Some(_)) => Err(Trouble::Usage("with --admin, backup needs TO alone".to_owned())),
         },
-        StoreCommand::Restore(args) => copy(json, &args.from, &args.dir, "restored, read again and whole"),
+        StoreCommand::Restore(args) => {
+            copy(json, &args.from, &args.dir, "restored, read again and whole", STOP)
+        }
     }
 }
 
-fn copy(json: bool, from: &Path, to: &Path, done: &str) -> Result<Exit, Trouble> {
-    let report = embedded::copy(from, to, &options()).map_err(|error| trouble(&error))?;
+fn copy(json: bool, from: &Path, to: &Path, done: &str, busy: &str) -> Result<Exit, Trouble> {
+    let report = embedded::copy(from, to, &options()).map_err(|error| trouble(&error, busy))?;
     show(json, to, done, &report)
 }
 
 fn options() -> Options {
     let clock = Clock::start();
-    // There is no writer that could fail.
-    Options::new(Arc::new(move || clock.now()), Arc::new(|_| {}))
+    // There is no writer that could fail. All of the file is read, and more than once.
+    let options = Options::new(Arc::new(move || clock.now()), Arc::new(|_| {}));
+    Options { cache_bytes: CACHE_BYTES, ..options }
 }
 
-/// What keeps a store from being looked at.
-fn trouble(error: &OpenError) -> Trouble {
+/// What keeps a store from being looked at; `busy` is what to do about a node that has it.
+fn trouble(error: &OpenError, busy: &str) -> Trouble {
     let told = error.to_string();
     match error {
-        OpenError::InUse { .. } => Trouble::Unavailable(format!("{told}; stop the node first")),
+        OpenError::InUse { .. } => Trouble::Unavailable(format!("{told}; {busy}")),
         OpenError::Missing { .. } | OpenError::Directory { .. } | OpenError::Network { .. } => {
             Trouble::Unavailable(told)
         }

@@ -22,6 +22,12 @@ pub(super) fn is_seen() -> bool {
     std::io::stdout().is_terminal()
 }
 
+/// Columns of the terminal a person looks at; none where nobody does.
+pub(super) fn width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    is_seen().then_some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// What others say must not move a person's cursor or rename their window. In a file or a pipe it is
 /// left as it is.
 pub(super) fn visible(text: &str) -> String {

@@ -248,14 +248,13 @@ impl<'txn> Step<'_, 'txn> {
     fn end(&mut self, append: &Append) -> Result<(), Fault> {
         for (place, run_id) in &append.ends {
             self.mark_ended(run_id)?;
-            let left = self.head.inbox.remove(place);
-            self.head.inbox.shrink_if_empty();
-            if let Some(waiting) = left {
+            if let Some(waiting) = self.head.inbox.remove(place) {
                 self.tables.lanes.remove(&*tables::waiting(self.prefix, Lane::Inbox, *place))?;
                 if let Some(taken) = waiting.taken {
                     self.remember(&waiting.run_id, &taken)?;
                 }
             }
+            self.head.inbox.shrink_if_empty();
             self.changed = true;
         }
         for place in &append.answers {
