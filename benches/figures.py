@@ -256,7 +256,7 @@ def idle(bench):
         f" most 20 %: {verdict(left <= 0.2)}).",
         f"From eight addresses, {hold} after the last one opened: (memory then − memory before the first) ÷"
         " connections. Before, the node has served turns until its caches were full, but for the second row:"
-        " there the store's page cache (64 MiB at most, however many connections there are) grows with the first"
+        " there the store's page cache (4 MiB at most, however many connections there are) grows with the first"
         " turns and is divided among them. Kernel memory of sockets is not in it.",
         table(head, rows),
     ]
