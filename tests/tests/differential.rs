@@ -225,6 +225,7 @@ fn kind(reply: &Reply) -> &'static str {
 /// Kinds of replies that the model gives; `refused: full` is not among them.
 const KINDS: usize = 39;
 
+/// Covers: MP-B12.
 #[test]
 fn the_embedded_store_answers_like_its_model() {
     let (first, sequences) = (number("DIFFERENTIAL_SEED", 1), number("DIFFERENTIAL_SEQUENCES", 300));

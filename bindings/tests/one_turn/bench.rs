@@ -70,11 +70,24 @@ impl Bench {
         bench
     }
 
+    /// A node that knows no agent.
+    pub(crate) fn without_agents() -> Self {
+        let nobody = Directory { agents: BTreeMap::new(), default: None };
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let mut bench = Self::knowing(nobody, 7, Shelf::new(false), now);
+        bench.run(Duration::from_millis(1));
+        bench
+    }
+
     /// A node on a store that others may have used before.
     pub(crate) fn with(node: u128, shelf: Shelf, now: Now) -> Self {
         let echo = AgentId::parse("echo").expect("a name");
         let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
-        let directory = Arc::new(Directory { agents, default: Some(echo) });
+        Self::knowing(Directory { agents, default: Some(echo) }, node, shelf, now)
+    }
+
+    fn knowing(directory: Directory, node: u128, shelf: Shelf, now: Now) -> Self {
+        let directory = Arc::new(directory);
         let board = Switchboard::new(Config {
             node: NodeId(node),
             directory,
