@@ -366,7 +366,7 @@ impl Machine for Switchboard {
             Input::Unheard { to } => self.unheard(now, to),
             Input::Gap => self.relisten(),
             Input::Stored { op, result } => self.stored(now, op, result),
-            Input::Agent { key, run_id, attempt, event } => self.agent(now, &key, run_id, attempt, event),
+            Input::Agent { key, run_id, attempt, events } => self.agent(now, &key, &run_id, attempt, events),
             Input::Drain => self.begin_drain(now),
         }
         self.leave();

@@ -204,15 +204,18 @@ impl Switchboard {
         &mut self,
         now: Now,
         key: &SessionKey,
-        run_id: RunId,
+        run_id: &RunId,
         attempt: u32,
-        event: AgentEvent,
+        events: Vec<AgentEvent>,
     ) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else {
-            self.stats.late_reports += 1;
+            self.stats.late_reports += events.len() as u64;
             return;
         };
-        owned.runtime.handle_input(now, Told::Agent { run_id, attempt, event });
+        // Their facts go out together, in one append.
+        for event in events {
+            owned.runtime.handle_input(now, Told::Agent { run_id: run_id.clone(), attempt, event });
+        }
         self.pump(now, key);
     }
 

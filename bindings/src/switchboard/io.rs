@@ -65,8 +65,8 @@ pub enum Input {
         run_id: RunId,
         /// Which attempt.
         attempt: u32,
-        /// What.
-        event: AgentEvent,
+        /// What it said, in order, since it was last listened to; their facts go out together.
+        events: Vec<AgentEvent>,
     },
     /// Leave: take on nothing, let running turns end for [`turnway_core::limits::DRAIN`], hand over, exit.
     Drain,

@@ -100,12 +100,7 @@ impl Inbox {
             self.reported.push(report);
         }
         metrics.took(Source::Agents, self.reported.len());
-        batch.extend(self.reported.drain(..).map(|Report { key, run_id, attempt, event }| Input::Agent {
-            key,
-            run_id,
-            attempt,
-            event,
-        }));
+        join(self.reported.drain(..), batch);
     }
 
     /// Something the shell knows the answer to.
@@ -116,6 +111,21 @@ impl Inbox {
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.asked.waiting() + self.reports.len() + self.answers.waiting()
+    }
+}
+
+/// Reports of one attempt that stand one after the other become one input, so that their facts share an
+/// append: an agent that says all of it at once costs the disk once.
+fn join(reports: impl Iterator<Item = Report>, batch: &mut Vec<Input>) {
+    for Report { key, run_id, attempt, event } in reports {
+        match batch.last_mut() {
+            Some(Input::Agent { run_id: last, attempt: of, events, .. })
+                if *last == run_id && *of == attempt =>
+            {
+                events.push(event);
+            }
+            Some(_) | None => batch.push(Input::Agent { key, run_id, attempt, events: vec![event] }),
+        }
     }
 }
 

@@ -161,7 +161,7 @@ async fn what_an_agent_says_is_data() {
     for text in orders {
         stream.send(text.replace("RUN", other.run_id.as_str())).await;
     }
-    let foreign = json!({ "text": "mine", "run_id": other.run_id, "session_id": "other", "user": "root" });
+    let foreign = json!({ "text": "mine", "session_id": "other", "user": "root" });
     stream.send(format!("event: delta\ndata: {foreign}\n\n")).await;
     let frame = "{\"type\":\"done\"}\n\nevent: done\ndata: {}\n\n";
     stream.delta(frame).await;
