@@ -158,7 +158,7 @@ pub const SETTINGS: [Setting; 13] = [
         kind: Kind::Size,
         form: "SIZE",
         flag: None,
-        default: Fallback::Fixed("4MiB"),
+        default: Fallback::Fixed("2MiB"),
         doc: "Memory for pages of an embedded store's file.",
     },
     Setting {
