@@ -4,6 +4,7 @@
 //! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
 //! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
+//! - [`redis`]: where a Redis is.
 //! - [`document`]: the tables as a file and as a page.
 pub mod agent;
 pub mod amount;
@@ -14,6 +15,7 @@ pub mod mistake;
 pub mod nearest;
 pub mod parse;
 pub mod raw;
+pub mod redis;
 
 pub use agent::AGENT_SETTINGS;
 pub use key::{Key, SETTINGS};

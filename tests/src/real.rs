@@ -2,6 +2,7 @@
 pub mod agent;
 pub mod command;
 pub mod node;
+pub mod redis;
 pub mod wire;
 
 use std::time::Duration;

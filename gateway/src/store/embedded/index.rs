@@ -131,7 +131,9 @@ mod tests {
             let (first, end) = range(&tenant("t"), user, None);
             assert!(strangers.iter().flatten().all(|key| *key < first || *key >= end));
         }
-        for bad in [&b""[..], b"t\0", b"t\0u\0", b"t\0u\x001234567", b"t\0u\x0012345678", b"t\0u\x0012345678 "] {
+        for bad in
+            [&b""[..], b"t\0", b"t\0u\0", b"t\0u\x001234567", b"t\0u\x0012345678", b"t\0u\x0012345678 "]
+        {
             assert_eq!(Line::read(bad), None, "{bad:?}");
         }
     }
