@@ -4,5 +4,6 @@ pub mod command;
 pub mod hello;
 pub mod json;
 pub mod note;
+pub mod openai;
 pub mod pattern;
 pub mod sse;

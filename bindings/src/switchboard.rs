@@ -19,13 +19,15 @@ mod read;
 mod rebuild;
 mod ring;
 mod seat;
+mod spread;
 mod stats;
 mod sub;
 mod text;
 mod view;
 
 pub use io::{Input, Output};
-pub use stats::Stats;
+pub use spread::Spread;
+pub use stats::{Outcome, Start, Stats, Tally};
 
 use crate::channel::note::Note;
 use crate::peer::Words;
@@ -242,7 +244,9 @@ impl Switchboard {
     /// Answers of ops that are simply asked again until they have one.
     fn replied(&mut self, now: Now, op: Op, reply: Reply) {
         match (op, reply) {
-            (Op::Claim { key, holder, nonce, .. }, reply) => self.claimed(now, &key, holder, nonce, reply),
+            (Op::Claim { key, holder, nonce, expect, .. }, reply) => {
+                self.claimed(now, &key, (holder, nonce), expect, reply);
+            }
             (Op::Append(append), reply) => self.appended(now, &append.key, append.token, reply),
             (Op::Release { key, token, drain, .. }, reply) => self.released(now, &key, token, drain, &reply),
             (Op::Open { key, reader: Some(token) }, Reply::View(view)) => {
@@ -322,17 +326,24 @@ impl Switchboard {
         self.regress(key);
     }
 
-    /// What it has counted.
-    pub fn stats(&self) -> Stats {
-        let open =
-            self.seats.values().filter_map(Seat::owned).map(|owned| owned.runtime.state().runs.len() as u64);
+    /// What it has counted. Costs a look at every session it owns.
+    pub fn stats(&self, now: Now) -> Stats {
+        let (mut open, mut waiting, mut most, mut oldest) = (0, 0, 0, now.mono);
+        for runtime in self.seats.values().filter_map(Seat::owned).map(|owned| &owned.runtime) {
+            let (runs, waits) = (runtime.state().runs.len() as u64, runtime.state().waiting.len() as u64);
+            (open, waiting, most) = (open + runs, waiting + waits, waits.max(most));
+            oldest = runtime.oldest().map_or(oldest, |at| at.min(oldest));
+        }
         Stats {
             links: self.links.len() as u64,
             feeds: self.feeds.len() as u64,
             seats: self.seats.len() as u64,
             asks: self.asks.len() as u64,
             timers: self.timers.len() as u64,
-            open_turns: open.sum(),
+            open_turns: open,
+            oldest_turn: now.mono - oldest,
+            waiting_turns: waiting,
+            waiting_turns_max: most,
             ..self.stats
         }
     }

@@ -182,6 +182,35 @@ impl Principal {
 
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
+/// 130 bits as 26 letters.
+fn letters(digest: &[u8]) -> String {
+    let mut text = String::with_capacity(26);
+    let (mut bits, mut held) = (0u32, 0u32);
+    let mut bytes = digest.iter();
+    for _ in 0..26 {
+        if held < 5 {
+            bits = (bits << 8) | u32::from(*bytes.next().unwrap_or(&0));
+            held += 8;
+        }
+        held -= 5;
+        text.push(char::from(BASE32[(bits >> held) as usize & 31]));
+    }
+    text
+}
+
+impl SessionId {
+    /// The session of a call that names itself and no session: the same call of the same user finds the
+    /// same session again, and nobody else's call does.
+    pub fn derive(principal: &Principal, call: &MessageId) -> Self {
+        let mut hash = Sha256::new();
+        for part in ["call", principal.tenant.as_str(), principal.user.as_str(), call.as_str()] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        Self(format!("call-{}", letters(&hash.finalize())).into())
+    }
+}
+
 impl RunId {
     /// The same input gets the same id on any node, in any try (requirement RX-1, EV-N4).
     /// SHA-256 over tenant, session, user and message id, each with its length before it.
@@ -191,21 +220,7 @@ impl RunId {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part.as_bytes());
         }
-        let digest = hash.finalize();
-        let mut text = String::with_capacity(key.session.as_str().len() + 27);
-        text.push_str(key.session.as_str());
-        text.push('.');
-        let (mut bits, mut held) = (0u32, 0u32);
-        let mut bytes = digest.iter();
-        for _ in 0..26 {
-            if held < 5 {
-                bits = (bits << 8) | u32::from(*bytes.next().unwrap_or(&0));
-                held += 8;
-            }
-            held -= 5;
-            text.push(char::from(BASE32[(bits >> held) as usize & 31]));
-        }
-        Self(text.into())
+        Self(format!("{}.{}", key.session, letters(&hash.finalize())).into())
     }
     /// The session this run belongs to: any node routes by it, with no index.
     pub fn session(&self) -> SessionId {

@@ -8,6 +8,6 @@ mod runtime;
 mod state;
 mod text;
 
-pub use outbox::{Output, Record};
+pub use outbox::{Ended, Output, Record};
 pub use runtime::{Counts, Input, SessionRuntime};
 pub use state::{Phase, Run, RunPhase, State};

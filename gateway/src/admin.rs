@@ -1,9 +1,11 @@
 //! The operators' listener: health, metrics, drain. Never on the public port (S-45).
 use crate::answer::{self, Body};
+use crate::metrics::Metrics;
 use crate::phase::{Life, Phase, Unready};
 use http::{Method, Request, Response, StatusCode};
 use prometheus::{Encoder, Registry, TextEncoder};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// The pages of the operators' listener.
 #[derive(Clone, Debug)]
@@ -12,6 +14,8 @@ pub struct Pages {
     pub life: Life,
     /// Everything that is counted.
     pub registry: Registry,
+    /// The same, to be told what is looked up when it is asked for.
+    pub metrics: Arc<Metrics>,
 }
 
 /// `/readyz`: ready or not, and the kind of reason, nothing more (S-46).
@@ -55,6 +59,7 @@ impl Pages {
     }
 
     fn metrics(&self) -> Response<Body> {
+        self.metrics.node.tell(&self.life);
         let mut text = Vec::new();
         match TextEncoder::new().encode(&self.registry.gather(), &mut text) {
             Ok(()) => answer::of(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
@@ -88,7 +93,9 @@ mod tests {
 
     #[test]
     fn a_node_is_ready_while_it_serves() {
-        let pages = Pages { life: Life::default(), registry: Registry::new() };
+        let registry = Registry::new();
+        let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
+        let pages = Pages { life: Life::default(), registry, metrics };
         assert_eq!(ask(&pages, Method::GET, "/livez"), StatusCode::OK);
         assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
         pages.life.advance(Phase::Serving);

@@ -13,11 +13,13 @@ mod request;
 mod sse;
 pub mod token;
 
-use crate::agent::attempt::{Attempt, Line};
+use crate::agent::attempt::{Attempt, Line, Watch};
 use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint};
 use crate::agent::health::Health;
 use crate::agent::http::{Client, HttpAgent};
 use crate::agent::token::{RunToken, Tokens};
+use crate::clock::Clock;
+use crate::metrics::Metrics;
 use ::http::HeaderValue;
 use dashmap::{DashMap, Entry};
 use std::collections::BTreeMap;
@@ -63,6 +65,8 @@ struct Inner {
     unknown: Arc<AtomicU64>,
     reports: Sender<Report>,
     runtime: Handle,
+    clock: Clock,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Clone)]
@@ -92,12 +96,14 @@ enum Work {
 
 impl Agents {
     /// The configured agents. Without `default` the first one is it. Reports go to `reports`, tasks run
-    /// on `runtime`.
+    /// on `runtime`, and how long they take goes to `metrics`.
     pub fn new(
         specs: Vec<AgentSpec>,
         default: Option<AgentId>,
         reports: Sender<Report>,
         runtime: Handle,
+        clock: Clock,
+        metrics: Arc<Metrics>,
     ) -> Result<Self, BadAgent> {
         let is_https =
             specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
@@ -140,6 +146,8 @@ impl Agents {
             unknown,
             reports,
             runtime,
+            clock,
+            metrics,
         })))
     }
 
@@ -212,7 +220,8 @@ impl Agents {
             }
         };
         let line = Arc::new(Line::default());
-        let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone());
+        let watch = Watch::start(&self.0.clock, &self.0.metrics);
+        let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
         let task = self.0.runtime.spawn(run(Arc::clone(&self.0), attempt, work)).abort_handle();
         entry.insert(Running { line, task, _token: token, _place: place });
     }
@@ -295,6 +304,7 @@ async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
         Work::Builtin(Builtin::Echo) => (echo::run(&mut attempt).await, None),
         Work::Builtin(Builtin::Counter) => (counter::run(&mut attempt).await, None),
     };
+    attempt.ended();
     let is_acked = end == AgentEvent::CancelAcked;
     attempt.report(end).await;
     drop(leave);

@@ -7,6 +7,7 @@ pub mod plan;
 pub mod replay;
 mod said;
 pub mod serve;
+pub mod store;
 mod table;
 pub mod trouble;
 pub mod version;
@@ -49,6 +50,9 @@ pub enum Command {
     DefaultConfig,
     /// Print the page about the configuration, as Markdown
     ConfigDoc,
+    /// Look after an embedded store: check it, back it up, restore it
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Say which build this is
     Version,
 }

@@ -205,7 +205,7 @@ impl Driver {
             self.counted = Some(now);
             let remaining = self.switchboard.drain_progress().unwrap_or_default();
             self.life.drain_remaining(remaining as u64);
-            self.metrics.switchboard.tell(self.switchboard.stats());
+            self.metrics.switchboard.tell(&self.switchboard.stats(self.clock.now()));
         }
     }
 }

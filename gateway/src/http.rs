@@ -5,10 +5,11 @@
 //!   what a repeat is, in which order things come.
 //! - [`problem`]: refusals as problem JSON, each code with its status.
 //! - [`intake`]: bodies and headers within bounds; [`stream`]: notes as server-sent events.
-//! - [`turns`]: one input and its answer. `node`: what this is.
+//! - [`turns`]: one input and its answer; `openai`: the same in OpenAI's words. `node`: what this is.
 pub mod guest;
 pub mod intake;
 mod node;
+mod openai;
 pub mod problem;
 pub mod stream;
 mod turns;
@@ -25,7 +26,9 @@ use axum::routing::{get, post};
 use http::{HeaderMap, Response};
 use problem::Problem;
 use std::sync::Arc;
+use turnway_core::protocol::agent::Directory;
 use turnway_core::protocol::refusal::Code;
+use turnway_core::time::Millis;
 
 /// Everything a request needs of its node.
 #[derive(Debug)]
@@ -36,8 +39,12 @@ pub struct Desk {
     pub links: Arc<Links>,
     /// Where guests ask.
     pub board: Board,
+    /// The agents there are.
+    pub directory: Arc<Directory>,
     /// The time.
     pub clock: Clock,
+    /// When the node began.
+    pub began: Millis,
     /// The process's phase.
     pub life: Life,
     /// What an acknowledgement promises.
@@ -54,8 +61,9 @@ pub fn router(desk: Arc<Desk>) -> Router {
     Router::new()
         .route("/", get(node::show))
         .route("/v1/sessions/{session_id}/turns", post(turns::create))
-        .fallback(nothing)
         .method_not_allowed_fallback(not_this_way)
+        .merge(openai::router())
+        .fallback(nothing)
         .with_state(desk)
 }
 

@@ -219,14 +219,21 @@ impl Board {
         self.put(Input::Written { link, weight }).await
     }
 
-    /// A link is gone, and whoever noticed cannot wait: where the board has no room, a task does.
-    pub fn part(&self, link: LinkId) {
-        if let Err(TrySendError::Full(input)) = self.0.try_send(Input::Disconnect { link })
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let board = self.clone();
-            // Without a switchboard there is nobody left to tell.
-            runtime.spawn(async move { _ = board.put(input).await });
+    /// A link is gone, with a last word or without, and whoever noticed cannot wait: where the board has
+    /// no room, a task does.
+    pub fn part(&self, link: LinkId, last_word: Option<Command>) {
+        let word = last_word.map(|command| Input::Say { link, command });
+        let mut rest = word.into_iter().chain([Input::Disconnect { link }]);
+        while let Some(input) = rest.next() {
+            let Err(TrySendError::Full(input)) = self.0.try_send(input) else { continue };
+            let (board, Ok(runtime)) = (self.clone(), Handle::try_current()) else { return };
+            runtime.spawn(async move {
+                for input in [input].into_iter().chain(rest) {
+                    // Without a switchboard there is nobody left to tell.
+                    _ = board.put(input).await;
+                }
+            });
+            return;
         }
     }
 

@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Runtime};
 use turnway::app::App;
 use turnway::cli::plan::{self, Plan};
 use turnway::cli::serve::ServeArgs;
-use turnway::cli::{self, Cli, Command, Exit, Trouble, chat, check_config, complain, replay, version};
+use turnway::cli::{self, Cli, Command, Exit, Trouble, chat, check_config, complain, replay, store, version};
 use turnway::config::LogFormat;
 use turnway::trace::{self, Shape};
 
@@ -39,6 +39,7 @@ fn obey(command: Command, json: bool) -> Result<Exit, Trouble> {
         Command::CheckConfig(args) => check_config::run(&args, json),
         Command::DefaultConfig => cli::default_config(json),
         Command::ConfigDoc => cli::config_doc(json),
+        Command::Store(command) => store::run(&command, json),
         Command::Version => version::run(json),
     }
 }

@@ -1,22 +1,30 @@
 //! What is counted, by area: families in a registry that is passed in, with bounded labels (S-39).
 //!
-//! - [`links`], [`store`], [`driver`], [`agents`]: what the shell's rooms count themselves.
+//! - [`links`], [`store`], [`driver`], [`agents`], [`node`]: what the shell's rooms count themselves.
 //! - [`switchboard`]: what the brain counts, told by the driver.
+//! - [`workshop`]: where families are made; [`document`]: how they are described to people.
 mod agents;
+mod buckets;
+mod document;
 mod driver;
 mod links;
+mod node;
 mod store;
 mod switchboard;
+mod workshop;
 
 pub use agents::AgentMetrics;
+pub use document::document;
 pub use driver::{DriverMetrics, Source};
 pub use links::{Direction, Handshake, LinkMetrics};
-pub use store::StoreMetrics;
+pub use node::NodeMetrics;
+pub use store::{StoreMetrics, Unanswered};
 pub use switchboard::SwitchboardMetrics;
+pub use workshop::{Family, Kind, Label};
 
-use prometheus::core::Collector;
+use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{IntGaugeVec, Opts, Registry};
+use workshop::Workshop;
 
 /// Every family of a node.
 #[derive(Debug)]
@@ -31,7 +39,25 @@ pub struct Metrics {
     pub agents: AgentMetrics,
     /// The brain.
     pub switchboard: SwitchboardMetrics,
+    /// The process.
+    pub node: NodeMetrics,
+    families: Vec<Family>,
 }
+
+/// An enum whose values are the values of a label: their numbers are their places, in `NAMES` too.
+macro_rules! label_values {
+    ($(#[$doc:meta])* $vis:vis $kind:ident { $($(#[$value_doc:meta])* $value:ident = $name:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $vis enum $kind {
+            $($(#[$value_doc])* $value,)*
+        }
+        impl $kind {
+            pub(super) const NAMES: [&'static str; [$($name),*].len()] = [$($name),*];
+        }
+    };
+}
+use label_values;
 
 // === impl Metrics ===
 
@@ -39,23 +65,22 @@ impl Metrics {
     /// Makes every family and puts it into the registry.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         registry.register(Box::new(ProcessCollector::for_self()))?;
-        let build = Opts::new("turnway_build_info", "Which build this is; always 1.");
-        let build = add(registry, IntGaugeVec::new(build, &["version"])?)?;
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let workshop = &mut Workshop::new(registry);
         Ok(Self {
-            links: LinkMetrics::register(registry)?,
-            store: StoreMetrics::register(registry)?,
-            driver: DriverMetrics::register(registry)?,
-            agents: AgentMetrics::register(registry)?,
-            switchboard: SwitchboardMetrics::register(registry)?,
+            links: LinkMetrics::register(workshop)?,
+            store: StoreMetrics::register(workshop)?,
+            driver: DriverMetrics::register(workshop)?,
+            agents: AgentMetrics::register(workshop)?,
+            switchboard: SwitchboardMetrics::register(workshop)?,
+            node: NodeMetrics::register(workshop)?,
+            families: std::mem::take(&mut workshop.families),
         })
     }
-}
 
-/// Registers a family and keeps a handle to it.
-fn add<C: Collector + Clone + 'static>(registry: &Registry, family: C) -> prometheus::Result<C> {
-    registry.register(Box::new(family.clone()))?;
-    Ok(family)
+    /// Every family of ours, as it is documented.
+    pub fn families(&self) -> &[Family] {
+        &self.families
+    }
 }
 
 #[cfg(test)]
@@ -69,15 +94,16 @@ mod tests {
         let metrics = Metrics::register(&registry).expect("each family once");
         metrics.links.closed(4508);
         metrics.links.closed(12345);
-        metrics.agents.ordered("invoke");
         let mut text = Vec::new();
         TextEncoder::new().encode(&registry.gather(), &mut text).expect("text");
         let text = String::from_utf8(text).expect("UTF-8");
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             assert!(line.starts_with("turnway_") || line.starts_with("process_"), "{line}");
         }
-        assert!(text.contains("turnway_link_closes_total{code=\"4508\"} 1"), "{text}");
-        assert!(text.contains("turnway_link_closes_total{code=\"other\"} 1"), "{text}");
+        for code in ["4508", "other"] {
+            let line = format!("turnway_link_closes_total{{code=\"{code}\",transport=\"websocket\"}} 1");
+            assert!(text.contains(&line), "{line} is not in {text}");
+        }
         assert!(Metrics::register(&registry).is_err());
     }
 }

@@ -1,7 +1,9 @@
 //! Real things for tests: the node's binary as its operator runs it, agents behind HTTP, raw clients.
 pub mod agent;
 pub mod command;
+pub mod http;
 pub mod node;
+pub mod python;
 pub mod redis;
 pub mod wire;
 

@@ -3,3 +3,7 @@
 mod config;
 #[path = "commands/form.rs"]
 mod form;
+#[path = "commands/replay.rs"]
+mod replay;
+#[path = "commands/store.rs"]
+mod store;

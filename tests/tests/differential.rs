@@ -170,7 +170,7 @@ fn compare(seed: u64) -> BTreeMap<&'static str, u64> {
     let options = options(Arc::new(|| DAWN), seed);
     let report = match seed.is_multiple_of(10) {
         true => embedded::check(dir.path(), &options).expect("checked"),
-        false => Engine::with_backend(disk, &options).expect("opened").check().expect("checked"),
+        false => Engine::with_backend(disk, &options).expect("opened").check(),
     };
     assert_eq!(report.damages, 0, "{report:#?}");
     given

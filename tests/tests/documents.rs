@@ -1,6 +1,7 @@
 //! The reference says what the code does, where the two can be compared.
 use std::collections::BTreeMap;
 use turnway_bindings::channel::json::render::SHOWN;
+use turnway_bindings::channel::openai::Trouble;
 use turnway_core::protocol::refusal::Code;
 
 fn document(name: &str) -> String {
@@ -39,6 +40,28 @@ fn every_code_stands_in_the_reference() {
     let codes = Code::ALL.iter().map(|code| {
         let retryable = if code.retryable() { "yes" } else { "no" };
         (code.as_str().to_owned(), retryable.to_owned())
+    });
+    assert_eq!(written, codes.collect::<BTreeMap<_, _>>());
+}
+
+/// Covers: ST-41.
+#[test]
+fn every_code_has_its_status_for_openai_clients() {
+    let document = document("openai.md");
+    let (_, rows) = document.split_once("| status | type | codes |").expect("the table");
+    let rows = rows.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let mut written = BTreeMap::new();
+    for row in rows {
+        let cells: Vec<String> =
+            row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
+        let [status, kind, codes] = &cells[..] else { panic!("three cells: {row}") };
+        written.extend(codes.split(", ").map(|code| (code.to_owned(), (status.clone(), kind.clone()))));
+    }
+    let codes = Code::ALL.iter().map(|code| {
+        let trouble = Trouble::new(*code, "");
+        let object: serde_json::Value = serde_json::from_str(&trouble.json()).expect("JSON");
+        let kind = object["error"]["type"].as_str().expect("a type").to_owned();
+        (code.as_str().to_owned(), (trouble.status.to_string(), kind))
     });
     assert_eq!(written, codes.collect::<BTreeMap<_, _>>());
 }

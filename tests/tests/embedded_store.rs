@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use turnway::store::Store;
-use turnway::store::embedded::{Embedded, Fault, OpenError, Options, backup, check};
+use turnway::store::embedded::{Embedded, Fault, OpenError, Options, check, copy};
 use turnway_core::id::{
     Cursor, Epoch, EventId, Holder, Nonce, Principal, Seen, Seq, SessionId, SessionKey, TenantId, UserId,
     Version,
@@ -255,8 +255,9 @@ fn a_backup_is_whole_and_of_a_new_era() {
     }
     let later = || turnway_core::time::Now { store: turnway_core::time::Millis(DAWN.store.0 + 9), ..DAWN };
     let then = Options::new(Arc::new(later), Arc::new(|fault| panic!("{fault}")));
-    backup(dir.path(), to.path(), &then).expect("copied");
-    assert!(backup(dir.path(), to.path(), &then).is_err(), "nothing is overwritten");
+    copy(dir.path(), to.path(), &then).expect("copied");
+    let again = copy(dir.path(), to.path(), &then);
+    assert!(matches!(again, Err(OpenError::Occupied { .. })), "nothing is overwritten: {again:?}");
     let report = check(to.path(), &options()).expect("checked");
     assert_eq!((report.damages, report.sessions, report.values), (0, 1, 1));
     for (dir, era) in [(&dir, DAWN.store.0), (&to, DAWN.store.0 + 9)] {
@@ -295,7 +296,7 @@ fn an_older_store_gets_its_index_when_it_is_opened() {
     txn.commit().expect("committed");
     drop(database);
     let to = tempfile::tempdir().expect("a directory");
-    backup(dir.path(), to.path(), &options()).expect("copied");
+    copy(dir.path(), to.path(), &options()).expect("copied");
     assert_eq!(check(to.path(), &options()).expect("checked").damages, 0);
     assert_eq!(ask(), before);
     // A line that belongs to nothing, and one that is missing.

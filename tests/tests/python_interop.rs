@@ -1,55 +1,23 @@
 //! Clients and agents in another language, written from the documents alone.
 //!
 //! Covers: MP-A1, MP-A3, MP-A5, MP-A7, MP-F1, MP-C1, MP-G1.
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
-use turnway_tests::real::PATIENCE;
+use std::path::Path;
+use tokio::process::Command;
 use turnway_tests::real::node::Node;
-
-/// What `TURNWAY_PYTHON` names, else the environment that `./test` makes.
-fn python() -> PathBuf {
-    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin/python");
-    let python = std::env::var_os("TURNWAY_PYTHON").map_or(made, PathBuf::from);
-    assert!(python.exists(), "no {}: `./test` makes it, with what these clients need", python.display());
-    python
-}
-
-fn script(name: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(python());
-    command.arg(name).args(args).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("python"));
-    command
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true);
-    command
-}
+use turnway_tests::real::python::{Running, run, script};
 
 /// The standard library's agent, at this pace; the process and its `ID=URL`.
-async fn agent(id: &str, pace_ms: &str) -> (Child, String) {
+async fn agent(id: &str, pace_ms: &str) -> (Running, String) {
     listening(id, script("agent_plain.py", &[pace_ms])).await
 }
 
 /// Starts an agent that says `listening PORT` first; the process and its `ID=URL`.
-async fn listening(id: &str, mut command: Command) -> (Child, String) {
-    let mut child = command.spawn().expect("Python starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it starts in time");
-    let line = line.expect("readable").expect("a line");
+async fn listening(id: &str, command: Command) -> (Running, String) {
+    let mut agent = Running::start(command);
+    let line = agent.line().await;
     let port = line.strip_prefix("listening ").expect("its port");
     let flag = format!("{id}=http://127.0.0.1:{port},on_owner_loss=retry");
-    (child, flag)
-}
-
-async fn run(name: &str, args: &[&str]) -> String {
-    let child = script(name, args).stderr(Stdio::piped()).spawn().expect("Python starts");
-    let output = tokio::time::timeout(4 * PATIENCE, child.wait_with_output()).await;
-    let output = output.expect("it ends in time").expect("its output");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{name}: {}\n{out}\n{err}", output.status);
-    out.into_owned()
+    (agent, flag)
 }
 
 /// Covers: MP-F4, MP-F5, MP-A3, MP-C1, MP-F1, MP-G1, MP-G2.

@@ -320,7 +320,10 @@ async fn no_hello_no_link() {
     let gone = if error["type"] == "error" { wire.next().await } else { Err(Gone::Closed(4408)) };
     assert_eq!(gone, Err(Gone::Closed(4408)));
     let (_, metrics) = get(node.admin, "/metrics").await;
-    assert!(metrics.contains("turnway_link_closes_total{code=\"4408\"} 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("turnway_link_closes_total{code=\"4408\",transport=\"websocket\"} 1\n"),
+        "{metrics}"
+    );
 }
 
 /// Covers: S-16.

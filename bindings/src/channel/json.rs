@@ -8,10 +8,10 @@
 //! - `mention`: whom an input addresses; `frame`: the shapes that are written.
 //! - `fields`: one field of one kind; [`strict`]: JSON within bounds.
 //! - [`malformed`]: what can be wrong.
-mod fields;
+pub(in crate::channel) mod fields;
 mod frame;
 pub mod malformed;
-mod mention;
+pub(in crate::channel) mod mention;
 pub mod parse;
 pub mod render;
 pub mod strict;

@@ -33,7 +33,7 @@ impl Switchboard {
                 other @ (Said::Chunk { .. } | Said::Answered { .. } | Said::CatchUp) => said.push(other),
             }
         }
-        self.append(key);
+        self.append(now, key);
         for output in said {
             self.say_for(now, key, output);
         }
@@ -44,6 +44,10 @@ impl Switchboard {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
         match output {
             Said::Chunk { run_id, attempt, offset, kind, text } => {
+                let first = (offset == 0).then(|| owned.runtime.first_shown(&run_id)).flatten();
+                if let Some(since) = first {
+                    self.stats.first_delta.add(now.mono - since);
+                }
                 let (epoch, chunk) = (owned.epoch(), Chunk { run_id, attempt, offset, kind, text });
                 let ears: Vec<NodeId> = owned.ears.keys().copied().filter(|node| *node != self.me).collect();
                 for node in ears {
@@ -63,7 +67,7 @@ impl Switchboard {
         }
     }
 
-    fn append(&mut self, key: &SessionKey) {
+    fn append(&mut self, now: Now, key: &SessionKey) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
         if owned.in_flight.is_some() || (owned.backlog.is_empty() && owned.consumed.is_empty()) {
             return;
@@ -85,19 +89,24 @@ impl Switchboard {
         }
         for record in owned.backlog.drain(..count) {
             append.facts.push(record.entry);
-            append.ends.extend(record.ends);
+            if let Some(ended) = record.ends {
+                owned.ending.push((ended.taken, ended.strategy));
+                append.ends.push((ended.place, ended.run_id));
+            }
             append.answers.extend(record.answers);
             append.closed = record.closed.or(append.closed);
         }
         owned.heads = (owned.head, owned.control_head);
         owned.in_flight = Some(append.clone());
+        owned.sent = now.mono;
         self.store(Op::Append(Box::new(append)));
     }
 
     pub(super) fn appended(&mut self, now: Now, key: &SessionKey, token: Token, reply: Reply) {
         let me = self.me;
         let owner = Seen { holder: Some(self.lease.holder), epoch: token.epoch };
-        let Some(owned) = self.owned(key, token) else { return };
+        let owned = self.seats.get_mut(key).and_then(Seat::owned_mut);
+        let Some(owned) = owned.filter(|owned| owned.token == token) else { return };
         let Reply::Appended { tail, inbox_tail, control_tail, version, listeners } = reply else {
             return self.append_failed(now, key, token, &reply);
         };
@@ -113,6 +122,11 @@ impl Switchboard {
             owned.durable.apply(*epoch, entry);
             owned.bytes_since_kept += entry.weight();
         }
+        let ended = facts.iter().filter(|(_, entry)| entry.fact.is_terminal());
+        for ((_, entry), (taken, strategy)) in ended.zip(owned.ending.drain(..)) {
+            self.stats.turn_ended(&entry.fact, strategy, now.mono - taken);
+        }
+        self.stats.appending.add(now.mono - owned.sent);
         if let Some(listeners) = listeners.filter(|_| !planted(Mutant::AppendIgnoresListeners)) {
             owned.version = version;
             owned.ears.retain(|node, _| listeners.contains_key(node));
@@ -264,10 +278,6 @@ impl Switchboard {
 
 fn add_counts(stats: &mut super::Stats, owned: &mut Owned) {
     let counts = owned.runtime.take_counts();
-    let [completed, failed, cancelled] = counts.ended;
-    stats.turns_completed += completed;
-    stats.turns_failed += failed;
-    stats.turns_cancelled += cancelled;
     stats.restarts += counts.restarts;
     stats.late_reports += counts.late_reports;
 }

@@ -15,7 +15,7 @@ use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::input::{Ask as Asked, BodyHash, Control, Input};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::{self, Op, Refused, Reply, StoreError};
-use turnway_core::time::Now;
+use turnway_core::time::{Mono, Now};
 
 /// A bell that was not answered is rung again after this, times the rings so far.
 pub(super) const RING: Duration = Duration::from_millis(150);
@@ -56,11 +56,13 @@ pub(super) struct Asker {
     pub(super) told: bool,
     /// Wants to be told that a cancel was taken.
     pub(super) receipt: bool,
+    /// For metrics.
+    pub(super) since: Mono,
 }
 
 impl Asker {
-    fn new(link: LinkId, request_id: Option<RequestId>) -> Self {
-        Self { link, request_id, told: false, receipt: false }
+    fn new(now: Now, link: LinkId, request_id: Option<RequestId>) -> Self {
+        Self { link, request_id, told: false, receipt: false, since: now.mono }
     }
 }
 
@@ -73,7 +75,7 @@ impl Switchboard {
         run_id: Option<RunId>,
         refusal: Refusal,
     ) {
-        self.stats.refused += 1;
+        self.stats.refused.add(refusal.code as usize);
         self.note(link, Note::Refused { request_id, session, run_id, refusal });
     }
 
@@ -102,10 +104,10 @@ impl Switchboard {
                 }
                 let session = session.unwrap_or_else(|| self.make_session(now));
                 let what = Asked::Open { agents, active };
-                self.control(now, within(session), principal, Asker::new(link, request_id), what);
+                self.control(now, within(session), principal, Asker::new(now, link, request_id), what);
             }
             Command::Close { request_id, session } => {
-                let asker = Asker::new(link, request_id);
+                let asker = Asker::new(now, link, request_id);
                 self.control(now, within(session), principal, asker, Asked::Close);
             }
             Command::Cancel { request_id, target, receipt } => {
@@ -113,7 +115,7 @@ impl Switchboard {
                     Target::Run(run_id) => (run_id.session(), Some(run_id)),
                     Target::Session(session) => (session, None),
                 };
-                let asker = Asker { receipt, ..Asker::new(link, request_id) };
+                let asker = Asker { receipt, ..Asker::new(now, link, request_id) };
                 self.control(now, within(session), principal, asker, Asked::Cancel { run_id });
             }
         }
@@ -170,7 +172,7 @@ impl Switchboard {
             let early = Accepted { request_id, session, run_id, message_id, duplicate: false };
             self.note(link, Note::Accepted(Box::new(early)));
         }
-        let asker = Asker::new(link, ask.request_id);
+        let asker = Asker::new(now, link, ask.request_id);
         self.put(now, ask_key, key, principal, asker, What::Input(input));
     }
 
@@ -245,7 +247,7 @@ impl Switchboard {
         match result {
             Ok(Reply::Accepted(accepted)) => {
                 (ask.place, ask.owner) = (Some((accepted.place, accepted.prev)), accepted.owner);
-                self.tell_askers(ask_key, &accepted);
+                self.tell_askers(now, ask_key, &accepted);
                 self.onward(now, ask_key, &accepted);
             }
             Ok(Reply::Refused(refused)) => self.drop_ask(ask_key, refusal_of(refused)),
@@ -279,7 +281,7 @@ impl Switchboard {
     }
 
     /// It is durable: whoever asked is told, and follows what becomes of it.
-    fn tell_askers(&mut self, ask_key: &AskKey, accepted: &store::Accepted) {
+    fn tell_askers(&mut self, now: Now, ask_key: &AskKey, accepted: &store::Accepted) {
         let Some(ask) = self.asks.get_mut(ask_key) else { return };
         let What::Input(input) = ask.what.clone() else { return };
         let key = ask.key.clone();
@@ -287,6 +289,7 @@ impl Switchboard {
         let mut told = Vec::new();
         for asker in untold {
             asker.told = true;
+            self.stats.accepting.add(now.mono - asker.since);
             told.push((asker.link, asker.request_id.clone()));
         }
         for (link, request_id) in told {

@@ -20,7 +20,7 @@ const GAP: Duration = Duration::from_millis(100);
 impl Switchboard {
     /// Durable facts, and the one they follow: from their owner here or elsewhere.
     pub(super) fn facts(&mut self, now: Now, key: &SessionKey, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) {
-        self.release_asks(facts);
+        self.release_asks(now, facts);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         // A state that is being read may be older than these: then the rest is read once it is there.
         feed.known = feed.known.max(Seq(after.seq.0 + facts.len() as u64));

@@ -286,7 +286,7 @@ impl Switchboard {
                 sub.mode = Mode::Joining { asked: Some((seq, Some(epoch))) };
             }
         }
-        self.stats.gaps += 1;
+        self.stats.resyncs += 1;
         self.view(key);
     }
 

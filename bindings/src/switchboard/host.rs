@@ -25,20 +25,29 @@ impl Switchboard {
         }
         let nonce = Nonce(self.rng.next_u128());
         let floor = self.feeds.get(key).map_or(Epoch(0), |feed| feed.epoch);
-        self.seats.insert(key.clone(), Seat::Claiming { nonce });
+        self.seats.insert(key.clone(), Seat::Claiming { nonce, since: now.mono });
         self.store(Op::Claim { key: key.clone(), holder: self.lease.holder, nonce, expect, floor });
     }
 
-    pub(super) fn claimed(&mut self, now: Now, key: &SessionKey, holder: Holder, nonce: Nonce, reply: Reply) {
-        let mine = matches!(self.seats.get(key), Some(Seat::Claiming { nonce: mine }) if *mine == nonce);
-        if !mine || holder != self.lease.holder {
+    pub(super) fn claimed(
+        &mut self,
+        now: Now,
+        key: &SessionKey,
+        (holder, nonce): (Holder, Nonce),
+        expect: Seen,
+        reply: Reply,
+    ) {
+        let Some(Seat::Claiming { nonce: mine, since }) = self.seats.get(key) else { return };
+        let since = *since;
+        if *mine != nonce || holder != self.lease.holder {
             return;
         }
         self.seats.remove(key);
         if let Reply::Claimed(claimed) = reply {
             self.stats.claims += 1;
+            self.stats.takeovers += u64::from(expect.holder.is_some_and(|before| before != holder));
             let token = claimed.token;
-            self.seats.insert(key.clone(), Seat::Loading { claimed });
+            self.seats.insert(key.clone(), Seat::Loading { claimed, since });
             self.store(Op::Open { key: key.clone(), reader: Some(token) });
         } else if let Reply::Held { owner } = reply {
             self.stats.claims_held += 1;
@@ -55,14 +64,15 @@ impl Switchboard {
 
     /// The state of a claimed session is known: it is owned from here on.
     pub(super) fn own(&mut self, now: Now, key: &SessionKey, by: Token, view: &View, state: State) {
-        let Some(Seat::Loading { claimed }) = self.seats.get(key) else { return };
+        let Some(Seat::Loading { claimed, since }) = self.seats.get(key) else { return };
         if claimed.token != by {
             return;
         }
         if view.tail != claimed.tail {
             return self.abandon(now, key, by);
         }
-        let Some(Seat::Loading { claimed }) = self.seats.remove(key) else { return };
+        self.stats.taking_up.add(now.mono - *since);
+        let Some(Seat::Loading { claimed, .. }) = self.seats.remove(key) else { return };
         let mut seed = [0; 32];
         seed[..16].copy_from_slice(&self.rng.next_u128().to_be_bytes());
         seed[16..].copy_from_slice(&self.rng.next_u128().to_be_bytes());

@@ -1,9 +1,9 @@
 //! Putting links in their places: from now on, from a cursor, or from where they may begin again.
 use super::Switchboard;
 use super::feed::Stage;
+use super::stats::Start;
 use super::sub::{Mode, Post};
 use crate::channel::authority::{Action, authorize};
-use crate::channel::note::Reset;
 use turnway_core::id::{Cursor, LinkId, Seq, SessionKey};
 use turnway_core::mutant::{Mutant, planted};
 
@@ -39,7 +39,7 @@ impl Switchboard {
         match asked {
             None => {
                 sub.cursor = head;
-                sub.greet(post, link, key, &feed.state, None);
+                sub.greet(post, link, key, &feed.state, Start::Present);
                 sub.follow_open_runs(&feed.state);
                 sub.mode = sub.read_for_text(&feed.state);
             }
@@ -54,7 +54,7 @@ impl Switchboard {
                 return self.catch_up(key);
             }
             Some((seq, _)) if fresh.is_some_and(|tail| seq > tail.seq) => {
-                sub.greet(post, link, key, &feed.state, Some(Reset::Regressed));
+                sub.greet(post, link, key, &feed.state, Start::Regressed);
                 sub.start_over(&feed.state);
             }
             Some((seq, epoch)) => {
@@ -62,7 +62,7 @@ impl Switchboard {
                 sub.cursor = Cursor { seq, epoch: epoch.unwrap_or_default() };
                 if seq == head.seq && epoch.is_none_or(|epoch| epoch == head.epoch) {
                     sub.cursor = head;
-                    sub.greet(post, link, key, &feed.state, None);
+                    sub.greet(post, link, key, &feed.state, Start::Level);
                     sub.follow_open_runs(&feed.state);
                     sub.mode = sub.read_for_text(&feed.state);
                 } else {

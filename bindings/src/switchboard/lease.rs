@@ -198,7 +198,6 @@ impl Switchboard {
             // Whoever else held it on a store of one process is dead: that process was another.
             let dead = self.alone && seen.holder.is_none_or(|holder| holder.node != self.me);
             if dead || (sound && first + TWICE <= now.mono) {
-                self.stats.takeovers += u64::from(!self.seats.contains_key(key));
                 self.claim(now, key, *seen);
             } else {
                 let again = now.mono + self.jitter(AGAIN);

@@ -1,7 +1,7 @@
 //! Reading what feeds and links lack: pages of the log, shared by all who read from the same place.
+use super::stats::Start;
 use super::sub::{Mode, Post, Shown};
 use super::{Switchboard, feed::Stage};
-use crate::channel::note::Reset;
 use std::collections::btree_map::Entry;
 use turnway_core::id::{Cursor, Epoch, LinkId, Seq, SessionKey};
 use turnway_core::limits;
@@ -37,7 +37,7 @@ impl Switchboard {
             return self.regress(key);
         }
         feed.known = feed.known.max(heard.tail.seq);
-        self.release_asks(&heard.facts);
+        self.release_asks(now, &heard.facts);
         let Some(feed) = self.feeds.get(key) else { return };
         let readers = feed.subs.iter().filter(|(_, sub)| sub.mode == Mode::Reading { scan: after });
         for link in readers.map(|(link, _)| *link).collect::<Vec<_>>() {
@@ -80,24 +80,24 @@ impl Switchboard {
             // The answer is older than what this link has: it says nothing about it.
             return self.read(key, heard.after);
         }
-        let reset = if sub.cursor.seq < heard.floor {
-            Some(Reset::Trimmed { floor: heard.floor })
+        let start = if sub.cursor.seq < heard.floor {
+            Start::Trimmed { floor: heard.floor }
         } else if heard.tail.seq < sub.cursor.seq
             || sub.verify.is_some_and(|at| at.0 > heard.floor && !has(heard, at))
         {
-            Some(Reset::Regressed)
+            Start::Regressed
         } else {
-            None
+            Start::Behind
         };
-        if reset.is_some() {
-            sub.greet(post, link, key, &feed.state, reset);
+        if start.reset().is_some() {
+            sub.greet(post, link, key, &feed.state, start);
             sub.start_over(&feed.state);
             return self.go_on(key, link);
         }
         sub.verify = None;
         if !sub.greets.is_empty() {
             // Text before the cursor that the link lacks is found further back.
-            sub.greet(post, link, key, &feed.state, None);
+            sub.greet(post, link, key, &feed.state, start);
             sub.follow_open_runs(&feed.state);
             if let Mode::Reading { scan } = sub.read_for_text(&feed.state)
                 && scan < heard.after

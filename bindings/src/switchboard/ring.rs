@@ -73,7 +73,6 @@ impl Switchboard {
         let shown = self.feeds.iter().filter(|(_, feed)| feed.state.has_open_turn() && of(feed.owner));
         let shown = shown.map(|(key, feed)| (key.clone(), feed.owner));
         for (key, owner) in asked.chain(shown).collect::<Vec<_>>() {
-            self.stats.takeovers += 1;
             self.claim(now, &key, owner);
         }
     }
@@ -179,12 +178,12 @@ impl Switchboard {
 
     /// Facts prove durability: a turn's first ones release its acceptance, so that no link is shown
     /// anything of a turn before `turn_accepted` (protocol.md §1.3).
-    pub(super) fn release_asks(&mut self, facts: &[(Epoch, Arc<Entry>)]) {
+    pub(super) fn release_asks(&mut self, now: Now, facts: &[(Epoch, Arc<Entry>)]) {
         for (_, entry) in facts {
             let Some(run_id) = entry.run_id.as_ref().filter(|_| !self.asks.is_empty()) else { continue };
             if let Fact::UserMessage { .. } = &entry.fact {
                 for ask_key in self.asks_of(run_id) {
-                    self.release_ask(&ask_key, &entry.fact);
+                    self.release_ask(now, &ask_key, &entry.fact);
                 }
             }
             if matches!(entry.fact, Fact::RunStarted { .. }) || entry.fact.is_terminal() {
@@ -193,7 +192,7 @@ impl Switchboard {
         }
     }
 
-    fn release_ask(&mut self, ask_key: &AskKey, said: &Fact) {
+    fn release_ask(&mut self, now: Now, ask_key: &AskKey, said: &Fact) {
         let Some(ask) = self.asks.get_mut(ask_key) else { return };
         let What::Input(input) = ask.what.clone() else { return };
         if !is_said(&input, said) {
@@ -205,6 +204,7 @@ impl Switchboard {
         let mut told = Vec::new();
         for asker in ask.askers.iter_mut().filter(|asker| !asker.told && follows(asker.link)) {
             asker.told = true;
+            self.stats.accepting.add(now.mono - asker.since);
             told.push((asker.link, asker.request_id.clone()));
         }
         for (link, request_id) in told {

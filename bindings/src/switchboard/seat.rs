@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, Cursor, Epoch, NodeId, Nonce, Place, Seq, Stamp, Token, Version};
-use turnway_core::protocol::input::Input;
+use turnway_core::protocol::input::{Input, Strategy};
 use turnway_core::session::{Record, SessionRuntime, State};
 use turnway_core::store::{Append, Claimed, Inputs};
 use turnway_core::time::Mono;
@@ -12,9 +12,17 @@ use turnway_core::time::Mono;
 #[derive(Debug)]
 pub(super) enum Seat {
     /// Asked for.
-    Claiming { nonce: Nonce },
+    Claiming {
+        nonce: Nonce,
+        /// For metrics.
+        since: Mono,
+    },
     /// Won; its state is being read.
-    Loading { claimed: Box<Claimed> },
+    Loading {
+        claimed: Box<Claimed>,
+        /// When it was asked for: for metrics.
+        since: Mono,
+    },
     /// Owned.
     Owned(Box<Owned>),
 }
@@ -49,6 +57,9 @@ pub(super) struct Owned {
     pub(super) expire_at: Option<Mono>,
     /// The append under way: at most one, so that the log's order is the order of decisions.
     pub(super) in_flight: Option<Append>,
+    /// When it set out, and the turns it ends: when each came here, and how. For metrics.
+    pub(super) sent: Mono,
+    pub(super) ending: Vec<(Mono, Strategy)>,
     pub(super) backlog: VecDeque<Record>,
     /// Control entries that needed no fact.
     pub(super) consumed: Vec<Place>,
@@ -99,6 +110,8 @@ impl Owned {
             bytes_since_kept: 0,
             expire_at: None,
             in_flight: None,
+            sent: Mono::default(),
+            ending: Vec::new(),
             backlog: VecDeque::new(),
             consumed: Vec::new(),
             head: Place(0),

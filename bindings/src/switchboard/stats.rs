@@ -1,4 +1,11 @@
 //! What a node counts. Plain numbers: the shell makes metrics of them.
+use super::spread::Spread;
+use crate::channel::note::Reset;
+use std::time::Duration;
+use turnway_core::id::Seq;
+use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::input::Strategy;
+use turnway_core::protocol::refusal::Code;
 
 /// Totals since start, and what there is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,30 +22,45 @@ pub struct Stats {
     pub timers: u64,
     /// Now: turns of owned sessions that have not ended.
     pub open_turns: u64,
+    /// Now: since when the oldest of them has been with this owner.
+    pub oldest_turn: Duration,
+    /// Now: turns of owned sessions that have not begun.
+    pub waiting_turns: u64,
+    /// Now: the most of them in one session.
+    pub waiting_turns_max: u64,
     /// Inputs accepted for links here.
     pub accepted: u64,
     /// Of these, repeats.
     pub duplicates: u64,
-    /// Requests refused.
-    pub refused: u64,
-    /// Turns ended here: completed.
-    pub turns_completed: u64,
-    /// Turns ended here: failed.
-    pub turns_failed: u64,
-    /// Turns ended here: cancelled.
-    pub turns_cancelled: u64,
+    /// From taking an input from its link to telling the link that it is durable.
+    pub accepting: Spread,
+    /// Requests refused, by code.
+    pub refused: Tally<{ Code::ALL.len() }>,
+    /// Turns ended here, durably, by outcome and then by strategy.
+    pub ended: Tally<{ Outcome::ALL.len() * Strategy::ALL.len() }>,
+    /// Of these the failed ones, by code.
+    pub failed: Tally<{ Code::ALL.len() }>,
+    /// From a turn's coming to its owner to the first piece of an answer, or of reasoning.
+    pub first_delta: Spread,
+    /// From a turn's coming to its owner to its durable end, by outcome.
+    pub whole_turn: [Spread; Outcome::ALL.len()],
     /// Attempts after the first.
     pub restarts: u64,
     /// Reports of agents that came too late: dropped.
     pub late_reports: u64,
     /// Facts written here.
     pub facts: u64,
+    /// From asking the store for a write to a log, to its answer that it is durable; however often it
+    /// had to be asked.
+    pub appending: Spread,
     /// Claims that won.
     pub claims: u64,
-    /// Claims that won over a holder that was gone.
+    /// Of these, over a holder that was gone.
     pub takeovers: u64,
     /// Claims that lost.
     pub claims_held: u64,
+    /// From asking for a session to owning it, loaded.
+    pub taking_up: Spread,
     /// Writes the fence refused: this node had been replaced.
     pub fenced: u64,
     /// Seats given up because store and memory did not agree.
@@ -53,16 +75,116 @@ pub struct Stats {
     pub facts_shown: u64,
     /// Pieces of text shown to links.
     pub deltas_shown: u64,
-    /// Subscriptions answered.
-    pub subscribed: u64,
-    /// Of these, with a reset.
-    pub resets: u64,
+    /// Subscriptions answered, and links told to start over, by how.
+    pub subscribed: Tally<{ Start::NAMES.len() }>,
     /// Snapshots this release could not read; their states were rebuilt from the log.
     pub snapshots_unreadable: u64,
     /// Times a link was too slow and its cursor stood still.
     pub slow_links: u64,
-    /// Gaps noticed in what owners said.
+    /// Times this node noticed that it lacked facts.
     pub gaps: u64,
-    /// Words to other nodes.
-    pub words: u64,
+    /// Times it noticed that the log was not what it had shown, and looked at all of it again.
+    pub resyncs: u64,
+}
+
+/// Counts of a few kinds, by their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally<const N: usize>(pub [u64; N]);
+
+/// How turns end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The agent said all it wanted.
+    Completed,
+    /// It did not work out.
+    Failed,
+    /// Somebody wanted it to stop.
+    Cancelled,
+}
+
+/// Where a subscription begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the present: it named no cursor.
+    Present,
+    /// At its cursor, and there was nothing after it.
+    Level,
+    /// At its cursor, and what came after it is shown.
+    Behind,
+    /// At the present, since what followed its cursor is forgotten.
+    Trimmed {
+        /// Facts up to this are.
+        floor: Seq,
+    },
+    /// At the present, since the log holds no such fact.
+    Regressed,
+}
+
+impl<const N: usize> Default for Tally<N> {
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
+
+impl<const N: usize> Tally<N> {
+    /// One more of this number.
+    pub(super) fn add(&mut self, number: usize) {
+        if let Some(count) = self.0.get_mut(number) {
+            *count += 1;
+        }
+    }
+}
+
+impl Outcome {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 3] = [Self::Completed, Self::Failed, Self::Cancelled];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl Start {
+    /// Their names, by number.
+    pub const NAMES: [&str; 5] = ["present", "level", "behind", "trimmed", "regressed"];
+
+    pub(super) fn number(self) -> usize {
+        match self {
+            Self::Present => 0,
+            Self::Level => 1,
+            Self::Behind => 2,
+            Self::Trimmed { .. } => 3,
+            Self::Regressed => 4,
+        }
+    }
+
+    /// What the link is told of it.
+    pub(super) fn reset(self) -> Option<Reset> {
+        match self {
+            Self::Present | Self::Level | Self::Behind => None,
+            Self::Trimmed { floor } => Some(Reset::Trimmed { floor }),
+            Self::Regressed => Some(Reset::Regressed),
+        }
+    }
+}
+
+impl Stats {
+    /// A turn that came this way and has been here for so long has ended, durably, with this fact.
+    pub(super) fn turn_ended(&mut self, fact: &Fact, strategy: Strategy, took: Duration) {
+        let outcome = if let Fact::RunFailed { code, .. } = fact {
+            self.failed.add(*code as usize);
+            Outcome::Failed
+        } else if matches!(fact, Fact::RunDone { .. }) {
+            Outcome::Completed
+        } else {
+            Outcome::Cancelled
+        };
+        self.ended.add(outcome as usize * Strategy::ALL.len() + strategy as usize);
+        self.whole_turn[outcome as usize].add(took);
+    }
 }

@@ -1,8 +1,8 @@
 //! One link's place in one session: a cursor, never a queue.
 use super::io::Output;
 use super::link::Links;
-use super::stats::Stats;
-use crate::channel::note::{Note, Reset, RunNote, SnapshotNote};
+use super::stats::{Start, Stats};
+use crate::channel::note::{Note, RunNote, SnapshotNote};
 use crate::channel::pattern::Pattern;
 use crate::peer::Chunk;
 use std::collections::{BTreeMap, VecDeque};
@@ -256,15 +256,15 @@ impl Sub {
         link: LinkId,
         key: &SessionKey,
         state: &State,
-        reset: Option<Reset>,
+        start: Start,
     ) {
+        let reset = start.reset();
         let mut greets = std::mem::take(&mut self.greets);
         if greets.is_empty() && reset.is_some() {
             greets.push(None);
         }
         for request_id in greets {
-            post.stats.subscribed += 1;
-            post.stats.resets += u64::from(reset.is_some());
+            post.stats.subscribed.add(start.number());
             let note = Note::Subscribed { request_id, snapshot: snapshot_note(key, state), reset };
             post.links.send(post.outbox, link, note);
         }

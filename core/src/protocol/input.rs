@@ -75,6 +75,22 @@ pub enum Strategy {
     Reject,
 }
 
+impl Strategy {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::Steer, Self::Enqueue, Self::Interrupt, Self::Rollback, Self::Reject];
+
+    /// As on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Steer => "steer",
+            Self::Enqueue => "enqueue",
+            Self::Interrupt => "interrupt",
+            Self::Rollback => "rollback",
+            Self::Reject => "reject",
+        }
+    }
+}
+
 /// One user input. It is accepted once it lies in the inbox, and leaves it with its terminal fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {

@@ -14,7 +14,7 @@ macro_rules! define_codes {
             /// All of them, for documents and tests.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
             /// As on the wire.
-            pub fn as_str(self) -> &'static str {
+            pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
             /// Whether the same request may succeed later.

@@ -133,10 +133,8 @@ impl SessionRuntime {
 
     /// Records the attempt, then orders it: a turn that kills its process is counted all the same.
     fn start(&mut self, now: Now, run_id: &RunId) {
-        let (Some(run), Some((_, input))) = (self.state.runs.get(run_id), self.inputs.get(run_id).cloned())
-        else {
-            return;
-        };
+        let (Some(run), Some(taken)) = (self.state.runs.get(run_id), self.inputs.get(run_id)) else { return };
+        let input = Arc::clone(&taken.input);
         let Some(agent_id) = run.agent.clone() else { return };
         let (attempt, request_id) = (run.attempt + 1, run.request_id.clone());
         let policy = self.directory.policy(&agent_id);

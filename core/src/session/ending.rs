@@ -7,7 +7,7 @@ use crate::protocol::entry::Fact;
 use crate::protocol::json::Json;
 use crate::protocol::refusal::Code;
 use crate::session::attempt::Attempt;
-use crate::session::outbox::Output;
+use crate::session::outbox::{Ended, Output};
 use crate::session::runtime::{About, SessionRuntime, Source};
 use crate::time::Now;
 
@@ -49,8 +49,13 @@ impl SessionRuntime {
     /// Ends a turn: what is unrecorded of its text, then its terminal fact; its input leaves the inbox
     /// in the same step.
     pub(super) fn end(&mut self, now: Now, run_id: &RunId, ending: Ending) {
-        let Some((place, _)) = self.inputs.get(run_id) else { return };
-        let ends = Some((*place, run_id.clone()));
+        let Some(taken) = self.inputs.get(run_id) else { return };
+        let ends = Some(Ended {
+            place: taken.place,
+            run_id: run_id.clone(),
+            taken: taken.at,
+            strategy: taken.input.strategy,
+        });
         let live = matches!(&self.attempt, Attempt::Live(live) if live.run_id == *run_id);
         let running = self.state.running.as_ref() == Some(run_id);
         if live {
@@ -68,9 +73,8 @@ impl SessionRuntime {
         if let (true, Some(agent_id)) = (completed, run.agent.clone()) {
             self.record(now, Fact::AgentInvokeDone { agent_id, attempt }, About::agent(run_id));
         }
-        let (fact, answers, kind) = self.terminal(ending, attempt, text_bytes);
+        let (fact, answers) = self.terminal(ending, attempt, text_bytes);
         self.record(now, fact, About { source, ends, answers, ..About::run(run_id) });
-        self.counts.ended[kind] += 1;
         self.inputs.remove(run_id);
         if let (Attempt::Live(live), false) = (&self.attempt, completed)
             && live.run_id == *run_id
@@ -88,7 +92,7 @@ impl SessionRuntime {
         }
     }
 
-    fn terminal(&self, ending: Ending, attempt: u32, text_bytes: u64) -> (Fact, Option<Place>, usize) {
+    fn terminal(&self, ending: Ending, attempt: u32, text_bytes: u64) -> (Fact, Option<Place>) {
         match ending {
             Ending::Completed { stop: stop_reason, usage } => {
                 let text_sha256 = match &self.attempt {
@@ -99,13 +103,13 @@ impl SessionRuntime {
                     Attempt::Live(live) => live.text.len(),
                     Attempt::Delayed { .. } | Attempt::None => text_bytes,
                 };
-                (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage }, None, 0)
+                (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage }, None)
             }
             Ending::Failed { code, message, agent_code } => {
-                (Fact::RunFailed { attempt, code, message, agent_code, text_bytes }, None, 1)
+                (Fact::RunFailed { attempt, code, message, agent_code, text_bytes }, None)
             }
             Ending::Cancelled { reason, forced, answers } => {
-                (Fact::RunCancelled { attempt, reason, forced, text_bytes }, answers, 2)
+                (Fact::RunCancelled { attempt, reason, forced, text_bytes }, answers)
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::protocol::history::History;
 use crate::protocol::input::{Input, Strategy};
 use crate::protocol::refusal::Code;
 use crate::session::ending::Ending;
-use crate::session::runtime::{About, SessionRuntime, Source};
+use crate::session::runtime::{About, SessionRuntime, Source, Taken};
 use crate::session::state::{Phase, RunPhase};
 use crate::time::Now;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ impl SessionRuntime {
         let run_id = input.run_id.clone();
         // An owner may have been lost between a message and its admission: then it is admitted now.
         let begun = self.state.runs.get(&run_id).map(|run| run.agent.is_some());
-        let again = self.inputs.insert(run_id.clone(), (place, Arc::clone(&input))).is_some();
+        let taken = Taken::new(now, place, Arc::clone(&input));
+        let again = self.inputs.insert(run_id.clone(), taken).is_some();
         if begun == Some(true) || again {
             return;
         }

@@ -3,6 +3,8 @@ use crate::id::{ControlId, Place, RunId, Seq};
 use crate::private::Private;
 use crate::protocol::agent::{Order, TextKind};
 use crate::protocol::entry::Entry;
+use crate::protocol::input::Strategy;
+use crate::time::Mono;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -49,11 +51,24 @@ pub struct Record {
     /// The fact.
     pub entry: Arc<Entry>,
     /// The input that ends with it, and leaves the inbox in the same step.
-    pub ends: Option<(Place, RunId)>,
+    pub ends: Option<Ended>,
     /// The control entry that is answered by it.
     pub answers: Option<Place>,
     /// Whether the session is closed from here on.
     pub closed: Option<bool>,
+}
+
+/// An input that ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Where it lies.
+    pub place: Place,
+    /// The turn it opened.
+    pub run_id: RunId,
+    /// When this owner was handed it: for metrics.
+    pub taken: Mono,
+    /// How it came: for metrics.
+    pub strategy: Strategy,
 }
 
 /// Outputs in order; one that depends on a fact waits until that is durable, but records may

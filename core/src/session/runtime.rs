@@ -6,9 +6,9 @@ use crate::protocol::entry::{Entry, Fact};
 use crate::protocol::input::{self, Control};
 use crate::rng::Rng;
 use crate::session::attempt::Attempt;
-use crate::session::outbox::{Outbox, Output, Record};
+use crate::session::outbox::{Ended, Outbox, Output, Record};
 use crate::session::state::{Phase, State};
-use crate::time::{Deadline, Now};
+use crate::time::{Deadline, Mono, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -53,10 +53,25 @@ pub enum Input {
 pub struct Counts {
     /// Reports of agents that came too late or belonged to nothing: dropped, never shown (RX-8).
     pub late_reports: u64,
-    /// Turns that ended, by how: completed, failed, cancelled.
-    pub ended: [u64; 3],
     /// Attempts after the first.
     pub restarts: u64,
+}
+
+/// An input that was handed over.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    pub(super) place: Place,
+    pub(super) input: Arc<input::Input>,
+    /// When: for metrics.
+    pub(super) at: Mono,
+    /// Some of its answer was shown: for metrics.
+    heard: bool,
+}
+
+impl Taken {
+    pub(super) fn new(now: Now, place: Place, input: Arc<input::Input>) -> Self {
+        Self { place, input, at: now.mono, heard: false }
+    }
 }
 
 /// The orchestrator of one session: one root run at a time, in inbox order (I6).
@@ -71,7 +86,7 @@ pub struct SessionRuntime {
     pub(super) rng: Rng,
     pub(super) state: State,
     /// Inputs not yet ended, by the turn they open.
-    pub(super) inputs: BTreeMap<RunId, (Place, Arc<input::Input>)>,
+    pub(super) inputs: BTreeMap<RunId, Taken>,
     /// Control entries not yet answered, in order; only a closing session leaves any waiting.
     pub(super) controls: VecDeque<(Place, Arc<Control>)>,
     /// The close that is under way.
@@ -115,6 +130,17 @@ impl SessionRuntime {
         std::mem::take(&mut self.counts)
     }
 
+    /// When the oldest turn it was handed was handed to it: for metrics.
+    pub fn oldest(&self) -> Option<Mono> {
+        self.inputs.values().map(|taken| taken.at).min()
+    }
+
+    /// The first time that something of a turn's answer is shown: when the turn was handed over. For metrics.
+    pub fn first_shown(&mut self, run_id: &RunId) -> Option<Mono> {
+        let taken = self.inputs.get_mut(run_id)?;
+        (!std::mem::replace(&mut taken.heard, true)).then_some(taken.at)
+    }
+
     /// This node is not its owner any more: what is open with an agent is to be closed.
     pub fn give_up(&mut self) -> Vec<Order> {
         let mut orders = self.outbox.unsent_drops();
@@ -140,7 +166,7 @@ impl SessionRuntime {
         let run = about.run.and_then(|run| self.state.runs.get(run));
         let cause = run.map(|run| run.cause);
         let traceparent = about.run.and_then(|run| self.inputs.get(run));
-        let traceparent = traceparent.and_then(|(_, input)| input.traceparent.as_deref()).map(Arc::from);
+        let traceparent = traceparent.and_then(|taken| taken.input.traceparent.as_deref()).map(Arc::from);
         let source = match (about.source, run) {
             (Source::Agent, Some(run)) => run.agent.as_ref().map(|agent| format!("agent:{agent}")),
             (Source::User, _) => about.user.map(|user| format!("user:{user}")),
@@ -178,7 +204,7 @@ pub(super) struct About<'a> {
     pub(super) run: Option<&'a RunId>,
     pub(super) source: Source,
     pub(super) user: Option<&'a crate::id::UserId>,
-    pub(super) ends: Option<(Place, RunId)>,
+    pub(super) ends: Option<Ended>,
     pub(super) answers: Option<Place>,
     pub(super) closed: Option<bool>,
 }

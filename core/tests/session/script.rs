@@ -97,8 +97,8 @@ impl Script {
     fn take(&mut self, output: Output) {
         let word = match output {
             Output::Record(record) => {
-                if let Some((place, _)) = record.ends {
-                    assert!(self.inbox.remove(&place).is_some(), "an input ends once");
+                if let Some(ended) = record.ends {
+                    assert!(self.inbox.remove(&ended.place).is_some(), "an input ends once");
                 }
                 if let Some(place) = record.answers {
                     self.lane.remove(&place);

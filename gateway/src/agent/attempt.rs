@@ -1,12 +1,16 @@
 //! One running attempt: its reports go out in order, and orders reach it on the way.
 use crate::agent::Report;
+use crate::clock::Clock;
+use crate::metrics::Metrics;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Invoke, TextKind};
+use turnway_core::time::Mono;
 
 /// Text of one [`AgentEvent::Delta`]: a checkpoint's worth, so that no single report outgrows a fact.
 pub const DELTA_TEXT_BYTES_MAX: usize = limits::CHECKPOINT_BYTES;
@@ -30,6 +34,16 @@ pub(super) struct Attempt {
     reports: Sender<Report>,
     /// Bytes of text reported so far.
     reported: u64,
+    watch: Watch,
+}
+
+/// How long an attempt takes, for metrics.
+#[derive(Debug)]
+pub(super) struct Watch {
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    began: Mono,
+    spoke: bool,
 }
 
 // === impl Line ===
@@ -80,11 +94,35 @@ impl Line {
     }
 }
 
+// === impl Watch ===
+
+impl Watch {
+    /// From now on.
+    pub(super) fn start(clock: &Clock, metrics: &Arc<Metrics>) -> Self {
+        Self { clock: clock.clone(), metrics: Arc::clone(metrics), began: clock.mono(), spoke: false }
+    }
+
+    fn passed(&self) -> Duration {
+        self.clock.mono() - self.began
+    }
+
+    fn spoke(&mut self) {
+        if !std::mem::replace(&mut self.spoke, true) {
+            self.metrics.agents.spoke(self.passed());
+        }
+    }
+}
+
 // === impl Attempt ===
 
 impl Attempt {
-    pub(super) fn new(invoke: Invoke, line: Arc<Line>, reports: Sender<Report>) -> Self {
-        Self { invoke, line, reports, reported: 0 }
+    pub(super) fn new(invoke: Invoke, line: Arc<Line>, reports: Sender<Report>, watch: Watch) -> Self {
+        Self { invoke, line, reports, reported: 0, watch }
+    }
+
+    /// Its agent has said the last of it.
+    pub(super) fn ended(&self) {
+        self.watch.metrics.agents.ended(self.watch.passed());
     }
 
     /// The orders' side.
@@ -109,6 +147,7 @@ impl Attempt {
     /// checkpointed (ownership.md §2.4), unless it was asked to stop: then the rest is left out, since the
     /// end of the stream must still be seen and late text is never shown.
     pub(super) async fn say(&mut self, kind: TextKind, mut text: String) {
+        self.watch.spoke();
         while !text.is_empty() {
             let rest = text.split_off(text.floor_char_boundary(DELTA_TEXT_BYTES_MAX));
             if kind == TextKind::Text {

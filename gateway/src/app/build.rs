@@ -10,7 +10,7 @@ use crate::driver::{AnswerQueue, Driver, Hands, Inbox};
 use crate::links::{self, Board, Links};
 use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Unanswered};
 use crate::phase::{Life, Phase};
 use crate::store::embedded::{self, Embedded, OpenError};
 use crate::store::memory::Memory;
@@ -108,12 +108,19 @@ impl App {
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
         let store = shared.store(&plan.config.store, &fatal, answers.sink())?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
-        let agents = Agents::new(plan.agents.clone(), plan.default_agent.clone(), reporter, runtime.clone())?;
+        let agents = Agents::new(
+            plan.agents.clone(),
+            plan.default_agent.clone(),
+            reporter,
+            runtime.clone(),
+            shared.clock.clone(),
+            Arc::clone(&shared.metrics),
+        )?;
         let (board, asked) = links::board();
         let driver =
             shared.driver(store, &agents, Inbox::new(asked, reports, answers), plan.config.keep_facts)?;
         Ok(Self {
-            public: (public, Arc::new(shared.house(&plan, board))),
+            public: (public, Arc::new(shared.house(&plan, board, &agents))),
             admin: (admin, Arc::new(shared.office(registry))),
             plan,
             node: shared.node,
@@ -150,6 +157,7 @@ impl Shared {
             links: Arc::clone(&self.links),
             agents: agents.clone(),
             metrics: Arc::clone(&self.metrics),
+            unanswered: Unanswered::default(),
             life: self.life.clone(),
         };
         let (clock, life, metrics) = (self.clock.clone(), self.life.clone(), Arc::clone(&self.metrics));
@@ -185,12 +193,14 @@ impl Shared {
     }
 
     /// Behind the public listener.
-    fn house(&self, plan: &Plan, board: Board) -> House {
+    fn house(&self, plan: &Plan, board: Board, agents: &Agents) -> House {
         let desk = http::Desk {
             door: Door,
             links: Arc::clone(&self.links),
             board: board.clone(),
+            directory: Arc::new(agents.directory()),
             clock: self.clock.clone(),
+            began: self.clock.now().store,
             life: self.life.clone(),
             durability: plan.config.store.promise(),
             node: http::Node { name: plan.config.node_name.clone() },
@@ -221,7 +231,7 @@ impl Shared {
 
     /// Behind the operators' listener.
     fn office(&self, registry: Registry) -> House {
-        let pages = admin::Pages { life: self.life.clone(), registry };
+        let pages = admin::Pages { life: self.life.clone(), metrics: Arc::clone(&self.metrics), registry };
         House {
             pages: Arc::new(move |request| ready(pages.answer(&request)).boxed()),
             reception: None,

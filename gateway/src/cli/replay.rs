@@ -7,6 +7,7 @@ use super::{Exit, Trouble, complain, say, say_json};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 use turnway_bindings::channel::pattern::Pattern;
 use turnway_client::{Client, Cursor, Event, Failure, Place, Start, Subscribe};
@@ -57,6 +58,9 @@ struct Replay<'a> {
 
 /// Prints the log from its first fact to the one that was the last when the command began, or on.
 pub async fn run(args: ReplayArgs, json: bool) -> Result<Exit, Trouble> {
+    // One ear from the beginning: between two of them a Ctrl-C would go unheard.
+    let mut stop =
+        signal(SignalKind::interrupt()).map_err(|error| Trouble::Unavailable(error.to_string()))?;
     let mut client =
         Client::connect(args.gateway.options()).await.map_err(|error| gateway::refused(&error))?;
     let start = match args.after {
@@ -69,8 +73,10 @@ pub async fn run(args: ReplayArgs, json: bool) -> Result<Exit, Trouble> {
     session.subscribe(wish).await.map_err(|error| gateway::refused(&error))?;
     let mut replay = Replay { args: &args, json, end: None, away: false };
     loop {
-        let next = if args.follow { followed(&mut client).await? } else { awaited(&mut client).await? };
-        let Some(event) = next else { break };
+        let event = tokio::select! {
+            _ = stop.recv() => break,
+            event = next(&mut client, args.follow) => event?,
+        };
         if replay.hear(event)? == Next::End && !args.follow {
             break;
         }
@@ -83,26 +89,15 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::parse(text).map_err(|bad| bad.to_string())
 }
 
-/// The next event, however long it takes; none when somebody has had enough.
-async fn followed(client: &mut Client) -> Result<Option<Event>, Trouble> {
-    tokio::select! {
-        event = client.next_event() => event.map(Some).ok_or_else(over),
-        _ = tokio::signal::ctrl_c() => Ok(None),
-    }
-}
-
-/// The next event, which is not long in coming.
-async fn awaited(client: &mut Client) -> Result<Option<Event>, Trouble> {
-    match timeout(QUIET_MAX, client.next_event()).await {
-        Ok(event) => event.map(Some).ok_or_else(over),
-        Err(_) => {
-            Err(Trouble::Failed("the gateway shows no more of this log, and it is not at its end".to_owned()))
-        }
-    }
-}
-
-fn over() -> Trouble {
-    Trouble::Unavailable("the connection has ended".to_owned())
+/// The next event: one that follows may be long in coming.
+async fn next(client: &mut Client, follow: bool) -> Result<Event, Trouble> {
+    let event = match follow {
+        true => client.next_event().await,
+        false => timeout(QUIET_MAX, client.next_event()).await.map_err(|_| {
+            Trouble::Failed("the gateway shows no more of this log, and it is not at its end".to_owned())
+        })?,
+    };
+    event.ok_or_else(|| Trouble::Unavailable("the connection has ended".to_owned()))
 }
 
 // === impl Replay ===

@@ -1,12 +1,11 @@
 //! What becomes of outputs: the store, links and agents are told, and what passes is counted.
 use crate::agent::Agents;
 use crate::links::Links;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Unanswered};
 use crate::phase::Life;
 use crate::store::Store;
 use std::sync::Arc;
 use turnway_bindings::switchboard::{Input, Output};
-use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Order};
 use turnway_core::time::Mono;
 
 /// Everything a switchboard can reach.
@@ -19,6 +18,8 @@ pub struct Hands {
     pub agents: Agents,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What the store was asked and has not answered: for metrics.
+    pub unanswered: Unanswered,
     /// Whether the store answers is part of the process's health.
     pub life: Life,
 }
@@ -38,16 +39,16 @@ pub(super) enum Done {
 
 impl Hands {
     /// Does one output. Never waits.
-    pub(super) fn perform(&self, output: Output, now: Mono) -> Done {
+    pub(super) fn perform(&mut self, output: Output, now: Mono) -> Done {
         match output {
             Output::Store(op) => {
-                self.metrics.store.asked(op.name(), now);
+                self.metrics.store.asked(&mut self.unanswered, &op, now);
                 self.store.submit(op);
             }
             // One node has nobody to speak to: whoever it names is gone.
             Output::Publish { to, .. } => return Done::Answered(Box::new(Input::Unheard { to })),
             Output::Order(order) => {
-                self.metrics.agents.ordered(name(&order));
+                self.metrics.agents.ordered(&order);
                 self.agents.perform(order);
             }
             Output::Send { link, note } => self.links.send(link, note),
@@ -57,17 +58,13 @@ impl Hands {
     }
 
     /// Counts an input before the switchboard takes it.
-    pub(super) fn count(&self, input: &Input, now: Mono) {
+    pub(super) fn count(&mut self, input: &Input, now: Mono) {
         match input {
             Input::Stored { op, result } => {
                 self.life.store_answers(result.is_ok());
-                self.metrics.store.answered(op.name(), result.as_ref().err().copied(), now);
+                self.metrics.store.answered(&mut self.unanswered, op, result, now);
             }
-            Input::Agent { event, .. } => {
-                if let Some(outcome) = outcome(event) {
-                    self.metrics.agents.ended(outcome);
-                }
-            }
+            Input::Agent { event, .. } => self.metrics.agents.reported(event),
             Input::Connect { .. }
             | Input::Disconnect { .. }
             | Input::Say { .. }
@@ -77,27 +74,5 @@ impl Hands {
             | Input::Gap
             | Input::Drain => {}
         }
-    }
-}
-
-fn name(order: &Order) -> &'static str {
-    match order {
-        Order::Invoke(_) => "invoke",
-        Order::Cancel { .. } => "cancel",
-        Order::Drop { .. } => "drop",
-        Order::Credit { .. } => "credit",
-    }
-}
-
-/// How a call ended, if this is its end.
-fn outcome(event: &AgentEvent) -> Option<&'static str> {
-    match event {
-        AgentEvent::Acked | AgentEvent::Delta { .. } | AgentEvent::State { .. } => None,
-        AgentEvent::Done { .. } => Some("done"),
-        AgentEvent::CancelAcked => Some("cancelled"),
-        AgentEvent::Failed(AgentFailure::Unavailable(_)) => Some("unavailable"),
-        AgentEvent::Failed(AgentFailure::Reported { .. }) => Some("reported"),
-        AgentEvent::Failed(AgentFailure::Broken(_)) => Some("broken"),
-        AgentEvent::Failed(AgentFailure::TooLarge) => Some("too_large"),
     }
 }

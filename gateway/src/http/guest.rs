@@ -30,6 +30,8 @@ pub struct Guest {
     handed_out: usize,
     /// Weight of what has left and was not reported.
     unreported: usize,
+    /// What is said last, if the client is gone before its answer is over.
+    last_word: Option<Command>,
 }
 
 /// The link is over, from our side.
@@ -59,12 +61,35 @@ impl Guest {
     pub async fn enter(desk: Arc<Desk>, principal: Principal) -> Result<Self, Parted> {
         let seat = desk.links.open();
         desk.board.connect(seat.id(), principal.clone()).await?;
-        Ok(Self { desk, principal, seat, post: VecDeque::new(), handed_out: 0, unreported: 0 })
+        Ok(Self {
+            desk,
+            principal,
+            seat,
+            post: VecDeque::new(),
+            handed_out: 0,
+            unreported: 0,
+            last_word: None,
+        })
     }
 
     /// Everything a request needs of its node.
     pub fn desk(&self) -> &Desk {
         &self.desk
+    }
+
+    /// The same, for another guest.
+    pub fn desk_handle(&self) -> Arc<Desk> {
+        Arc::clone(&self.desk)
+    }
+
+    /// What to say if the client is gone before its answer is over.
+    pub fn on_hang_up(&mut self, command: Command) {
+        self.last_word = Some(command);
+    }
+
+    /// The answer is over: nothing is left to say.
+    pub fn settle(&mut self) {
+        self.last_word = None;
     }
 
     /// Who it is.
@@ -153,7 +178,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.desk.board.part(self.seat.id());
+        self.desk.board.part(self.seat.id(), self.last_word.take());
     }
 }
 

@@ -16,11 +16,16 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads a JSON body of at most [`limits::MESSAGE_BYTES_MAX`], as text.
 pub async fn json(headers: &HeaderMap, body: Body) -> Result<String, Problem> {
+    json_within(headers, body, limits::MESSAGE_BYTES_MAX).await
+}
+
+/// The same for a body of another size.
+pub async fn json_within(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<String, Problem> {
     if !is_json(headers) {
         let problem = Problem::invalid("content-type: expected application/json");
         return Err(problem.with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
-    let collected = Limited::new(body, limits::MESSAGE_BYTES_MAX).collect();
+    let collected = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(BODY_TIMEOUT, collected).await {
         Ok(Ok(collected)) => String::from_utf8(collected.to_bytes().into())
             .map_err(|_| Problem::invalid("the body is not UTF-8")),

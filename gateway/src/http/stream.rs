@@ -1,6 +1,6 @@
 //! Notes as server-sent events: a body that takes from its guest only as fast as its client reads.
 use crate::answer::Body;
-use crate::http::guest::Guest;
+use crate::http::guest::{Guest, Parted};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderName, HeaderValue, Response, header};
@@ -21,6 +21,9 @@ pub trait Story: Send + 'static {
     fn show(&mut self, ts: Millis, note: &Note, to: &mut String);
     /// Whether nothing will follow.
     fn is_over(&self) -> bool;
+    /// Appends what is said where the guest's link is over before the story; none, if the end of the stream
+    /// says enough.
+    fn part(&mut self, _: Parted, _: &mut String) {}
 }
 
 impl Story for Turn {
@@ -40,9 +43,15 @@ pub fn answer<S: Story>(guest: Guest, story: S, first: String) -> Response<Body>
         while chunk.is_empty() && !story.is_over() {
             match tokio::time::timeout(HEARTBEAT_EVERY, guest.hear()).await {
                 Ok(Ok(note)) => tell(&mut guest, &mut story, note, &mut chunk),
-                Ok(Err(_)) => return None,
+                Ok(Err(parted)) => {
+                    story.part(parted, &mut chunk);
+                    return (!chunk.is_empty()).then(|| (Ok::<_, Infallible>(Bytes::from(chunk)), None));
+                }
                 Err(_) => chunk.push_str(HEARTBEAT),
             }
+        }
+        if story.is_over() {
+            guest.settle();
         }
         let bytes = Bytes::from(std::mem::take(&mut chunk));
         let rest = (!story.is_over()).then_some((guest, story, chunk));

@@ -1,33 +1,113 @@
-//! What is ordered of agents, and how their calls end.
-use super::add;
-use prometheus::{IntCounterVec, Opts, Registry};
+//! What is ordered of agents, how their calls end, and how long they take.
+use super::workshop::Workshop;
+use super::{buckets, label_values};
+use prometheus::{Histogram, IntCounter};
+use std::time::Duration;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Order};
 
 /// What is counted of agents.
 #[derive(Debug)]
 pub struct AgentMetrics {
-    orders: IntCounterVec,
-    calls: IntCounterVec,
+    orders: [IntCounter; Told::NAMES.len()],
+    calls: [IntCounter; CallEnd::NAMES.len()],
+    first_token: Histogram,
+    call: Histogram,
+}
+
+label_values! {
+    /// What an agent is told.
+    Told {
+        /// Answer.
+        Invoke = "invoke",
+        /// Stop.
+        Cancel = "cancel",
+        /// The request is closed.
+        Drop = "drop",
+        /// More may be read.
+        Credit = "credit",
+    }
+}
+
+label_values! {
+    /// How a call of an agent ends.
+    CallEnd {
+        /// It said all it wanted.
+        Done = "done",
+        /// It stopped when asked to.
+        Cancelled = "cancelled",
+        /// It could not be reached.
+        Unavailable = "unavailable",
+        /// It told of an error.
+        Reported = "reported",
+        /// What it said is not its protocol, or it stopped in the middle of it.
+        Broken = "broken",
+        /// It said too much.
+        TooLarge = "too_large",
+    }
 }
 
 // === impl AgentMetrics ===
 
 impl AgentMetrics {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let orders = Opts::new("turnway_agent_orders_total", "What agents were told.");
-        let calls = Opts::new("turnway_agent_calls_total", "How calls of agents ended.");
+    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
         Ok(Self {
-            orders: add(registry, IntCounterVec::new(orders, &["order"])?)?,
-            calls: add(registry, IntCounterVec::new(calls, &["outcome"])?)?,
+            orders: workshop.counters(
+                "turnway_agent_orders_total",
+                "What agents were told.",
+                "order",
+                &Told::NAMES,
+            )?,
+            calls: workshop.counters(
+                "turnway_agent_calls_total",
+                "How calls of agents ended; those that were dropped are orders only.",
+                "outcome",
+                &CallEnd::NAMES,
+            )?,
+            first_token: workshop.histogram(
+                "turnway_agent_first_token_seconds",
+                "From the order to an agent to the first piece of its answer, or of its reasoning.",
+                &buckets::LONG,
+            )?,
+            call: workshop.histogram(
+                "turnway_agent_call_seconds",
+                "From the order to an agent to the end of its answer, however it ended.",
+                &buckets::LONG,
+            )?,
         })
     }
 
     /// An agent is told this.
-    pub fn ordered(&self, order: &'static str) {
-        self.orders.with_label_values(&[order]).inc();
+    pub fn ordered(&self, order: &Order) {
+        let told = match order {
+            Order::Invoke(_) => Told::Invoke,
+            Order::Cancel { .. } => Told::Cancel,
+            Order::Drop { .. } => Told::Drop,
+            Order::Credit { .. } => Told::Credit,
+        };
+        self.orders[told as usize].inc();
     }
 
-    /// A call ended like this.
-    pub fn ended(&self, outcome: &'static str) {
-        self.calls.with_label_values(&[outcome]).inc();
+    /// An agent reports; if it is the end of its call, that is counted.
+    pub fn reported(&self, event: &AgentEvent) {
+        let end = match event {
+            AgentEvent::Acked | AgentEvent::Delta { .. } | AgentEvent::State { .. } => return,
+            AgentEvent::Done { .. } => CallEnd::Done,
+            AgentEvent::CancelAcked => CallEnd::Cancelled,
+            AgentEvent::Failed(AgentFailure::Unavailable(_)) => CallEnd::Unavailable,
+            AgentEvent::Failed(AgentFailure::Reported { .. }) => CallEnd::Reported,
+            AgentEvent::Failed(AgentFailure::Broken(_)) => CallEnd::Broken,
+            AgentEvent::Failed(AgentFailure::TooLarge) => CallEnd::TooLarge,
+        };
+        self.calls[end as usize].inc();
+    }
+
+    /// The first piece came after so long.
+    pub fn spoke(&self, after: Duration) {
+        self.first_token.observe(after.as_secs_f64());
+    }
+
+    /// The call is over after so long.
+    pub fn ended(&self, after: Duration) {
+        self.call.observe(after.as_secs_f64());
     }
 }

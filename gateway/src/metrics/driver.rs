@@ -1,59 +1,55 @@
 //! The task that owns the switchboard: how much it has to do, and how long that takes.
-use super::add;
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use super::workshop::Workshop;
+use super::{buckets, label_values};
+use prometheus::{Histogram, IntCounter, IntGauge};
 use std::time::Duration;
 
 /// What is counted of the driver.
 #[derive(Debug)]
 pub struct DriverMetrics {
-    links: IntCounter,
-    agents: IntCounter,
-    store: IntCounter,
+    inputs: [IntCounter; Source::NAMES.len()],
     queue: IntGauge,
     rounds: Histogram,
     panics: IntCounter,
 }
 
-/// Where an input came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A link.
-    Links,
-    /// An agent.
-    Agents,
-    /// The store.
-    Store,
+label_values! {
+    /// Where an input came from.
+    pub Source {
+        /// A link.
+        Links = "links",
+        /// An agent.
+        Agents = "agents",
+        /// The store.
+        Store = "store",
+    }
 }
 
 // === impl DriverMetrics ===
 
 impl DriverMetrics {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let inputs = Opts::new("turnway_driver_inputs_total", "What the switchboard was told, by source.");
-        let inputs = add(registry, IntCounterVec::new(inputs, &["source"])?)?;
-        let queue = IntGauge::new("turnway_driver_queue_inputs", "Inputs that wait for the switchboard.")?;
-        let rounds =
-            HistogramOpts::new("turnway_driver_round_seconds", "One batch of inputs and all they cause.")
-                .buckets(prometheus::exponential_buckets(0.000_01, 3.0, 12)?);
-        let panics = IntCounter::new("turnway_driver_panics_total", "Broken invariants that were survived.")?;
+    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
         Ok(Self {
-            links: inputs.with_label_values(&["links"]),
-            agents: inputs.with_label_values(&["agents"]),
-            store: inputs.with_label_values(&["store"]),
-            queue: add(registry, queue)?,
-            rounds: add(registry, Histogram::with_opts(rounds)?)?,
-            panics: add(registry, panics)?,
+            inputs: workshop.counters(
+                "turnway_driver_inputs_total",
+                "What the switchboard was told, by who told it.",
+                "source",
+                &Source::NAMES,
+            )?,
+            queue: workshop.gauge("turnway_driver_queue_inputs", "Inputs that wait for the switchboard.")?,
+            rounds: workshop.histogram(
+                "turnway_driver_round_seconds",
+                "One batch of inputs and all they cause.",
+                &buckets::SHORT,
+            )?,
+            panics: workshop
+                .counter("turnway_driver_panics_total", "Broken invariants that were survived: bugs.")?,
         })
     }
 
     /// So many inputs of one source were taken.
     pub fn took(&self, source: Source, count: usize) {
-        let counter = match source {
-            Source::Links => &self.links,
-            Source::Agents => &self.agents,
-            Source::Store => &self.store,
-        };
-        counter.inc_by(count as u64);
+        self.inputs[source as usize].inc_by(count as u64);
     }
 
     /// A round took so long and left so many inputs waiting.

@@ -1,122 +1,135 @@
 //! Connections of clients.
-use super::add;
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use super::label_values;
+use super::workshop::{Grid, Workshop};
+use prometheus::{IntCounter, IntGauge};
 
 /// What is counted of links.
 #[derive(Debug)]
 pub struct LinkMetrics {
-    websockets: IntGauge,
-    handshakes: IntCounterVec,
-    closes: IntCounterVec,
-    messages_in: IntCounter,
-    messages_out: IntCounter,
-    bytes_in: IntCounter,
-    bytes_out: IntCounter,
+    open: [IntGauge; 1],
+    handshakes: [IntCounter; Handshake::NAMES.len()],
+    closes: Grid<IntCounter>,
+    messages: [IntCounter; Direction::NAMES.len()],
+    bytes: [IntCounter; Direction::NAMES.len()],
 }
 
-/// How the beginning of a connection went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handshake {
-    /// It became a link of a principal.
-    Admitted,
-    /// The door refused its hello.
-    Denied,
-    /// We closed it before it was admitted: no hello, or no good one.
-    Refused,
-    /// It left before it was admitted.
-    Abandoned,
-    /// It came from a page or by a name that is not welcome.
-    Unwelcome,
-    /// It was not a WebSocket handshake.
-    Malformed,
-    /// The process had no room for it.
-    Full,
+label_values! {
+    /// How the beginning of a connection went.
+    pub Handshake {
+        /// It became a link of a principal.
+        Admitted = "admitted",
+        /// The door refused its hello.
+        Denied = "denied",
+        /// We closed it before it was admitted: no hello, or no good one.
+        Refused = "refused",
+        /// It left before it was admitted.
+        Abandoned = "abandoned",
+        /// It came from a page or by a name that is not welcome.
+        Unwelcome = "unwelcome",
+        /// It was not a WebSocket handshake.
+        Malformed = "malformed",
+        /// The process had no room for it.
+        Full = "full",
+    }
 }
 
-/// Seen from the gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From clients.
-    In,
-    /// To clients.
-    Out,
+label_values! {
+    /// Seen from the gateway.
+    pub Direction {
+        /// From clients.
+        In = "in",
+        /// To clients.
+        Out = "out",
+    }
 }
 
-/// The close codes there are; any other one counts as `other`.
-const CODES: [(u16, &str); 15] = [
-    (1000, "1000"),
-    (1001, "1001"),
-    (1002, "1002"),
-    (1003, "1003"),
-    (1005, "1005"),
-    (1006, "1006"),
-    (1007, "1007"),
-    (1011, "1011"),
-    (4400, "4400"),
-    (4401, "4401"),
-    (4403, "4403"),
-    (4408, "4408"),
-    (4413, "4413"),
-    (4503, "4503"),
-    (4508, "4508"),
+/// How clients are connected.
+const TRANSPORTS: [&str; 1] = ["websocket"];
+
+/// The close codes there are; any other one counts as the last.
+const CODES: [&str; 16] = [
+    "1000", "1001", "1002", "1003", "1005", "1006", "1007", "1011", "4400", "4401", "4403", "4408", "4413",
+    "4503", "4508", "other",
 ];
+
+fn place(code: u16) -> usize {
+    let known = [1000, 1001, 1002, 1003, 1005, 1006, 1007, 1011, 4400, 4401, 4403, 4408, 4413, 4503, 4508];
+    known.iter().position(|known| *known == code).unwrap_or(known.len())
+}
 
 // === impl LinkMetrics ===
 
 impl LinkMetrics {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let connections = Opts::new("turnway_link_connections", "Open connections of clients.");
-        let connections = add(registry, IntGaugeVec::new(connections, &["transport"])?)?;
-        let handshakes = Opts::new("turnway_link_handshakes_total", "How connections began.");
-        let closes = Opts::new("turnway_link_closes_total", "How connections ended, by close code.");
-        let messages = Opts::new("turnway_link_messages_total", "Messages of and to clients.");
-        let messages = add(registry, IntCounterVec::new(messages, &["direction"])?)?;
-        let bytes = Opts::new("turnway_link_bytes_total", "Bytes of these messages.");
-        let bytes = add(registry, IntCounterVec::new(bytes, &["direction"])?)?;
+    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+        let closes = workshop.counter_grid(
+            "turnway_link_closes_total",
+            "How connections ended: the close code, 1006 for none at all.",
+            &[("transport", &TRANSPORTS), ("code", &CODES)],
+        )?;
+        // A rate of what was never seen at 0 misses its beginning.
+        closes.at(0, 0);
         Ok(Self {
-            websockets: connections.with_label_values(&["websocket"]),
-            handshakes: add(registry, IntCounterVec::new(handshakes, &["outcome"])?)?,
-            closes: add(registry, IntCounterVec::new(closes, &["code"])?)?,
-            messages_in: messages.with_label_values(&["in"]),
-            messages_out: messages.with_label_values(&["out"]),
-            bytes_in: bytes.with_label_values(&["in"]),
-            bytes_out: bytes.with_label_values(&["out"]),
+            closes,
+            open: workshop.gauges(
+                "turnway_link_connections",
+                "Open connections of clients.",
+                "transport",
+                &TRANSPORTS,
+            )?,
+            handshakes: workshop.counters(
+                "turnway_link_handshakes_total",
+                "How connections began.",
+                "outcome",
+                &Handshake::NAMES,
+            )?,
+            messages: workshop.counters(
+                "turnway_link_messages_total",
+                "Messages of and to clients.",
+                "direction",
+                &Direction::NAMES,
+            )?,
+            bytes: workshop.counters(
+                "turnway_link_bytes_total",
+                "Bytes of these messages.",
+                "direction",
+                &Direction::NAMES,
+            )?,
         })
     }
 
     /// A WebSocket was opened.
     pub fn opened(&self) {
-        self.websockets.inc();
+        self.open[0].inc();
     }
 
     /// It was closed, with this code (1006: without any).
     pub fn closed(&self, code: u16) {
-        self.websockets.dec();
-        let name = CODES.iter().find(|(known, _)| *known == code).map_or("other", |(_, name)| name);
-        self.closes.with_label_values(&[name]).inc();
+        self.open[0].dec();
+        if let Some(counter) = self.closes.at(0, place(code)) {
+            counter.inc();
+        }
     }
 
     /// A connection began like this.
     pub fn began(&self, how: Handshake) {
-        let outcome = match how {
-            Handshake::Admitted => "admitted",
-            Handshake::Denied => "denied",
-            Handshake::Refused => "refused",
-            Handshake::Abandoned => "abandoned",
-            Handshake::Unwelcome => "unwelcome",
-            Handshake::Malformed => "malformed",
-            Handshake::Full => "full",
-        };
-        self.handshakes.with_label_values(&[outcome]).inc();
+        self.handshakes[how as usize].inc();
     }
 
     /// A message of this size passed.
     pub fn passed(&self, direction: Direction, bytes: usize) {
-        let (messages, sum) = match direction {
-            Direction::In => (&self.messages_in, &self.bytes_in),
-            Direction::Out => (&self.messages_out, &self.bytes_out),
-        };
-        messages.inc();
-        sum.inc_by(bytes as u64);
+        self.messages[direction as usize].inc();
+        self.bytes[direction as usize].inc_by(bytes as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_place() {
+        for (n, name) in CODES.iter().enumerate() {
+            assert_eq!(place(name.parse().unwrap_or(12345)), n, "{name}");
+        }
     }
 }

@@ -1,53 +1,141 @@
 //! What is asked of the store, and how long it takes.
-use super::add;
-use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
-};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use super::workshop::{Grid, Workshop};
+use super::{buckets, label_values};
+use prometheus::{Histogram, IntCounter, IntGauge};
+use std::collections::VecDeque;
 use std::time::Duration;
-use turnway_core::store::StoreError;
+use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Mono;
 
 /// What is counted of ops.
 #[derive(Debug)]
 pub struct StoreMetrics {
-    ops: IntCounterVec,
-    seconds: HistogramVec,
+    ops: Grid<IntCounter>,
+    seconds: Grid<Histogram>,
     waiting: IntGauge,
     commits: IntCounter,
     commit_seconds: Histogram,
     batch_ops: Histogram,
-    /// When the unanswered ops of each kind were asked. Answers carry no ticket, so the oldest is taken
-    /// for the answered one: sums and means are exact, and the spread is nearly so, since a store
-    /// answers ops of one kind nearly in order.
-    asked: Mutex<BTreeMap<&'static str, VecDeque<Mono>>>,
+}
+
+/// When the unanswered ops of each kind were asked; whoever asks keeps it. Answers carry no ticket, so
+/// the oldest is taken for the answered one: sums and means are exact, and the spread is nearly so,
+/// since a store answers ops of one kind nearly in order.
+#[derive(Debug, Default)]
+pub struct Unanswered {
+    asked: [VecDeque<Mono>; OPS.len()],
+}
+
+const OPS: [&str; 22] = [
+    "renew", "retire", "lease", "accept", "control", "claim", "append", "release", "transfer", "listen",
+    "unlisten", "open", "read", "inbox", "keep", "trim", "sweep", "get", "put", "expire", "find", "sessions",
+];
+
+fn place(op: &Op) -> usize {
+    match op {
+        Op::Renew { .. } => 0,
+        Op::Retire { .. } => 1,
+        Op::Lease { .. } => 2,
+        Op::Accept { .. } => 3,
+        Op::Control { .. } => 4,
+        Op::Claim { .. } => 5,
+        Op::Append(_) => 6,
+        Op::Release { .. } => 7,
+        Op::Transfer { .. } => 8,
+        Op::Listen { .. } => 9,
+        Op::Unlisten { .. } => 10,
+        Op::Open { .. } => 11,
+        Op::Read { .. } => 12,
+        Op::Inbox { .. } => 13,
+        Op::Keep(_) => 14,
+        Op::Trim { .. } => 15,
+        Op::Sweep { .. } => 16,
+        Op::Get { .. } => 17,
+        Op::Put { .. } => 18,
+        Op::Expire { .. } => 19,
+        Op::Find { .. } => 20,
+        Op::Sessions { .. } => 21,
+    }
+}
+
+label_values! {
+    /// What a store made of an op.
+    OpEnd {
+        /// It did it, or had done it before.
+        Answered = "answered",
+        /// It did not want to: a fence, a rule or a limit stood against it.
+        Refused = "refused",
+        /// It may or may not have happened.
+        Unknown = "unknown",
+        /// It did not happen.
+        Unavailable = "unavailable",
+    }
+}
+
+impl OpEnd {
+    fn of(result: &Result<Reply, StoreError>) -> Self {
+        match result {
+            Err(StoreError::Unknown) => Self::Unknown,
+            Err(StoreError::Unavailable) => Self::Unavailable,
+            Ok(
+                Reply::Lost
+                | Reply::Refused(_)
+                | Reply::Held { .. }
+                | Reply::Fenced
+                | Reply::Order
+                | Reply::Gone { .. }
+                | Reply::Pending,
+            ) => Self::Refused,
+            Ok(
+                Reply::Renewed { .. }
+                | Reply::Done
+                | Reply::Leased { .. }
+                | Reply::Accepted(_)
+                | Reply::Claimed(_)
+                | Reply::Appended { .. }
+                | Reply::Released
+                | Reply::Transferred { .. }
+                | Reply::Listening { .. }
+                | Reply::View(_)
+                | Reply::Heard(_)
+                | Reply::Waiting(_)
+                | Reply::Found(_)
+                | Reply::Sessions { .. }
+                | Reply::Work { .. }
+                | Reply::Value { .. },
+            ) => Self::Answered,
+        }
+    }
 }
 
 // === impl StoreMetrics ===
 
 impl StoreMetrics {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let ops = Opts::new("turnway_store_ops_total", "Ops the store answered.");
-        let seconds = HistogramOpts::new("turnway_store_op_seconds", "From asking to the answer.")
-            .buckets(prometheus::exponential_buckets(0.000_05, 2.5, 13)?);
-        let waiting = IntGauge::new("turnway_store_waiting_ops", "Ops without an answer yet.")?;
-        let commits = IntCounter::new("turnway_store_commits_total", "Commits of the embedded store.")?;
-        let commit_seconds = HistogramOpts::new(
-            "turnway_store_commit_seconds",
-            "One commit of the embedded store, its fsync included.",
-        )
-        .buckets(prometheus::exponential_buckets(0.000_05, 2.5, 13)?);
-        let batch_ops = HistogramOpts::new("turnway_store_batch_ops", "Ops that shared one commit.")
-            .buckets(prometheus::exponential_buckets(1.0, 2.0, 10)?);
+    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
         Ok(Self {
-            commits: add(registry, commits)?,
-            commit_seconds: add(registry, Histogram::with_opts(commit_seconds)?)?,
-            batch_ops: add(registry, Histogram::with_opts(batch_ops)?)?,
-            ops: add(registry, IntCounterVec::new(ops, &["op", "outcome"])?)?,
-            seconds: add(registry, HistogramVec::new(seconds, &["op"])?)?,
-            waiting: add(registry, waiting)?,
-            asked: Mutex::default(),
+            ops: workshop.counter_grid(
+                "turnway_store_ops_total",
+                "What the store made of what it was asked.",
+                &[("op", &OPS), ("outcome", &OpEnd::NAMES)],
+            )?,
+            seconds: workshop.histogram_grid(
+                "turnway_store_op_seconds",
+                "From asking the store to its answer.",
+                &[("op", &OPS)],
+                &buckets::SHORT,
+            )?,
+            waiting: workshop.gauge("turnway_store_waiting_ops", "Ops without an answer yet.")?,
+            commits: workshop.counter("turnway_store_commits_total", "Commits of the embedded store.")?,
+            commit_seconds: workshop.histogram(
+                "turnway_store_commit_seconds",
+                "One commit of the embedded store, its fsync included.",
+                &buckets::SHORT,
+            )?,
+            batch_ops: workshop.histogram(
+                "turnway_store_batch_ops",
+                "Ops of the embedded store that shared one commit.",
+                &buckets::BATCH,
+            )?,
         })
     }
 
@@ -58,24 +146,65 @@ impl StoreMetrics {
         self.batch_ops.observe(ops as f64);
     }
 
-    /// An op of this name is asked.
-    pub fn asked(&self, op: &'static str, now: Mono) {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).entry(op).or_default().push_back(now);
+    /// An op is asked.
+    pub fn asked(&self, unanswered: &mut Unanswered, op: &Op, now: Mono) {
+        unanswered.asked[place(op)].push_back(now);
         self.waiting.inc();
     }
 
-    /// One of this name is answered.
-    pub fn answered(&self, op: &'static str, error: Option<StoreError>, now: Mono) {
-        let outcome = match error {
-            None => "answered",
-            Some(StoreError::Unknown) => "unknown",
-            Some(StoreError::Unavailable) => "unavailable",
-        };
-        self.ops.with_label_values(&[op, outcome]).inc();
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(since) = asked.get_mut(op).and_then(VecDeque::pop_front) {
-            self.seconds.with_label_values(&[op]).observe((now - since).as_secs_f64());
+    /// An op is answered.
+    pub fn answered(
+        &self,
+        unanswered: &mut Unanswered,
+        op: &Op,
+        result: &Result<Reply, StoreError>,
+        now: Mono,
+    ) {
+        let place = place(op);
+        if let Some(counter) = self.ops.at(place, OpEnd::of(result) as usize) {
+            counter.inc();
+        }
+        if let (Some(since), Some(seconds)) = (unanswered.asked[place].pop_front(), self.seconds.at(place, 0))
+        {
+            seconds.observe((now - since).as_secs_f64());
             self.waiting.dec();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus::Registry;
+    use turnway_core::id::{NodeId, SessionKey, Stamp};
+
+    #[test]
+    fn ops_are_counted_under_their_names() {
+        let ops = [
+            Op::Lease { node: NodeId(1) },
+            Op::Sweep { limit: 1 },
+            Op::Get { name: String::new() },
+            Op::Expire { key: key(), before_ms: 0 },
+            Op::Listen { key: key(), node: NodeId(1), stamp: Stamp(0) },
+        ];
+        for op in &ops {
+            assert_eq!(OPS[place(op)], op.name());
+        }
+        let registry = Registry::new();
+        let metrics = StoreMetrics::register(&mut Workshop::new(&registry)).expect("each family once");
+        let (mut unanswered, at) = (Unanswered::default(), |ms| Mono(Duration::from_millis(ms)));
+        metrics.asked(&mut unanswered, &ops[0], at(0));
+        metrics.asked(&mut unanswered, &ops[0], at(10));
+        metrics.answered(&mut unanswered, &ops[0], &Ok(Reply::Lost), at(30));
+        metrics.answered(&mut unanswered, &ops[0], &Err(StoreError::Unknown), at(30));
+        let refused = metrics.ops.at(2, 1).map(IntCounter::get);
+        let seconds =
+            metrics.seconds.at(2, 0).map(|seconds| (seconds.get_sample_count(), seconds.get_sample_sum()));
+        assert_eq!((refused, seconds, metrics.waiting.get()), (Some(1), Some((2, 0.05)), 0));
+    }
+
+    fn key() -> SessionKey {
+        use turnway_core::id::{SessionId, TenantId};
+        SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
     }
 }

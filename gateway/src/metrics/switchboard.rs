@@ -1,117 +1,335 @@
-//! What the brain counts. It is told in whole: a family is set to what the brain says.
-use super::add;
-use prometheus::core::{AtomicU64, GenericCounter, GenericCounterVec, GenericGauge};
-use prometheus::{Opts, Registry};
-use std::sync::{Mutex, PoisonError};
-use turnway_bindings::switchboard::Stats;
-
-type Counter = GenericCounter<AtomicU64>;
-type Gauge = GenericGauge<AtomicU64>;
-/// One number of [`Stats`].
-type Read = fn(&Stats) -> u64;
+//! What the brain counts. It is told in whole, now and then; a scrape shows what was told last.
+use super::workshop::{Family, Kind, Label, Workshop};
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+use std::collections::HashMap;
+use std::slice;
+use std::sync::{Arc, Mutex, PoisonError};
+use turnway_bindings::switchboard::{Outcome, Spread, Start, Stats};
+use turnway_core::protocol::input::Strategy;
+use turnway_core::protocol::refusal::Code;
 
 /// The brain's counters, as families.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SwitchboardMetrics {
-    gauges: Vec<(Gauge, Read)>,
-    counters: Vec<(Counter, Read)>,
-    /// What was last told: counters only take what came since.
-    last: Mutex<Stats>,
+    told: Arc<Mutex<Stats>>,
+    shown: Arc<Vec<Shown>>,
 }
 
-const GAUGES: [(&str, &str, Read); 6] = [
-    ("turnway_switchboard_links", "Admitted links.", |s| s.links),
-    ("turnway_switchboard_feeds", "Sessions this node listens to.", |s| s.feeds),
-    ("turnway_switchboard_seats", "Sessions this node owns, or is about to.", |s| s.seats),
-    ("turnway_switchboard_asks", "Requests of links on their way.", |s| s.asks),
-    ("turnway_switchboard_timers", "Timers set.", |s| s.timers),
-    ("turnway_turn_open", "Turns of owned sessions that have not ended.", |s| s.open_turns),
+#[derive(Debug)]
+struct Shown {
+    desc: Desc,
+    family: Family,
+    places: Vec<Vec<&'static str>>,
+    read: Read,
+}
+
+/// What of [`Stats`] a family shows: one number for each of its places.
+#[derive(Clone, Copy, Debug)]
+enum Read {
+    Number(fn(&Stats) -> u64),
+    Seconds(fn(&Stats) -> f64),
+    Tally(fn(&Stats) -> &[u64]),
+    Spreads(fn(&Stats) -> &[Spread]),
+}
+
+use Read::{Number, Seconds, Spreads, Tally};
+
+const GAUGES: [(&str, &str, Read); 9] = [
+    ("turnway_switchboard_links", "Admitted links.", Number(|s| s.links)),
+    ("turnway_switchboard_feeds", "Sessions this node listens to.", Number(|s| s.feeds)),
+    ("turnway_switchboard_seats", "Sessions this node owns, or is about to.", Number(|s| s.seats)),
+    ("turnway_switchboard_asks", "Requests of links on their way.", Number(|s| s.asks)),
+    ("turnway_switchboard_timers", "Timers set.", Number(|s| s.timers)),
+    ("turnway_turn_open", "Turns of owned sessions that have not ended.", Number(|s| s.open_turns)),
+    (
+        "turnway_turn_oldest_open_seconds",
+        "Since when the oldest of them has been with this owner; 0 without any.",
+        Seconds(|s| s.oldest_turn.as_secs_f64()),
+    ),
+    (
+        "turnway_inbox_waiting_turns",
+        "Turns of owned sessions that have not begun.",
+        Number(|s| s.waiting_turns),
+    ),
+    (
+        "turnway_inbox_deepest_turns",
+        "The most such turns that one session has.",
+        Number(|s| s.waiting_turns_max),
+    ),
 ];
 
-const COUNTERS: [(&str, &str, Read); 22] = [
-    ("turnway_turn_accepted_total", "Inputs accepted for links of this node.", |s| s.accepted),
-    ("turnway_turn_duplicates_total", "Of these, repeats.", |s| s.duplicates),
-    ("turnway_turn_refused_total", "Requests refused.", |s| s.refused),
-    ("turnway_turn_restarts_total", "Attempts after the first.", |s| s.restarts),
-    ("turnway_turn_late_reports_total", "Reports of agents dropped because they came too late.", |s| {
-        s.late_reports
-    }),
-    ("turnway_log_facts_total", "Facts written.", |s| s.facts),
-    ("turnway_ownership_claims_total", "Claims that won.", |s| s.claims),
-    ("turnway_ownership_takeovers_total", "Claims that won over a holder that was gone.", |s| s.takeovers),
-    ("turnway_ownership_claims_held_total", "Claims that lost.", |s| s.claims_held),
-    ("turnway_ownership_fenced_total", "Writes the fence refused.", |s| s.fenced),
-    ("turnway_ownership_abandoned_total", "Seats given up because store and memory disagreed.", |s| {
-        s.abandoned
-    }),
-    ("turnway_ownership_released_total", "Seats released.", |s| s.released),
-    ("turnway_ownership_leases_lost_total", "Leases lost.", |s| s.leases_lost),
-    ("turnway_store_retries_total", "Ops asked again.", |s| s.store_retries),
-    ("turnway_delivery_facts_total", "Facts shown to links.", |s| s.facts_shown),
-    ("turnway_delivery_deltas_total", "Pieces of text shown to links.", |s| s.deltas_shown),
-    ("turnway_delivery_subscribed_total", "Subscriptions answered.", |s| s.subscribed),
-    ("turnway_delivery_resets_total", "Of these, with a reset.", |s| s.resets),
-    ("turnway_delivery_slow_links_total", "Times a link was too slow and its cursor stood still.", |s| {
-        s.slow_links
-    }),
-    ("turnway_delivery_gaps_total", "Gaps noticed in what owners said.", |s| s.gaps),
-    ("turnway_log_snapshots_unreadable_total", "Kept states nobody could read.", |s| s.snapshots_unreadable),
-    ("turnway_bus_words_total", "Words to other nodes.", |s| s.words),
+const COUNTERS: [(&str, &str, Read); 19] = [
+    ("turnway_turn_accepted_total", "Inputs accepted for links of this node.", Number(|s| s.accepted)),
+    ("turnway_turn_duplicates_total", "Of these, repeats.", Number(|s| s.duplicates)),
+    ("turnway_turn_restarts_total", "Attempts after the first.", Number(|s| s.restarts)),
+    (
+        "turnway_turn_late_reports_total",
+        "Reports of agents dropped because they came too late.",
+        Number(|s| s.late_reports),
+    ),
+    ("turnway_log_facts_total", "Facts written to logs.", Number(|s| s.facts)),
+    (
+        "turnway_log_snapshots_unreadable_total",
+        "Kept states that nobody could read: rebuilt from the log.",
+        Number(|s| s.snapshots_unreadable),
+    ),
+    ("turnway_ownership_claims_total", "Claims that won.", Number(|s| s.claims)),
+    ("turnway_ownership_takeovers_total", "Of these, over a holder that was gone.", Number(|s| s.takeovers)),
+    ("turnway_ownership_claims_held_total", "Claims that lost.", Number(|s| s.claims_held)),
+    ("turnway_ownership_fenced_total", "Writes the fence refused.", Number(|s| s.fenced)),
+    (
+        "turnway_ownership_abandoned_total",
+        "Seats given up because store and memory disagreed.",
+        Number(|s| s.abandoned),
+    ),
+    ("turnway_ownership_released_total", "Seats released.", Number(|s| s.released)),
+    ("turnway_ownership_leases_lost_total", "Leases lost.", Number(|s| s.leases_lost)),
+    ("turnway_store_retries_total", "Ops asked again.", Number(|s| s.store_retries)),
+    ("turnway_delivery_facts_total", "Facts shown to links.", Number(|s| s.facts_shown)),
+    ("turnway_delivery_deltas_total", "Pieces of text shown to links.", Number(|s| s.deltas_shown)),
+    ("turnway_delivery_gaps_total", "Times this node noticed that it lacked facts.", Number(|s| s.gaps)),
+    (
+        "turnway_delivery_resyncs_total",
+        "Times it noticed that a log was not what it had shown, and looked at it again.",
+        Number(|s| s.resyncs),
+    ),
+    (
+        "turnway_delivery_slow_links_total",
+        "Times a link was too slow, and was left behind until it had caught up.",
+        Number(|s| s.slow_links),
+    ),
 ];
 
-const ENDINGS: [(&str, Read); 3] = [
-    ("completed", |s| s.turns_completed),
-    ("failed", |s| s.turns_failed),
-    ("cancelled", |s| s.turns_cancelled),
+/// The names of every value of an enum, in the order of their numbers.
+macro_rules! names_of {
+    ($kind:ty) => {{
+        const NAMES: [&str; <$kind>::ALL.len()] = {
+            let mut names = [""; <$kind>::ALL.len()];
+            let mut n = 0;
+            while n < names.len() {
+                names[n] = <$kind>::ALL[n].as_str();
+                n += 1;
+            }
+            names
+        };
+        &NAMES
+    }};
+}
+
+const OUTCOME: Label = ("outcome", names_of!(Outcome));
+const STRATEGY: Label = ("strategy", names_of!(Strategy));
+const START: Label = ("outcome", &Start::NAMES);
+const CODE: Label = ("code", names_of!(Code));
+
+const LABELLED: [(&str, &str, &[Label], Read); 4] = [
+    (
+        "turnway_turn_ended_total",
+        "Turns of sessions of this node that ended, durably.",
+        &[OUTCOME, STRATEGY],
+        Tally(|s| &s.ended.0),
+    ),
+    ("turnway_turn_failed_total", "Of these the failed ones, by code.", &[CODE], Tally(|s| &s.failed.0)),
+    (
+        "turnway_request_refused_total",
+        "Requests of links that were refused, by code.",
+        &[CODE],
+        Tally(|s| &s.refused.0),
+    ),
+    (
+        "turnway_delivery_resumes_total",
+        "Where subscriptions began: at the present, for they named no cursor; level with the log; behind it, \
+         and caught up; or at the present, since what followed the cursor was trimmed, or the log regressed.",
+        &[START],
+        Tally(|s| &s.subscribed.0),
+    ),
+];
+
+const SPREADS: [(&str, &str, &[Label], Read); 5] = [
+    (
+        "turnway_turn_accept_seconds",
+        "From taking an input from its link to telling the link that it is durable.",
+        &[],
+        Spreads(|s| slice::from_ref(&s.accepting)),
+    ),
+    (
+        "turnway_turn_first_delta_seconds",
+        "From a turn's coming to its owner to the first piece of its answer, or of reasoning.",
+        &[],
+        Spreads(|s| slice::from_ref(&s.first_delta)),
+    ),
+    (
+        "turnway_turn_end_seconds",
+        "From a turn's coming to its owner to its durable end.",
+        &[OUTCOME],
+        Spreads(|s| &s.whole_turn),
+    ),
+    (
+        "turnway_log_append_seconds",
+        "From asking for a write to a log to knowing that it is durable, however often it had to be asked.",
+        &[],
+        Spreads(|s| slice::from_ref(&s.appending)),
+    ),
+    (
+        "turnway_session_takeup_seconds",
+        "From claiming a session to owning it, loaded.",
+        &[],
+        Spreads(|s| slice::from_ref(&s.taking_up)),
+    ),
 ];
 
 // === impl SwitchboardMetrics ===
 
 impl SwitchboardMetrics {
-    pub(super) fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let mut gauges = Vec::new();
-        for (name, help, read) in GAUGES {
-            gauges.push((add(registry, Gauge::new(name, help)?)?, read));
+    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+        let plain = |kind, (name, help, read)| (Family { name, help, kind, labels: Vec::new() }, read);
+        let labelled = |kind, (name, help, labels, read): (_, _, &[Label], _)| {
+            (Family { name, help, kind, labels: labels.to_vec() }, read)
+        };
+        let gauges = GAUGES.into_iter().map(|row| plain(Kind::Gauge, row));
+        let counters = COUNTERS.into_iter().map(|row| plain(Kind::Counter, row));
+        let tallies = LABELLED.into_iter().map(|row| labelled(Kind::Counter, row));
+        let spreads = SPREADS.into_iter().map(|row| labelled(Kind::Histogram, row));
+        let mut shown = Vec::new();
+        for (family, read) in gauges.chain(counters).chain(tallies).chain(spreads) {
+            let names = family.label_names().into_iter().map(str::to_owned).collect();
+            let desc = Desc::new(family.name.to_owned(), family.help.to_owned(), names, HashMap::new())?;
+            workshop.note(family.clone());
+            shown.push(Shown { desc, places: family.places(), family, read });
         }
-        let mut counters = Vec::new();
-        for (name, help, read) in COUNTERS {
-            counters.push((add(registry, Counter::new(name, help)?)?, read));
-        }
-        let ended = Opts::new("turnway_turn_ended_total", "Turns ended by this node, by outcome.");
-        let ended = add(registry, GenericCounterVec::<AtomicU64>::new(ended, &["outcome"])?)?;
-        for (outcome, read) in ENDINGS {
-            counters.push((ended.with_label_values(&[outcome]), read));
-        }
-        Ok(Self { gauges, counters, last: Mutex::default() })
+        workshop.add(Self { told: Arc::default(), shown: Arc::new(shown) })
     }
 
     /// Takes over what the brain says.
-    pub fn tell(&self, stats: Stats) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        for (gauge, read) in &self.gauges {
-            gauge.set(read(&stats));
-        }
-        for (counter, read) in &self.counters {
-            counter.inc_by(read(&stats).saturating_sub(read(&last)));
-        }
-        *last = stats;
+    pub fn tell(&self, stats: &Stats) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = *stats;
     }
+}
+
+impl Collector for SwitchboardMetrics {
+    fn desc(&self) -> Vec<&Desc> {
+        self.shown.iter().map(|shown| &shown.desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let told = *self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shown.iter().map(|shown| shown.collect(&told)).collect()
+    }
+}
+
+// === impl Shown ===
+
+impl Shown {
+    fn collect(&self, told: &Stats) -> MetricFamily {
+        let children = match self.read {
+            Number(read) => vec![self.number(read(told) as f64)],
+            Seconds(read) => vec![self.number(read(told))],
+            Tally(read) => read(told).iter().map(|count| self.number(*count as f64)).collect(),
+            Spreads(read) => read(told).iter().map(spread).collect(),
+        };
+        let labelled = self.places.iter().zip(children).map(|(values, mut child)| {
+            child.set_label(
+                self.family.labels.iter().zip(values).map(|((name, _), value)| pair(name, value)).collect(),
+            );
+            child
+        });
+        let mut family = MetricFamily::default();
+        family.set_name(self.family.name.to_owned());
+        family.set_help(self.family.help.to_owned());
+        family.set_field_type(match self.family.kind {
+            Kind::Counter => MetricType::COUNTER,
+            Kind::Gauge => MetricType::GAUGE,
+            Kind::Histogram => MetricType::HISTOGRAM,
+        });
+        family.set_metric(labelled.collect());
+        family
+    }
+
+    fn number(&self, number: f64) -> Metric {
+        let mut metric = Metric::default();
+        if self.family.kind == Kind::Gauge {
+            let mut gauge = Gauge::default();
+            gauge.set_value(number);
+            metric.set_gauge(gauge);
+        } else {
+            let mut counter = Counter::default();
+            counter.set_value(number);
+            metric.set_counter(counter);
+        }
+        metric
+    }
+}
+
+fn pair(name: &str, value: &str) -> LabelPair {
+    let mut pair = LabelPair::default();
+    pair.set_name(name.to_owned());
+    pair.set_value(value.to_owned());
+    pair
+}
+
+fn spread(spread: &Spread) -> Metric {
+    let mut below = 0;
+    let buckets = Spread::BOUNDS.iter().zip(spread.buckets).map(|(bound, count)| {
+        below += count;
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(bound.as_secs_f64());
+        bucket.set_cumulative_count(below);
+        bucket
+    });
+    let mut histogram = Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(spread.count());
+    histogram.set_sample_sum(spread.sum.as_secs_f64());
+    let mut metric = Metric::default();
+    metric.set_histogram(histogram);
+    metric
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prometheus::{Encoder, Registry, TextEncoder};
+    use std::time::Duration;
 
     #[test]
     fn every_number_of_the_brain_has_its_family() {
         // A new number breaks this line until it has one.
-        let fields = GAUGES.len() + COUNTERS.len() + ENDINGS.len();
-        assert_eq!(fields * size_of::<u64>(), size_of::<Stats>());
-        let metrics = SwitchboardMetrics::register(&Registry::new()).expect("each family once");
-        metrics.tell(Stats { turns_completed: 3, links: 2, ..Stats::default() });
-        metrics.tell(Stats { turns_completed: 5, links: 1, ..Stats::default() });
-        assert_eq!(metrics.last.lock().expect("sound").turns_completed, 5);
-        assert_eq!(metrics.gauges[0].0.get(), 1);
-        assert_eq!(metrics.counters[COUNTERS.len()].0.get(), 5);
+        let numbers: usize =
+            COUNTERS.len() + GAUGES.len() - 1 + LABELLED.iter().map(|row| places(row.2)).sum::<usize>();
+        let spreads: usize = SPREADS.iter().map(|row| places(row.2)).sum();
+        let whole = numbers * size_of::<u64>() + spreads * size_of::<Spread>() + size_of::<Duration>();
+        assert_eq!(whole, size_of::<Stats>());
+    }
+
+    fn places(labels: &[Label]) -> usize {
+        labels.iter().map(|(_, values)| values.len()).product()
+    }
+
+    #[test]
+    fn what_the_brain_says_is_what_a_scrape_shows() {
+        let registry = Registry::new();
+        let metrics = SwitchboardMetrics::register(&mut Workshop::new(&registry)).expect("each family once");
+        let mut stats = Stats { links: 2, oldest_turn: Duration::from_millis(1500), ..Stats::default() };
+        stats.ended.0[Strategy::ALL.len() + 2] = 7;
+        stats.whole_turn[2].buckets = [1; Spread::BOUNDS.len() + 1];
+        stats.whole_turn[2].sum = Duration::from_secs(3);
+        metrics.tell(&Stats { links: 9, ..stats });
+        metrics.tell(&stats);
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&registry.gather(), &mut text).expect("text");
+        let text = String::from_utf8(text).expect("UTF-8");
+        for line in [
+            "turnway_switchboard_links 2",
+            "turnway_turn_oldest_open_seconds 1.5",
+            "turnway_turn_ended_total{outcome=\"failed\",strategy=\"interrupt\"} 7",
+            "turnway_turn_ended_total{outcome=\"completed\",strategy=\"enqueue\"} 0",
+            "turnway_turn_end_seconds_bucket{outcome=\"cancelled\",le=\"0.0005\"} 1",
+            "turnway_turn_end_seconds_bucket{outcome=\"cancelled\",le=\"1800\"} 18",
+            "turnway_turn_end_seconds_bucket{outcome=\"cancelled\",le=\"+Inf\"} 19",
+            "turnway_turn_end_seconds_sum{outcome=\"cancelled\"} 3",
+            "turnway_turn_accept_seconds_count 0",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line} is not in {text}");
+        }
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! - [`Embedded`]: the store: a bounded queue and the thread that empties it.
 //! - [`Engine`]: what the thread does with a batch, for tests and tools that want no thread.
-//! - [`check`] and [`backup`]: what an operator does with a data directory.
+//! - [`check`] and [`copy`]: what an operator does with a data directory; [`Copier`]: the same of one in use.
 //!
 //! What is answered as done is on the disk: a batch is committed with one fsync, and only then is any
 //! of it answered. A disk that fails once is never trusted again: the kernel may have dropped the
 //! very pages whose write failed, so an fsync that is asked a second time proves nothing.
 mod batch;
 mod check;
+mod copy;
 mod directory;
 mod engine;
 mod fault;
@@ -16,17 +17,22 @@ mod head;
 mod heads;
 mod index;
 mod leases;
+mod look;
 mod queue;
 mod reading;
 mod record;
+mod report;
+mod shadow;
 mod standing;
 mod step;
 mod tables;
 mod wall;
 
-pub use check::{Report, backup, check};
+pub use copy::{Copier, copy};
 pub use engine::Engine;
 pub use fault::{Fault, OpenError};
+pub use look::check;
+pub use report::Report;
 pub(super) use wall::Wall;
 
 use crate::store::{Answers, Store};
@@ -108,6 +114,7 @@ pub struct Embedded {
     leases: Arc<Leases>,
     wall: Arc<Wall>,
     answers: Answers,
+    copier: Copier,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -129,13 +136,18 @@ impl Embedded {
 
     fn start(engine: Engine, options: Options, answers: Answers) -> Result<Self, OpenError> {
         let queue = Arc::new(Queue::new(limits::STORE_QUEUE_MAX));
-        let (leases, wall) = (engine.leases(), engine.wall());
+        let (leases, wall, copier) = (engine.leases(), engine.wall(), engine.copier(&options));
         let writer = {
             let (queue, answers) = (Arc::clone(&queue), Arc::clone(&answers));
             let write = move || write(engine, &queue, &answers, &options);
             std::thread::Builder::new().name("store".to_owned()).spawn(write)?
         };
-        Ok(Self { queue, leases, wall, answers, writer: Some(writer) })
+        Ok(Self { queue, leases, wall, answers, copier, writer: Some(writer) })
+    }
+
+    /// Who copies it while it is in use.
+    pub fn copier(&self) -> Copier {
+        self.copier.clone()
     }
 }
 

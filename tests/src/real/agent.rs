@@ -30,6 +30,8 @@ pub struct Invocation {
     pub epoch: u64,
     /// The input's text.
     pub text: String,
+    /// `messages`: what was said before, or null.
+    pub messages: Value,
 }
 
 /// What an agent does with an invocation.
@@ -169,6 +171,7 @@ async fn answer(
         attempt: attempt.parse().expect("x-run-attempt"),
         epoch: epoch.parse().expect("x-owner-epoch"),
         text: text(&body["input_message"]["content"]),
+        messages: body["messages"].clone(),
     };
     journal.lock().unwrap_or_else(PoisonError::into_inner).push(invocation.clone());
     match script(invocation) {

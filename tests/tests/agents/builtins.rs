@@ -1,8 +1,7 @@
 //! The agents a node brings along.
-use crate::world::{World, done, order};
+use crate::world::{World, agents, done, order};
 use serde_json::json;
 use tokio::sync::mpsc;
-use turnway::agent::Agents;
 use turnway::agent::directory::{AgentSpec, BadAgent, parse_agent};
 use turnway_core::id::AgentId;
 use turnway_core::limits::UNSAVED_TEXT_BYTES_MAX;
@@ -122,9 +121,8 @@ async fn an_agent_nobody_configured_is_unavailable() {
 async fn the_directory_says_what_was_configured() {
     let name = |text: &str| AgentId::parse(text).expect("a name");
     let (sender, _reports) = mpsc::channel(1);
-    let build = |specs: Vec<AgentSpec>, default: Option<&str>| {
-        Agents::new(specs, default.map(name), sender.clone(), tokio::runtime::Handle::current())
-    };
+    let build =
+        |specs: Vec<AgentSpec>, default: Option<&str>| agents(specs, default.map(name), sender.clone());
     let demo = || AgentSpec::demo().expect("good agents");
     let directory = build(demo(), None).expect("agents").directory();
     assert_eq!(directory.default, Some(name("echo")));

@@ -8,12 +8,15 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
-use turnway::agent::directory::{AgentSpec, parse_agent};
+use turnway::agent::directory::{AgentSpec, BadAgent, parse_agent};
 use turnway::agent::{Agents, Report};
+use turnway::clock::Clock;
+use turnway::metrics::Metrics;
 use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Order, TextKind};
 use turnway_core::protocol::input::{Content, Message, Role};
@@ -185,7 +188,7 @@ impl World {
         let mut specs = vec![parse_agent(flag).expect("a good agent")];
         specs.extend(AgentSpec::demo().expect("good agents"));
         let (sender, reports) = mpsc::channel(queue);
-        let agents = Agents::new(specs, None, sender, tokio::runtime::Handle::current()).expect("agents");
+        let agents = agents(specs, None, sender).expect("agents");
         Self { agents, reports, calls }
     }
 
@@ -286,4 +289,15 @@ pub(crate) fn order(agent: &str, message: &str, text: &str) -> Invoke {
 
 pub(crate) fn done() -> AgentEvent {
     AgentEvent::Done { stop: turnway_core::protocol::agent::StopReason::EndTurn, usage: None }
+}
+
+/// These agents, counted by nobody else.
+pub(crate) fn agents(
+    specs: Vec<AgentSpec>,
+    default: Option<AgentId>,
+    reports: mpsc::Sender<Report>,
+) -> Result<Agents, BadAgent> {
+    let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
+    let runtime = tokio::runtime::Handle::current();
+    Agents::new(specs, default, reports, runtime, Clock::start(), Arc::new(metrics))
 }

@@ -4,10 +4,10 @@ use serde_json::{Map, Value};
 use turnway_core::id::BadName;
 
 /// Fields of one object; each is taken at most once.
-pub(super) type Fields = Map<String, Value>;
+pub(in crate::channel) type Fields = Map<String, Value>;
 
 /// Integers on the wire stay below this, so that a client whose numbers are doubles reads them right.
-pub(super) const INTEGER_END: u64 = 1 << 53;
+pub(in crate::channel) const INTEGER_END: u64 = 1 << 53;
 
 /// `label` is the field's path for people; its last part is the key.
 fn take(fields: &mut Fields, label: &'static str) -> Option<Value> {
@@ -16,7 +16,7 @@ fn take(fields: &mut Fields, label: &'static str) -> Option<Value> {
 }
 
 /// A text.
-pub(super) fn text(fields: &mut Fields, label: &'static str) -> Result<Option<String>, Flaw> {
+pub(in crate::channel) fn text(fields: &mut Fields, label: &'static str) -> Result<Option<String>, Flaw> {
     match take(fields, label) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
@@ -25,7 +25,7 @@ pub(super) fn text(fields: &mut Fields, label: &'static str) -> Result<Option<St
 }
 
 /// A name of some form.
-pub(super) fn name<T>(
+pub(in crate::channel) fn name<T>(
     fields: &mut Fields,
     label: &'static str,
     parse: fn(&str) -> Result<T, BadName>,
@@ -35,13 +35,13 @@ pub(super) fn name<T>(
 }
 
 /// A whole number from 0, below [`INTEGER_END`].
-pub(super) fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, Flaw> {
+pub(in crate::channel) fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, Flaw> {
     let Some(value) = take(fields, label) else { return Ok(None) };
     value.as_u64().filter(|n| *n < INTEGER_END).map(Some).ok_or(Flaw::Wrong(label))
 }
 
 /// A yes or no.
-pub(super) fn flag(fields: &mut Fields, label: &'static str) -> Result<Option<bool>, Flaw> {
+pub(in crate::channel) fn flag(fields: &mut Fields, label: &'static str) -> Result<Option<bool>, Flaw> {
     match take(fields, label) {
         None => Ok(None),
         Some(Value::Bool(flag)) => Ok(Some(flag)),
@@ -50,7 +50,7 @@ pub(super) fn flag(fields: &mut Fields, label: &'static str) -> Result<Option<bo
 }
 
 /// An object.
-pub(super) fn object(fields: &mut Fields, label: &'static str) -> Result<Option<Fields>, Flaw> {
+pub(in crate::channel) fn object(fields: &mut Fields, label: &'static str) -> Result<Option<Fields>, Flaw> {
     match take(fields, label) {
         None => Ok(None),
         Some(Value::Object(inner)) => Ok(Some(inner)),
@@ -59,7 +59,11 @@ pub(super) fn object(fields: &mut Fields, label: &'static str) -> Result<Option<
 }
 
 /// A list of at most so many items; absent is empty.
-pub(super) fn list(fields: &mut Fields, label: &'static str, max: usize) -> Result<Vec<Value>, Flaw> {
+pub(in crate::channel) fn list(
+    fields: &mut Fields,
+    label: &'static str,
+    max: usize,
+) -> Result<Vec<Value>, Flaw> {
     match take(fields, label) {
         None => Ok(Vec::new()),
         Some(Value::Array(items)) if items.len() > max => Err(Flaw::TooMany(label)),
@@ -69,11 +73,11 @@ pub(super) fn list(fields: &mut Fields, label: &'static str, max: usize) -> Resu
 }
 
 /// Anything at all.
-pub(super) fn any(fields: &mut Fields, label: &'static str) -> Option<Value> {
+pub(in crate::channel) fn any(fields: &mut Fields, label: &'static str) -> Option<Value> {
     take(fields, label)
 }
 
 /// What must be there.
-pub(super) fn required<T>(field: Option<T>, label: &'static str) -> Result<T, Flaw> {
+pub(in crate::channel) fn required<T>(field: Option<T>, label: &'static str) -> Result<T, Flaw> {
     field.ok_or(Flaw::Missing(label))
 }

@@ -52,7 +52,7 @@ fn leading(text: &str) -> Option<AgentId> {
 }
 
 /// `message.content`: a text, or OpenAI content parts, each an object with a `type`.
-pub(super) fn content(value: Value) -> Result<Content, Flaw> {
+pub(in crate::channel) fn content(value: Value) -> Result<Content, Flaw> {
     const LABEL: &str = "message.content";
     match value {
         Value::String(text) if text.is_empty() => Err(Flaw::Empty),

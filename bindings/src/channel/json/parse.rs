@@ -217,7 +217,7 @@ fn strategy(name: &str) -> Result<Strategy, Flaw> {
 }
 
 /// `00-<32 hex>-<16 hex>-<2 hex>`, lower case, neither id all zero. It becomes a header towards agents.
-fn is_traceparent(text: &str) -> bool {
+pub(in crate::channel) fn is_traceparent(text: &str) -> bool {
     let hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let parts: Vec<&str> = text.split('-').collect();
     let [version, trace, span, flags] = parts[..] else { return false };

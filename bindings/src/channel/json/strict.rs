@@ -11,9 +11,14 @@ use turnway_core::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX, MESSAGE_BYTES_MAX};
 /// stored and then not be read back.
 const RESERVED: &str = "$serde_json::private::";
 
-/// Reads a text that must be one value. Whatever it returns can be stored in a fact and read back.
+/// Reads a text of at most [`MESSAGE_BYTES_MAX`] that must be one value. Whatever it returns can be stored
+/// in a fact and read back.
 pub fn value(text: &str) -> Result<Value, Flaw> {
-    if text.len() > MESSAGE_BYTES_MAX {
+    value_within(text, MESSAGE_BYTES_MAX)
+}
+
+fn value_within(text: &str, bytes_max: usize) -> Result<Value, Flaw> {
+    if text.len() > bytes_max {
         return Err(Flaw::TooLong);
     }
     let (values, flaw) = (Cell::new(0), Cell::new(Flaw::NotJson));
@@ -26,7 +31,12 @@ pub fn value(text: &str) -> Result<Value, Flaw> {
 
 /// Reads a text that must be one object.
 pub(super) fn object(text: &str) -> Result<Map<String, Value>, Flaw> {
-    match value(text)? {
+    object_within(text, MESSAGE_BYTES_MAX)
+}
+
+/// The same for a text that may be of another length.
+pub(in crate::channel) fn object_within(text: &str, bytes_max: usize) -> Result<Map<String, Value>, Flaw> {
+    match value_within(text, bytes_max)? {
         Value::Object(map) => Ok(map),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             Err(Flaw::NotAnObject)

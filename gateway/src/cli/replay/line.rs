@@ -85,8 +85,9 @@ impl Line<'_> {
 }
 
 fn answer(done: &Done) -> String {
-    let ending = ending(done).map(|ending| format!(" {ending}")).unwrap_or_default();
-    format!("{}: {}{ending}", answerer(done.agent.as_deref()), done.text)
+    let text = (!done.text.is_empty()).then(|| done.text.clone());
+    let said: Vec<String> = text.into_iter().chain(ending(done)).collect();
+    format!("{}: {}", answerer(done.agent.as_deref()), said.join(" "))
 }
 
 fn words(body: &Map<String, Value>) -> String {

@@ -1,102 +1,16 @@
-//! What an operator does with a data directory: look whether it is whole, and copy it.
-use crate::store::embedded::directory::{self, Directory};
-use crate::store::embedded::engine::{builder, write_meta};
-use crate::store::embedded::fault::{Fault, OpenError};
+//! Whether every record of a database is what was written, and fits the others.
+use crate::store::embedded::fault::Fault;
 use crate::store::embedded::head::Head;
 use crate::store::embedded::index::{self, Line};
 use crate::store::embedded::reading::Written;
 use crate::store::embedded::record::{Eye, Spot, TakenInput};
-use crate::store::embedded::tables::{self, ALL, Definition, HEADS, IDS, LANES, LOG, Lane, META, SNAPSHOTS};
-use crate::store::embedded::tables::{SESSIONS, VALUES, WORK};
-use crate::store::embedded::{Engine, Options};
+use crate::store::embedded::report::Report;
+use crate::store::embedded::tables::{self, Definition, HEADS, IDS, LANES, LOG, Lane, META, SESSIONS};
+use crate::store::embedded::tables::{SNAPSHOTS, VALUES, WORK};
 use redb::{
     Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
 };
-use std::path::Path;
 use turnway_core::id::Seq;
-
-/// Complaints that are listed; all are counted.
-const LISTED: usize = 100;
-
-/// What was found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Sessions.
-    pub sessions: u64,
-    /// Facts in their logs.
-    pub facts: u64,
-    /// Inputs and control entries that wait.
-    pub waiting: u64,
-    /// Message and control ids that are remembered.
-    pub ids: u64,
-    /// Kept states.
-    pub snapshots: u64,
-    /// Values under names.
-    pub values: u64,
-    /// What does not fit together.
-    pub damages: u64,
-    /// The first of those, in words.
-    pub complaints: Vec<String>,
-}
-
-impl Report {
-    fn complain(&mut self, fault: &Fault) {
-        self.damages += 1;
-        if self.complaints.len() < LISTED {
-            self.complaints.push(fault.to_string());
-        }
-    }
-    fn note(&mut self, result: Result<u64, Fault>) -> u64 {
-        result.unwrap_or_else(|fault| {
-            self.complain(&fault);
-            0
-        })
-    }
-}
-
-/// Reads all of a data directory that no process has open, and tells what does not fit together.
-pub fn check(dir: &Path, options: &Options) -> Result<Report, OpenError> {
-    let engine = Engine::open(Directory::prepare(dir)?, options)?;
-    let report = engine.check()?;
-    engine.close()?;
-    Ok(report)
-}
-
-/// Copies a data directory that no process has open into a new directory. The copy is of a new era, so
-/// that whoever knew the original notices that it may have forgotten.
-pub fn backup(dir: &Path, to: &Path, options: &Options) -> Result<(), OpenError> {
-    let (from, target) = (Directory::prepare(dir)?, Directory::prepare(to)?);
-    if target.exists() {
-        let error = std::io::ErrorKind::AlreadyExists.into();
-        return Err(OpenError::Directory { path: target.file(), error });
-    }
-    let database = builder(options).open(from.file()).map_err(Fault::from)?;
-    let fresh = target.fresh()?;
-    copy(&database, &fresh, options)?;
-    target.adopt(&fresh)?;
-    directory::sync(to).map_err(|error| OpenError::Directory { path: to.to_owned(), error })
-}
-
-fn copy(database: &Database, to: &Path, options: &Options) -> Result<(), Fault> {
-    let copied = builder(options).create(to)?;
-    let (source, target) = (database.begin_read()?, copied.begin_write()?);
-    for definition in ALL {
-        let mut to = target.open_table(definition)?;
-        let from = match source.open_table(definition) {
-            Ok(from) => from,
-            // It was written before there was such a table; whoever opens the copy makes it.
-            Err(redb::TableError::TableDoesNotExist(_)) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        for item in from.iter()? {
-            let (key, value) = item?;
-            to.insert(key.value(), value.value())?;
-        }
-    }
-    write_meta(&target, "era", (options.clock)().store.0)?;
-    target.commit()?;
-    Ok(copied.close()?)
-}
 
 type Open = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
@@ -111,32 +25,12 @@ struct Examiner {
 }
 
 /// Looks at every record: its CRC, its form, and whether it fits its session's head.
-pub(super) fn examine(database: &Database) -> Result<Report, Fault> {
-    let txn = database.begin_read()?;
-    let open = |definition: Definition| txn.open_table(definition);
-    let (heads, log, lanes) = (open(HEADS)?, open(LOG)?, open(LANES)?);
-    let (ids, snapshots, work, sessions) = (open(IDS)?, open(SNAPSHOTS)?, open(WORK)?, open(SESSIONS)?);
-    let examiner = Examiner { heads, log, lanes, ids, snapshots, work, sessions };
+pub(super) fn examine(database: &Database) -> Report {
     let mut report = Report::default();
-    let (mut working, mut owned) = (0, 0);
-    for item in examiner.heads.iter()? {
-        let (key, value) = item?;
-        let spot = Spot { table: "heads", key: key.value() };
-        match Head::unseal(spot, value.value()) {
-            Ok(head) => {
-                examiner.session(spot.key, &head, &mut report)?;
-                working += u64::from(head.standing().is_some());
-                owned += u64::from(head.user.is_some());
-            }
-            Err(fault) => report.complain(&fault),
-        }
-        report.sessions += 1;
+    if let Err(fault) = Examiner::open(database).and_then(|(txn, it)| it.examine(&txn, &mut report)) {
+        report.complain(&fault);
     }
-    report.values = sealed(&txn, VALUES, "values", &mut report)?;
-    sealed(&txn, META, "meta", &mut report)?;
-    examiner.index(&mut report)?;
-    examiner.orphans(working, owned, &mut report)?;
-    Ok(report)
+    report
 }
 
 fn sealed(
@@ -156,6 +50,35 @@ fn sealed(
 }
 
 impl Examiner {
+    fn open(database: &Database) -> Result<(ReadTransaction, Self), Fault> {
+        let txn = database.begin_read()?;
+        let open = |definition: Definition| txn.open_table(definition);
+        let (heads, log, lanes) = (open(HEADS)?, open(LOG)?, open(LANES)?);
+        let (ids, snapshots, work, sessions) = (open(IDS)?, open(SNAPSHOTS)?, open(WORK)?, open(SESSIONS)?);
+        Ok((txn, Self { heads, log, lanes, ids, snapshots, work, sessions }))
+    }
+
+    fn examine(&self, txn: &ReadTransaction, report: &mut Report) -> Result<(), Fault> {
+        let (mut working, mut owned) = (0, 0);
+        for item in self.heads.iter()? {
+            let (key, value) = item?;
+            let spot = Spot { table: "heads", key: key.value() };
+            match Head::unseal(spot, value.value()) {
+                Ok(head) => {
+                    self.session(spot.key, &head, report)?;
+                    working += u64::from(head.standing().is_some());
+                    owned += u64::from(head.user.is_some());
+                }
+                Err(fault) => report.complain(&fault),
+            }
+            report.sessions += 1;
+        }
+        report.values = sealed(txn, VALUES, "values", report)?;
+        sealed(txn, META, "meta", report)?;
+        self.index(report)?;
+        self.orphans(working, owned, report)
+    }
+
     fn session(&self, prefix: &[u8], head: &Head, report: &mut Report) -> Result<(), Fault> {
         let facts = self.facts(prefix, head);
         report.facts += report.note(facts);

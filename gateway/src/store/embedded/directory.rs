@@ -32,12 +32,43 @@ impl Directory {
             return Err(OpenError::Network { path: path.to_owned(), kind });
         }
         let lock = File::options().create(true).truncate(false).write(true).open(path.join(LOCK));
-        let lock = lock.map_err(fail)?;
+        Self::lock(path, lock.map_err(fail)?)
+    }
+
+    /// Takes a directory that must be there, with a database in it. Nothing but the lock is written, and
+    /// where not even that can be, nobody else can write either.
+    pub(super) fn enter(path: &Path) -> Result<Self, OpenError> {
+        let fail = |error| OpenError::Directory { path: path.to_owned(), error };
+        if !path.join(DATABASE).is_file() {
+            return Err(OpenError::Missing { path: path.to_owned() });
+        }
+        let lock = File::options().create(true).truncate(false).write(true).open(path.join(LOCK));
+        let lock = match lock {
+            Err(error) if is_closed(&error) => File::open(path.join(LOCK)).or_else(|_| File::open(path)),
+            lock => lock,
+        };
+        Self::lock(path, lock.map_err(fail)?)
+    }
+
+    fn lock(path: &Path, lock: File) -> Result<Self, OpenError> {
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
-            Err(TryLockError::Error(error)) => Err(fail(error)),
+            Err(TryLockError::Error(error)) => Err(OpenError::Directory { path: path.to_owned(), error }),
         }
+    }
+
+    /// Whether nothing of anybody's lies in it.
+    pub(super) fn is_empty(&self) -> Result<bool, OpenError> {
+        let fail = |error| OpenError::Directory { path: self.path.clone(), error };
+        for entry in fs::read_dir(&self.path).map_err(fail)? {
+            let name = entry.map_err(fail)?.file_name();
+            // What an earlier try left there, and what file systems keep in their roots.
+            if name != LOCK && name != FRESH && name != "lost+found" {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Where the database lies.
@@ -61,6 +92,11 @@ impl Directory {
         let adopted = fs::rename(fresh, self.file()).and_then(|()| sync(&self.path));
         adopted.map_err(|error| OpenError::Directory { path: self.path.clone(), error })
     }
+}
+
+/// Whether a place is there and may not be written to.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 fn make(path: &Path) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! What the writer does: batches in, answers out.
 use crate::store::embedded::batch::{Basis, Batch};
 use crate::store::embedded::check;
+use crate::store::embedded::copy::Copier;
 use crate::store::embedded::directory::{Directory, Room};
 use crate::store::embedded::fault::{Fault, OpenError};
 use crate::store::embedded::head::Head;
@@ -29,7 +30,8 @@ const FLUSH: Duration = Duration::from_millis(100);
 
 /// The embedded store without its thread: one caller, and answers before `perform` returns.
 pub struct Engine {
-    database: Database,
+    /// Of the engine; a copy that is being made holds it, too.
+    database: Arc<Database>,
     heads: Heads,
     standing: Standing,
     leases: Arc<Leases>,
@@ -78,9 +80,10 @@ impl Engine {
 
     fn start(database: Database, directory: Option<Directory>, options: &Options) -> Result<Self, OpenError> {
         let wall = Arc::new(Wall::new(Arc::clone(&options.clock)));
-        let (era, standing) = load(&database, wall.now().store.0, options.two_phase)?;
+        let era = ready(&database, wall.now().store.0, options.two_phase)?;
+        let standing = standing(&database)?;
         Ok(Self {
-            database,
+            database: Arc::new(database),
             heads: Heads::default(),
             standing,
             leases: Arc::new(Leases::new(era)),
@@ -98,6 +101,9 @@ impl Engine {
 
     pub(super) fn leases(&self) -> Arc<Leases> {
         Arc::clone(&self.leases)
+    }
+    pub(super) fn copier(&self, options: &Options) -> Copier {
+        Copier::new(&self.database, options.clone())
     }
     pub(super) fn wall(&self) -> Arc<Wall> {
         Arc::clone(&self.wall)
@@ -177,7 +183,7 @@ impl Engine {
     }
 
     /// Reads everything and tells what does not fit together.
-    pub fn check(&self) -> Result<Report, Fault> {
+    pub fn check(&self) -> Report {
         check::examine(&self.database)
     }
 
@@ -187,7 +193,11 @@ impl Engine {
             return Ok(());
         }
         self.flush()?;
-        Ok(self.database.close()?)
+        match Arc::into_inner(self.database) {
+            Some(database) => Ok(database.close()?),
+            // A copy is being made; its end closes the database, or the process's end does.
+            None => Ok(()),
+        }
     }
 }
 
@@ -208,8 +218,8 @@ fn begin(database: &Database, two_phase: bool, soft: bool) -> Result<WriteTransa
     Ok(txn)
 }
 
-/// Makes what is not there yet, and reads what a start needs: the era, and who holds what.
-fn load(database: &Database, era: u64, two_phase: bool) -> Result<(u64, Standing), OpenError> {
+/// Makes what is not there yet, so that the database is as this release writes it; its era.
+pub(super) fn ready(database: &Database, era: u64, two_phase: bool) -> Result<u64, OpenError> {
     if meta(database, "format")?.is_none() {
         let txn = begin(database, two_phase, false)?;
         for table in tables::ALL {
@@ -231,9 +241,10 @@ fn load(database: &Database, era: u64, two_phase: bool) -> Result<(u64, Standing
         write_meta(&txn, INDEXED, 1)?;
         txn.commit().map_err(Fault::from)?;
     }
-    Ok((meta(database, "era")?.unwrap_or_default(), standing(database)?))
+    Ok(meta(database, "era")?.unwrap_or_default())
 }
 
+/// Who holds what.
 fn standing(database: &Database) -> Result<Standing, Fault> {
     let txn = database.begin_read()?;
     let (work, heads) = (txn.open_table(WORK)?, txn.open_table(HEADS)?);

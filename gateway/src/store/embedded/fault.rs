@@ -1,4 +1,5 @@
 //! What can go wrong with a disk.
+use crate::store::embedded::report::Report;
 use std::path::PathBuf;
 
 /// Why nothing more can be promised. Not repaired by asking again: the process ends, and its
@@ -47,6 +48,26 @@ pub enum OpenError {
         path: PathBuf,
         /// Why.
         error: std::io::Error,
+    },
+    /// There is no store to look at.
+    #[error("{path}: there is no store here")]
+    Missing {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// Something lies where a copy was to be made; nothing is ever overwritten.
+    #[error("{path}: this directory is not empty, and nothing is overwritten")]
+    Occupied {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// What was read does not fit together.
+    #[error("{path}: damaged ({} complaints); {}", report.damages, report.complaints.first().map_or("", String::as_str))]
+    Damaged {
+        /// Which one.
+        path: PathBuf,
+        /// All of it.
+        report: Box<Report>,
     },
     /// Another process has it.
     #[error("{path}: another process has this data directory open")]

@@ -1,170 +1,16 @@
 //! One node, its store and an agent in one call stack: the main road, without faults.
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+mod bench;
+mod counted;
+
+use bench::{Bench, connected, say, session, subscribe, user};
 use std::time::Duration;
-use turnway_bindings::channel::command::{Command, Invoke, Subscribe, Target};
-use turnway_bindings::channel::note::Note;
-use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
-use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, Seq, SessionId, TenantId, UserId};
+use turnway_bindings::channel::command::{Command, Target};
+use turnway_bindings::switchboard::{Input, Output};
+use turnway_core::id::{LinkId, Principal, SessionId, TenantId};
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
-use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Directory, Order, StopReason, TextKind};
-use turnway_core::protocol::input::{Content, Message, Role};
-use turnway_core::store::{Shelf, StoreError};
-use turnway_core::time::{Millis, Mono, Now};
-
-struct Bench {
-    board: Switchboard,
-    shelf: Shelf,
-    now: Now,
-    shown: Vec<(LinkId, String)>,
-    orders: Vec<Order>,
-    inputs: VecDeque<Input>,
-    gone: bool,
-}
-
-fn user(name: &str) -> Principal {
-    let user = UserId::parse(name).expect("a name");
-    Principal { tenant: TenantId::default_tenant(), user, operator: false }
-}
-
-fn session() -> SessionId {
-    SessionId::parse("s1").expect("a name")
-}
-
-fn say(message: &str, text: &str) -> Command {
-    Command::Invoke(Box::new(Invoke {
-        request_id: None,
-        session: Some(session()),
-        agent_id: None,
-        message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
-        history: None,
-        message_id: Some(MessageId::parse(message).expect("a name")),
-        strategy: None,
-        metadata: None,
-        traceparent: None,
-    }))
-}
-
-fn subscribe(after: Option<u64>) -> Command {
-    let after_seq = after.map(Seq);
-    let (runs, types) = (Vec::new(), Vec::new());
-    Command::Subscribe(Subscribe {
-        request_id: None,
-        session: session(),
-        after_seq,
-        after_epoch: None,
-        runs,
-        types,
-    })
-}
-
-impl Bench {
-    fn new() -> Self {
-        let echo = AgentId::parse("echo").expect("a name");
-        let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
-        let directory = Arc::new(Directory { agents, default: Some(echo) });
-        let board = Switchboard::new(Config {
-            node: NodeId(7),
-            directory,
-            seed: [3; 32],
-            alone: true,
-            keep_facts: None,
-        });
-        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        let (shown, orders, inputs) = (Vec::new(), Vec::new(), VecDeque::new());
-        let mut bench = Self { board, shelf: Shelf::new(false), now, shown, orders, inputs, gone: false };
-        bench.run(Duration::from_millis(1));
-        bench
-    }
-
-    fn give(&mut self, input: Input) {
-        self.inputs.push_back(input);
-        while let Some(input) = self.inputs.pop_front() {
-            self.board.handle_input(self.now, input);
-            self.drain();
-        }
-    }
-
-    fn drain(&mut self) {
-        while let Some(output) = self.board.poll_output() {
-            match output {
-                Output::Store(op) => {
-                    let reply = self.shelf.apply(self.now, &op);
-                    self.inputs.push_back(Input::Stored { op, result: Ok(reply) });
-                }
-                Output::Publish { to, .. } => self.inputs.push_back(Input::Unheard { to }),
-                Output::Order(order) => self.orders.push(order),
-                Output::Send { link, note } => self.shown.push((link, line(&note))),
-                Output::Exit => self.gone = true,
-            }
-        }
-    }
-
-    fn run(&mut self, wait: Duration) {
-        let until = self.now.mono + wait;
-        while let Some(next) = self.board.poll_timeout().map(|d| d.at).filter(|at| *at <= until) {
-            let passed = next - self.now.mono;
-            self.now = Now { mono: self.now.mono + passed, store: self.now.store.after(passed) };
-            self.board.handle_timeout(self.now);
-            self.drain();
-            while let Some(input) = self.inputs.pop_front() {
-                self.board.handle_input(self.now, input);
-                self.drain();
-            }
-        }
-        let passed = until - self.now.mono;
-        self.now = Now { mono: until, store: self.now.store.after(passed) };
-    }
-
-    fn report(&mut self, event: AgentEvent) {
-        let invoke = self.orders.iter().rev().find_map(|order| match order {
-            Order::Invoke(invoke) => Some(invoke.clone()),
-            Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
-        });
-        let invoke = invoke.expect("an order");
-        self.give(Input::Agent { key: invoke.key, run_id: invoke.run_id, attempt: invoke.attempt, event });
-    }
-
-    fn answer(&mut self, pieces: &[&str]) {
-        self.report(AgentEvent::Acked);
-        for piece in pieces {
-            self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private((*piece).to_owned()) });
-        }
-        self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None });
-    }
-
-    fn seen(&mut self, link: u64) -> Vec<String> {
-        let (mine, others) =
-            std::mem::take(&mut self.shown).into_iter().partition(|(to, _)| *to == LinkId(link));
-        self.shown = others;
-        let mine: Vec<(LinkId, String)> = mine;
-        mine.into_iter().map(|(_, line)| line).collect()
-    }
-}
-
-fn line(note: &Note) -> String {
-    match note {
-        Note::Fact { seq, entry, .. } => format!("{} {}", seq.0, entry.fact.name()),
-        Note::Delta { offset, text, .. } => format!("delta {offset} {}", text.reveal()),
-        Note::Accepted(accepted) => format!("accepted {}", accepted.duplicate),
-        Note::Subscribed { snapshot, reset, .. } => format!("subscribed {} {reset:?}", snapshot.seq.0),
-        Note::Opened { snapshot, .. } => format!("opened {}", snapshot.seq.0),
-        Note::Closed { .. } => "closed".to_owned(),
-        Note::CancelTaken { .. } => "cancel taken".to_owned(),
-        Note::Listed { sessions, more } => {
-            let names: Vec<&str> = sessions.iter().map(|listed| listed.birth.session.as_str()).collect();
-            format!("listed {} {more}", names.join(" "))
-        }
-        Note::Found { after, ended, .. } => format!("found {} {:?}", after.seq.0, ended.map(|seq| seq.0)),
-        Note::Refused { refusal, .. } => format!("refused {}", refusal.code.as_str()),
-        Note::GoAway { .. } => "go_away".to_owned(),
-    }
-}
-
-fn connected(bench: &mut Bench, link: u64, name: &str) {
-    bench.give(Input::Connect { link: LinkId(link), principal: user(name) });
-}
+use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
+use turnway_core::store::StoreError;
 
 /// Covers: ST-4, ST-5, MP-A4, MP-A11, MP-B2, MP-B11, MP-F2, SR-S3, SR-A1, SR-A5, SR-A6, SR-A11, SR-G4,
 /// SR-G7, MP-F1, MP-F3.
@@ -407,7 +253,7 @@ fn questions_leave_no_trace() {
     let nobody = SessionId::parse("nobody").expect("a name");
     let unknown = Command::Look { request_id: None, session: nobody };
     let list = Command::List { before: None, limit: 9 };
-    let feeds = bench.board.stats().feeds;
+    let feeds = bench.board.stats(bench.now).feeds;
     bench.seen(1);
     for (link, command, answer) in [
         (1, &look, "opened 5"),
@@ -424,7 +270,7 @@ fn questions_leave_no_trace() {
         bench.give(Input::Say { link: LinkId(link), command: command.clone() });
         assert_eq!(bench.seen(link), [answer], "{link} {command:?}");
     }
-    let stats = bench.board.stats();
+    let stats = bench.board.stats(bench.now);
     assert_eq!((stats.feeds, stats.asks), (feeds, 0));
     // Who does not follow is told that a cancel was taken, and may then ask where it ended.
     let stop =

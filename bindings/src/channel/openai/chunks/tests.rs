@@ -1,0 +1,277 @@
+//! Notes in, events out.
+use super::*;
+use crate::channel::note::{Reset, RunNote, SnapshotNote};
+use crate::channel::openai::whole::Whole;
+use serde_json::json;
+use std::sync::Arc;
+use turnway_core::id::{AgentId, Epoch, EventId, Seq, SessionId};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::time::Millis;
+
+pub(crate) fn session() -> SessionId {
+    SessionId::parse("s1").expect("a name")
+}
+
+pub(crate) fn run() -> RunId {
+    RunId::parse(&format!("s1.{}", "a".repeat(26))).expect("a run")
+}
+
+fn other() -> RunId {
+    RunId::parse(&format!("s1.{}", "b".repeat(26))).expect("a run")
+}
+
+pub(crate) fn head() -> Head {
+    Head::new(&run(), &AgentId::parse("echo").expect("a name"), Millis(1_764_000_000_999))
+}
+
+fn fact_of(run_id: RunId, fact: Fact) -> Note {
+    let entry = Entry {
+        id: EventId::default(),
+        time: Millis(1),
+        source: "turnway".into(),
+        correlation_id: "c".into(),
+        causation_id: None,
+        traceparent: None,
+        run_id: Some(run_id),
+        fact,
+    };
+    Note::Fact { session: session(), seq: Seq(1), epoch: Epoch(1), entry: Arc::new(entry), asked: false }
+}
+
+pub(crate) fn fact(fact: Fact) -> Note {
+    fact_of(run(), fact)
+}
+
+pub(crate) fn delta(attempt: u32, offset: u64, text: &str) -> Note {
+    let (kind, text) = (TextKind::Text, Private(Arc::from(text)));
+    Note::Delta { session: session(), run_id: run(), attempt, offset, kind, text }
+}
+
+pub(crate) fn thought(text: &str) -> Note {
+    let (kind, text) = (TextKind::Reasoning, Private(Arc::from(text)));
+    Note::Delta { session: session(), run_id: run(), attempt: 1, offset: 0, kind, text }
+}
+
+pub(crate) fn started(attempt: u32) -> Note {
+    let agent_id = AgentId::parse("echo").expect("a name");
+    fact(match attempt {
+        1 => Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9) },
+        attempt => Fact::RunRestarted { agent_id, attempt, reason: "owner_lost".to_owned() },
+    })
+}
+
+pub(crate) fn done(attempt: u32, text_bytes: u64, usage: Option<Value>) -> Note {
+    let (stop_reason, usage, text_sha256) = (StopReason::EndTurn, usage.map(Json), String::new());
+    fact(Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage })
+}
+
+pub(crate) fn reset(runs: Vec<RunNote>) -> Note {
+    let (active_agent, agents) = (None, Vec::new());
+    let snapshot = SnapshotNote {
+        session: session(),
+        state: "open",
+        active_agent,
+        agents,
+        runs,
+        seq: Seq(9),
+        epoch: Epoch(1),
+    };
+    Note::Subscribed {
+        request_id: None,
+        snapshot: Box::new(snapshot),
+        reset: Some(Reset::Trimmed { floor: Seq(9) }),
+    }
+}
+
+/// Short words for what was written, after the head was checked.
+fn words(text: &str) -> Vec<String> {
+    text.split_terminator("\n\n")
+        .map(|event| event.strip_prefix("data: ").expect("an event"))
+        .map(|data| {
+            let Ok(chunk) = serde_json::from_str::<Value>(data) else { return data.to_owned() };
+            if let Some(error) = chunk.get("error") {
+                return format!("error {}", error["code"].as_str().expect("a code"));
+            }
+            assert_eq!(chunk["id"], format!("chatcmpl-{}", run()));
+            assert_eq!(
+                (&chunk["object"], &chunk["created"]),
+                (&json!("chat.completion.chunk"), &json!(1_764_000_000))
+            );
+            assert_eq!(chunk["model"], "agent/echo");
+            let Some(choice) = chunk["choices"].get(0) else { return format!("usage {}", chunk["usage"]) };
+            format!("{} {}", choice["delta"], choice["finish_reason"])
+        })
+        .collect()
+}
+
+fn tell(chunks: &mut Chunks, notes: &[Note]) -> Vec<String> {
+    let mut text = String::new();
+    notes.iter().for_each(|note| chunks.show(note, &mut text));
+    words(&text)
+}
+
+fn chunks() -> Chunks {
+    Chunks::new(head(), run(), 0, false)
+}
+
+const OPEN: &str = r#"{"content":"","role":"assistant"} null"#;
+
+/// Covers: ST-41, ST-23.
+#[test]
+fn an_answer_is_a_row_of_chunks_and_done() {
+    let mut chunks = chunks();
+    assert!(!chunks.has_begun());
+    let told = tell(
+        &mut chunks,
+        &[
+            started(1),
+            thought("hm"),
+            delta(1, 0, "he"),
+            fact_of(
+                other(),
+                Fact::RunCancelled { attempt: 1, reason: "x".into(), forced: false, text_bytes: 0 },
+            ),
+            // What came again, and the rest of it.
+            delta(1, 0, "he"),
+            delta(1, 1, "ello"),
+            done(1, 5, Some(json!({ "prompt_tokens": 1, "completion_tokens": 2 }))),
+            delta(1, 5, "late"),
+        ],
+    );
+    let said = [
+        OPEN,
+        r#"{"reasoning_content":"hm"} null"#,
+        r#"{"content":"he"} null"#,
+        r#"{"content":"llo"} null"#,
+        r#"{} "stop""#,
+        "[DONE]",
+    ];
+    assert_eq!(told, said);
+    assert!(chunks.is_over() && chunks.has_begun() && chunks.trouble().is_none());
+}
+
+/// Covers: ST-41.
+#[test]
+fn usage_closes_the_stream_where_it_is_asked_for_and_known() {
+    let told = |usage: Option<Value>| {
+        let (mut chunks, mut text) = (Chunks::new(head(), run(), 0, true), String::new());
+        for note in [started(1), done(1, 0, usage)] {
+            chunks.show(&note, &mut text);
+        }
+        assert_eq!(text.matches(r#""usage":null"#).count(), 2, "{text}");
+        words(&text)
+    };
+    let usage = r#"usage {"completion_tokens":2,"prompt_tokens":1,"total_tokens":3}"#;
+    let counted = json!({ "prompt_tokens": 1, "completion_tokens": 2 });
+    assert_eq!(told(Some(counted)), [OPEN, r#"{} "stop""#, usage, "[DONE]"]);
+    assert_eq!(told(Some(json!({ "tokens": 3 }))), [OPEN, r#"{} "stop""#, "[DONE]"]);
+    assert_eq!(told(None), [OPEN, r#"{} "stop""#, "[DONE]"]);
+}
+
+#[test]
+fn each_end_has_openais_word() {
+    let all = [
+        (StopReason::EndTurn, "stop"),
+        (StopReason::MaxTokens, "length"),
+        (StopReason::Refusal, "content_filter"),
+        (StopReason::Error, "stop"),
+    ];
+    for (stop_reason, word) in all {
+        let (text_sha256, usage) = (String::new(), None);
+        let end = fact(Fact::RunDone { attempt: 1, stop_reason, text_bytes: 0, text_sha256, usage });
+        let told = tell(&mut chunks(), &[started(1), end]);
+        assert_eq!(told[1..], [format!("{{}} \"{word}\""), "[DONE]".to_owned()]);
+    }
+}
+
+/// Covers: protocol.md §1 (the OpenAI-compatible front), ST-41.
+#[test]
+fn a_turn_that_begins_again_ends_an_answer_that_has_begun() {
+    let mut begun = chunks();
+    let told = tell(
+        &mut begun,
+        &[started(1), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)],
+    );
+    assert_eq!(told, [OPEN, r#"{"content":"he"} null"#, "error owner_lost"]);
+    assert!(begun.is_over());
+    // Of what was not said nothing has to be unsaid.
+    let mut silent = chunks();
+    let told =
+        tell(&mut silent, &[started(1), thought("hm"), started(2), delta(2, 0, "hello"), done(2, 5, None)]);
+    assert_eq!(told[2..], [r#"{"content":"hello"} null"#, r#"{} "stop""#, "[DONE]"]);
+    // A piece of the next attempt says the same as its fact.
+    let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), delta(2, 0, "hello")]);
+    assert_eq!(told[2..], ["error owner_lost"]);
+}
+
+/// Covers: ST-35: whoever asks again is answered from the present attempt on.
+#[test]
+fn an_answer_asked_for_again_begins_with_the_present_attempt() {
+    let all = [started(1), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)];
+    let whole = [OPEN, r#"{"content":"hello"} null"#, r#"{} "stop""#, "[DONE]"];
+    assert_eq!(tell(&mut Chunks::new(head(), run(), 2, false), &all), whole);
+    assert_eq!(tell(&mut chunks().from_its_end(), &all), whole);
+    let failed = |code| {
+        fact(Fact::RunFailed { attempt: 1, code, message: "x".into(), agent_code: None, text_bytes: 2 })
+    };
+    let mut held = chunks().from_its_end();
+    assert!(tell(&mut held, &[started(1), delta(1, 0, "he"), failed(Code::OwnerLost)]).is_empty());
+    assert_eq!(held.trouble().map(|trouble| (trouble.status, trouble.retry)), Some((503, false)));
+}
+
+/// Covers: ST-41.
+#[test]
+fn trouble_before_the_first_word_has_a_status_and_later_it_comes_in_the_stream() {
+    let failed = || {
+        let (message, agent_code) = ("away".to_owned(), None);
+        fact(Fact::RunFailed { attempt: 1, code: Code::AgentUnavailable, message, agent_code, text_bytes: 0 })
+    };
+    let cancelled =
+        || fact(Fact::RunCancelled { attempt: 1, reason: "user".into(), forced: false, text_bytes: 2 });
+    let refused =
+        || Note::Refused { request_id: None, session: None, run_id: None, refusal: Refusal::not_found() };
+    for (note, status, code) in [
+        (failed(), 503, "agent_unavailable"),
+        (cancelled(), 409, "cancelled"),
+        (refused(), 404, "not_found"),
+        (reset(Vec::new()), 404, "not_found"),
+        (done(1, 7, None), 500, "internal_error"),
+    ] {
+        let mut early = chunks();
+        assert!(tell(&mut early, &[started(1), note.clone()]).is_empty());
+        assert!(early.is_over() && early.trouble().map(|trouble| trouble.status) == Some(status), "{code}");
+        let mut late = chunks();
+        let told = tell(&mut late, &[started(1), delta(1, 0, "he"), note]);
+        assert_eq!(told.last(), Some(&format!("error {code}")));
+        assert!(late.is_over() && late.trouble().is_none());
+    }
+    let (mut opened, mut text) = (chunks(), String::new());
+    opened.open(&mut text);
+    opened.open(&mut text);
+    opened.part(Trouble::new(Code::Draining, "this node leaves"), &mut text);
+    opened.part(Trouble::new(Code::Draining, "this node leaves"), &mut text);
+    assert_eq!(words(&text), [OPEN, "error draining"]);
+}
+
+/// Covers: ST-41: an answer with a hole is not called whole.
+#[test]
+fn a_missing_piece_is_trouble() {
+    let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), delta(1, 4, "o"), done(1, 5, None)]);
+    assert_eq!(told[2..], ["error internal_error"]);
+    let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), done(1, 5, None)]);
+    assert_eq!(told[2..], ["error internal_error"]);
+}
+
+#[test]
+fn an_open_turn_outlives_a_forgotten_history() {
+    let agent_id = AgentId::parse("echo").expect("a name");
+    let open = RunNote { run_id: run(), agent_id, state: "RUNNING", attempt: 1, text_bytes: 0 };
+    let notes = [reset(vec![open]), delta(1, 0, "hello"), done(1, 5, None)];
+    assert_eq!(tell(&mut chunks(), &notes)[1..], [r#"{"content":"hello"} null"#, r#"{} "stop""#, "[DONE]"]);
+    let mut whole = Whole::new(head(), run());
+    notes.iter().for_each(|note| whole.show(note));
+    assert!(whole.answer().is_some_and(|answer| answer.is_ok()));
+}

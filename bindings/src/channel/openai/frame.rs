@@ -1,0 +1,119 @@
+//! The shapes that are written: borrowed views that go straight into text.
+use super::model;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use turnway_core::id::{AgentId, RunId};
+use turnway_core::protocol::agent::StopReason;
+use turnway_core::time::Millis;
+
+/// What every answer and every chunk of it begins with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Head {
+    id: String,
+    #[serde(skip)]
+    created_ms: Millis,
+    model: String,
+}
+
+impl Head {
+    /// Of this turn, by this agent, at this time.
+    pub fn new(run_id: &RunId, agent: &AgentId, now: Millis) -> Self {
+        Self { id: format!("chatcmpl-{run_id}"), created_ms: now, model: model::name(agent) }
+    }
+}
+
+/// One `chat.completion.chunk`.
+#[derive(Serialize)]
+pub(super) struct Chunk<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: &'a [ChunkChoice<'a>],
+    /// With usage asked for, null in every chunk but the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<&'a Map<String, Value>>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct ChunkChoice<'a> {
+    pub(super) index: u32,
+    pub(super) delta: Delta<'a>,
+    pub(super) logprobs: (),
+    pub(super) finish_reason: Option<&'static str>,
+}
+
+/// What a chunk adds to the message.
+#[derive(Default, Serialize)]
+pub(super) struct Delta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reasoning_content: Option<&'a str>,
+}
+
+impl<'a> Chunk<'a> {
+    pub(super) fn new(
+        head: &'a Head,
+        choices: &'a [ChunkChoice<'a>],
+        usage: Option<Option<&'a Map<String, Value>>>,
+    ) -> Self {
+        let Head { id, created_ms, model } = head;
+        Self { id, object: "chat.completion.chunk", created: created_ms.0 / 1000, model, choices, usage }
+    }
+}
+
+/// One `chat.completion`.
+#[derive(Serialize)]
+pub(super) struct Completion<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: [Choice<'a>; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<&'a Map<String, Value>>,
+}
+
+#[derive(Serialize)]
+struct Choice<'a> {
+    index: u32,
+    message: Answer<'a>,
+    logprobs: (),
+    finish_reason: &'static str,
+}
+
+/// What the agent said, all of it.
+#[derive(Serialize)]
+pub(super) struct Answer<'a> {
+    pub(super) role: &'static str,
+    pub(super) content: &'a str,
+    pub(super) refusal: (),
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reasoning_content: Option<&'a str>,
+}
+
+impl<'a> Completion<'a> {
+    pub(super) fn new(
+        head: &'a Head,
+        message: Answer<'a>,
+        finish_reason: &'static str,
+        usage: Option<&'a Map<String, Value>>,
+    ) -> Self {
+        let Head { id, created_ms, model } = head;
+        let choices = [Choice { index: 0, message, logprobs: (), finish_reason }];
+        Self { id, object: "chat.completion", created: created_ms.0 / 1000, model, choices, usage }
+    }
+}
+
+/// Why it stopped, as OpenAI says it. What they have no word for, an agent that says `done` all the same,
+/// is an ordinary end.
+pub(super) fn finish(stop: StopReason) -> &'static str {
+    match stop {
+        StopReason::MaxTokens => "length",
+        StopReason::Refusal => "content_filter",
+        StopReason::EndTurn | StopReason::Cancelled | StopReason::Error | StopReason::Timeout => "stop",
+    }
+}

@@ -1,0 +1,60 @@
+//! The messages of a call: each is one, and the last is what is said now.
+use super::Trouble;
+use crate::channel::json::malformed::Flaw;
+use crate::channel::json::mention;
+use serde_json::{Map, Value};
+use turnway_core::protocol::input::Content;
+
+/// Who may speak in a conversation.
+const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
+
+/// The last message's content, and the messages before it as they came.
+pub(super) fn split(mut messages: Vec<Value>) -> Result<(Content, Vec<Value>), Trouble> {
+    for (n, message) in messages.iter().enumerate() {
+        check(n, message)?;
+    }
+    let last = messages.len().saturating_sub(1);
+    let said = match messages.pop() {
+        Some(Value::Object(said)) => said,
+        Some(_) | None => return Err(Trouble::field("messages", "messages: there is nothing to answer")),
+    };
+    if role(&said) != Some("user") {
+        let why = "the last message is the one that is answered, and must be of role user";
+        return Err(Trouble::field(field(last, "role"), why));
+    }
+    let content = said.get("content").cloned().unwrap_or_default();
+    match mention::content(content) {
+        Ok(content) => Ok((content, messages)),
+        Err(Flaw::Empty) => Err(Trouble::field(field(last, "content"), "the last message says nothing")),
+        Err(_) => Err(wrong(last, "content")),
+    }
+}
+
+/// A role that exists, and a content that can be one; everything else is the agent's to understand.
+fn check(n: usize, message: &Value) -> Result<(), Trouble> {
+    let message =
+        message.as_object().ok_or_else(|| Trouble::field(format!("messages[{n}]"), "not a message"))?;
+    let role = role(message).filter(|role| ROLES.contains(role)).ok_or_else(|| wrong(n, "role"))?;
+    let part = |part: &Value| part.get("type").is_some_and(Value::is_string);
+    let good = match message.get("content") {
+        Some(Value::String(_)) => true,
+        Some(Value::Array(parts)) => parts.iter().all(part),
+        // One that called tools or functions need not say anything.
+        Some(Value::Null) | None => role == "assistant" || role == "function",
+        Some(Value::Bool(_) | Value::Number(_) | Value::Object(_)) => false,
+    };
+    if good { Ok(()) } else { Err(wrong(n, "content")) }
+}
+
+fn role(message: &Map<String, Value>) -> Option<&str> {
+    message.get("role").and_then(Value::as_str)
+}
+
+fn field(n: usize, name: &str) -> String {
+    format!("messages[{n}].{name}")
+}
+
+fn wrong(n: usize, name: &str) -> Trouble {
+    let field = field(n, name);
+    Trouble::field(field.clone(), format!("field of wrong type or form: {field}"))
+}

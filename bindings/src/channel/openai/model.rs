@@ -1,0 +1,72 @@
+//! Models are agents.
+use serde::Serialize;
+use turnway_core::id::AgentId;
+use turnway_core::time::Millis;
+
+/// What a model's name begins with; the rest is the agent's.
+const PREFIX: &str = "agent/";
+
+/// One entry of the list of models.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Model {
+    id: String,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+}
+
+/// The list of models.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Models {
+    object: &'static str,
+    data: Vec<Model>,
+}
+
+/// An agent's name as a model.
+pub fn name(agent: &AgentId) -> String {
+    format!("{PREFIX}{agent}")
+}
+
+/// The agent that a model's name means, if it could mean one.
+pub fn agent(model: &str) -> Option<AgentId> {
+    AgentId::parse(model.strip_prefix(PREFIX)?).ok()
+}
+
+// === impl Model ===
+
+impl Model {
+    /// An agent; `since` is when it came to be known.
+    pub fn new(agent: &AgentId, since: Millis) -> Self {
+        Self { id: name(agent), object: "model", created: since.0 / 1000, owned_by: "turnway" }
+    }
+}
+
+// === impl Models ===
+
+impl Models {
+    /// These agents, in this order.
+    pub fn new<'a>(agents: impl IntoIterator<Item = &'a AgentId>, since: Millis) -> Self {
+        let data = agents.into_iter().map(|agent| Model::new(agent, since)).collect();
+        Self { object: "list", data }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Covers: ST-41.
+    #[test]
+    fn a_model_is_an_agent() {
+        let echo = AgentId::parse("echo").expect("a name");
+        assert_eq!(agent("agent/echo"), Some(echo.clone()));
+        for other in ["echo", "gpt-5", "agent/", "agent/a b", "agent/a/b", "Agent/echo", ""] {
+            assert_eq!(agent(other), None, "{other}");
+        }
+        let listed = serde_json::to_value(Models::new([&echo], Millis(1_764_000_000_999))).expect("JSON");
+        let model =
+            json!({ "id": "agent/echo", "object": "model", "created": 1_764_000_000, "owned_by": "turnway" });
+        assert_eq!(listed, json!({ "object": "list", "data": [model] }));
+    }
+}

@@ -1,0 +1,158 @@
+//! What of a session's notes concerns one call: its turn's text, in order, and its end.
+use super::Trouble;
+use crate::channel::note::Note;
+use turnway_core::id::RunId;
+use turnway_core::protocol::agent::{StopReason, TextKind};
+use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::json::Json;
+use turnway_core::protocol::refusal::Code;
+
+/// One thing that happened to a call's turn.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step<'n> {
+    /// The next piece of its text.
+    Text(&'n str),
+    /// A piece of reasoning beside it.
+    Reasoning(&'n str),
+    /// Its text begins again.
+    Restarted,
+    /// That was all.
+    Done(StopReason, Option<&'n Json>),
+    /// It did not work out.
+    Failed(Trouble),
+}
+
+/// How far a call's turn is known.
+#[derive(Debug)]
+pub(super) struct Progress {
+    run_id: RunId,
+    attempt: u32,
+    /// Bytes of that attempt's text.
+    offset: u64,
+    over: bool,
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// A turn's beginning; what came before `attempt` is not looked at.
+    pub(super) fn new(run_id: RunId, attempt: u32) -> Self {
+        Self { run_id, attempt, offset: 0, over: false }
+    }
+
+    /// The turn.
+    pub(super) fn run_id(&self) -> &RunId {
+        &self.run_id
+    }
+
+    /// Whether nothing will follow.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Nothing that follows is looked at.
+    pub(super) fn stop(&mut self) {
+        self.over = true;
+    }
+
+    /// Takes a note; `to` is told what it means for the call, in order.
+    pub(super) fn take<'n>(&mut self, note: &'n Note, to: &mut dyn FnMut(Step<'n>)) {
+        if self.over {
+            return;
+        }
+        match note {
+            Note::Fact { entry, .. } if entry.run_id.as_ref() == Some(&self.run_id) => {
+                self.take_fact(&entry.fact, to);
+            }
+            Note::Delta { run_id, attempt, offset, kind, text, .. } if *run_id == self.run_id => {
+                if *attempt < self.attempt {
+                    return;
+                }
+                self.begin(*attempt, to);
+                match kind {
+                    TextKind::Text => self.take_text(*offset, text.reveal(), to),
+                    TextKind::Reasoning => to(Step::Reasoning(text.reveal())),
+                }
+            }
+            Note::Subscribed { snapshot, reset: Some(_), .. } => {
+                // What led up to here is forgotten, and perhaps the end with it.
+                match snapshot.runs.iter().find(|run| run.run_id == self.run_id) {
+                    Some(run) => self.begin(run.attempt.max(self.attempt), to),
+                    None => {
+                        let why = "the answer to this call is not kept any more";
+                        self.fail(Trouble::new(Code::NotFound, why), to);
+                    }
+                }
+            }
+            // The session cannot be followed from here any more.
+            Note::Refused { refusal, .. } => self.fail(Trouble::from(refusal).at_rest(), to),
+            Note::Fact { .. }
+            | Note::Delta { .. }
+            | Note::Subscribed { reset: None, .. }
+            | Note::Accepted(_)
+            | Note::Opened { .. }
+            | Note::Closed { .. }
+            | Note::CancelTaken { .. }
+            | Note::Listed { .. }
+            | Note::Found { .. }
+            | Note::GoAway { .. } => {}
+        }
+    }
+
+    fn take_fact<'n>(&mut self, fact: &'n Fact, to: &mut dyn FnMut(Step<'n>)) {
+        if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = fact
+            && *attempt >= self.attempt
+        {
+            self.begin(*attempt, to);
+        }
+        if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, .. } = fact {
+            if (*attempt, *text_bytes) != (self.attempt, self.offset) {
+                return self.fail(Trouble::new(Code::InternalError, INCOMPLETE).at_rest(), to);
+            }
+            self.over = true;
+            to(Step::Done(*stop_reason, usage.as_ref()));
+        }
+        if let Fact::RunFailed { code, message, agent_code, .. } = fact {
+            self.fail(Trouble::failed(*code, message, agent_code.as_deref()), to);
+        }
+        if let Fact::RunCancelled { reason, .. } = fact {
+            self.fail(Trouble::cancelled(reason), to);
+        }
+    }
+
+    /// An attempt begins, if it is another one.
+    fn begin<'n>(&mut self, attempt: u32, to: &mut dyn FnMut(Step<'n>)) {
+        if attempt == self.attempt {
+            return;
+        }
+        let first = self.attempt == 0;
+        (self.attempt, self.offset) = (attempt, 0);
+        if !first {
+            to(Step::Restarted);
+        }
+    }
+
+    /// The part of a piece that is new.
+    fn take_text<'n>(&mut self, offset: u64, text: &'n str, to: &mut dyn FnMut(Step<'n>)) {
+        let end = offset + text.len() as u64;
+        if end <= self.offset {
+            return;
+        }
+        let skip = self.offset.checked_sub(offset).and_then(|skip| usize::try_from(skip).ok());
+        match skip.and_then(|skip| text.get(skip..)) {
+            Some(rest) => {
+                self.offset = end;
+                to(Step::Text(rest));
+            }
+            None => self.fail(Trouble::new(Code::InternalError, INCOMPLETE).at_rest(), to),
+        }
+    }
+
+    fn fail<'n>(&mut self, trouble: Trouble, to: &mut dyn FnMut(Step<'n>)) {
+        self.over = true;
+        to(Step::Failed(trouble));
+    }
+}
+
+/// The switchboard lets no piece out; should one be missing all the same, the answer is not called whole.
+const INCOMPLETE: &str = "a piece of the answer is missing";

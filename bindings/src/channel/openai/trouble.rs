@@ -1,0 +1,245 @@
+//! What can go wrong, as OpenAI's error object: their shape and kinds, our codes.
+use crate::channel::json::malformed::Flaw;
+use serde::Serialize;
+use std::borrow::Cow;
+use std::time::Duration;
+use turnway_core::protocol::history::HistoryTooLong;
+use turnway_core::protocol::refusal::{Code, Refusal};
+
+/// One error object, and the status it goes with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The HTTP status, where it is not too late for one.
+    pub status: u16,
+    /// Whether the same request may be made again by itself.
+    pub retry: bool,
+    /// How long to wait before that.
+    pub retry_after: Option<Duration>,
+    kind: &'static str,
+    code: &'static str,
+    message: Cow<'static, str>,
+    param: Option<Cow<'static, str>>,
+    agent_code: Option<Box<str>>,
+}
+
+/// As it is written.
+#[derive(Serialize)]
+struct View<'a> {
+    error: Object<'a>,
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    param: Option<&'a str>,
+    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_code: Option<&'a str>,
+}
+
+/// The status of a code, and OpenAI's word for its kind: `docs/openai.md` has the same table.
+pub(super) fn kind(code: Code) -> (u16, &'static str) {
+    const INVALID: &str = "invalid_request_error";
+    const LIMIT: &str = "rate_limit_error";
+    const SERVER: &str = "server_error";
+    match code {
+        // Their clients know this status as "too much context", and what to do about it.
+        Code::InvalidMessage | Code::TooLarge => (400, INVALID),
+        Code::Unauthorized => (401, "authentication_error"),
+        Code::Forbidden | Code::Blocked | Code::ApprovalRejected => (403, "permission_error"),
+        Code::NotFound => (404, INVALID),
+        Code::Busy | Code::IdempotencyConflict | Code::SessionClosed | Code::AgentNotInSession => {
+            (409, INVALID)
+        }
+        Code::RateLimited | Code::TooManyPending => (429, LIMIT),
+        Code::InternalError
+        | Code::PoisonTurn
+        | Code::AddAgentFailed
+        | Code::RemoveAgentFailed
+        | Code::SessionCloseFailed => (500, SERVER),
+        Code::AgentError | Code::LlmError => (502, SERVER),
+        Code::StoreUnavailable
+        | Code::Draining
+        | Code::AgentUnavailable
+        | Code::ClientOffline
+        | Code::OwnerLost
+        | Code::SessionOpenFailed => (503, SERVER),
+        Code::AgentTimeout
+        | Code::RouteTimeout
+        | Code::CancelTimeout
+        | Code::ToolTimeout
+        | Code::ApprovalTimeout => (504, SERVER),
+    }
+}
+
+// === impl Trouble ===
+
+impl Trouble {
+    /// Nothing was done, for this reason.
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        let ((status, kind), retry, message) = (kind(code), code.retryable(), message.into());
+        let (code, param, agent_code) = (code.as_str(), None, None);
+        Self { status, retry, retry_after: None, kind, code, message, param, agent_code }
+    }
+
+    /// A field of the request is not right.
+    pub fn field(param: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { param: Some(param.into()), ..Self::new(Code::InvalidMessage, message) }
+    }
+
+    /// A field asks for another kind of answer than there is.
+    pub(super) fn unsupported(param: &'static str) -> Self {
+        let trouble = Self::field(param, format!("{param}: agents do not answer that way"));
+        Self { code: "unsupported_parameter", ..trouble }
+    }
+
+    /// There is no such model.
+    pub fn no_model() -> Self {
+        let why = "there is no such model: models are called agent/<agent_id>, and GET /v1/models lists them";
+        Self { code: "model_not_found", param: Some("model".into()), ..Self::new(Code::NotFound, why) }
+    }
+
+    /// More was said than fits.
+    pub fn too_long(what: impl Into<Cow<'static, str>>) -> Self {
+        let trouble = Self::new(Code::TooLarge, what);
+        Self { code: "context_length_exceeded", param: Some("messages".into()), ..trouble }
+    }
+
+    /// The turn has failed. Asking again by itself would be another turn.
+    pub(super) fn failed(code: Code, message: &str, agent_code: Option<&str>) -> Self {
+        let trouble = Self::new(code, message.to_owned()).at_rest();
+        let trouble = Self { agent_code: agent_code.map(Box::from), ..trouble };
+        // Of the answer, not of the request.
+        if code == Code::TooLarge { Self { status: 502, kind: "server_error", ..trouble } } else { trouble }
+    }
+
+    /// Somebody cancelled the turn. OpenAI has no word for an answer that was stopped, and calling it
+    /// whole would be a lie.
+    pub(super) fn cancelled(reason: &str) -> Self {
+        let why = format!("the turn was cancelled ({reason}) and its answer is incomplete");
+        let trouble = Self::new(Code::SessionClosed, why).at_rest();
+        Self { code: "cancelled", ..trouble }
+    }
+
+    /// The answer began again after some of it was sent, and cannot be unsaid.
+    pub(super) fn restarted() -> Self {
+        Self::new(Code::OwnerLost, "the node that ran this turn was lost, and the answer begins again")
+            .at_rest()
+    }
+
+    /// The same, but not to be tried again by itself: something was done.
+    #[must_use]
+    pub fn at_rest(self) -> Self {
+        Self { retry: false, ..self }
+    }
+
+    /// The same with another status.
+    #[must_use]
+    pub fn with_status(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+
+    /// The error object.
+    pub fn json(&self) -> String {
+        let (message, param) = (&*self.message, self.param.as_deref());
+        let error = Object {
+            message,
+            kind: self.kind,
+            param,
+            code: self.code,
+            agent_code: self.agent_code.as_deref(),
+        };
+        serde_json::to_string(&View { error }).unwrap_or_default()
+    }
+}
+
+impl From<&Refusal> for Trouble {
+    fn from(refusal: &Refusal) -> Self {
+        let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
+        Self { retry_after, ..Self::new(refusal.code, refusal.message.clone()) }
+    }
+}
+
+impl From<HistoryTooLong> for Trouble {
+    fn from(too_long: HistoryTooLong) -> Self {
+        Self::too_long(too_long.to_string())
+    }
+}
+
+impl From<Flaw> for Trouble {
+    fn from(flaw: Flaw) -> Self {
+        let trouble = Self::new(Code::InvalidMessage, flaw.to_string());
+        match flaw {
+            Flaw::Missing(field) | Flaw::Wrong(field) | Flaw::TooMany(field) => {
+                Self { param: Some(field.into()), ..trouble }
+            }
+            Flaw::Empty => Self { param: Some("messages".into()), ..trouble },
+            Flaw::TooLong
+            | Flaw::NotJson
+            | Flaw::NotAnObject
+            | Flaw::TooDeep
+            | Flaw::TooManyValues
+            | Flaw::RepeatedKey
+            | Flaw::ReservedKey
+            | Flaw::UnknownType
+            | Flaw::HelloAgain => trouble,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn object(trouble: &Trouble) -> Value {
+        serde_json::from_str::<Value>(&trouble.json()).expect("JSON")["error"].clone()
+    }
+
+    /// Covers: ST-41, protocol.md §1.3.
+    #[test]
+    fn every_code_has_a_status_and_a_kind() {
+        for code in Code::ALL {
+            let trouble = Trouble::new(*code, "why");
+            let class = match trouble.status {
+                401 => "authentication_error",
+                403 => "permission_error",
+                429 => "rate_limit_error",
+                400..=499 => "invalid_request_error",
+                _ => "server_error",
+            };
+            let shown = json!({ "message": "why", "type": class, "param": null, "code": code.as_str() });
+            assert_eq!(object(&trouble), shown);
+            assert_eq!(trouble.retry, code.retryable());
+            let failed = Trouble::failed(*code, "why", None);
+            assert!(!failed.retry, "a turn that has failed is not asked for again by itself: {code:?}");
+        }
+    }
+
+    /// Covers: ST-41.
+    #[test]
+    fn openais_own_codes_are_used_where_their_clients_look_for_them() {
+        let all = [
+            (Trouble::no_model(), 404, "model_not_found", json!("model")),
+            (Trouble::too_long("x"), 400, "context_length_exceeded", json!("messages")),
+            (Trouble::unsupported("tools"), 400, "unsupported_parameter", json!("tools")),
+            (Trouble::cancelled("user"), 409, "cancelled", json!(null)),
+            (Trouble::restarted(), 503, "owner_lost", json!(null)),
+            (Trouble::failed(Code::TooLarge, "x", None), 502, "too_large", json!(null)),
+        ];
+        for (trouble, status, code, param) in all {
+            let object = object(&trouble);
+            assert_eq!((trouble.status, &object["code"], &object["param"]), (status, &json!(code), &param));
+            assert!(!trouble.retry);
+        }
+        let agents_own = object(&Trouble::failed(Code::AgentError, "x", Some("quota")));
+        assert_eq!(
+            (&agents_own["code"], &agents_own["agent_code"]),
+            (&json!("agent_error"), &json!("quota"))
+        );
+        let later = Refusal::new(Code::Busy, "x").retry_after(Duration::from_secs(2));
+        assert_eq!(Trouble::from(&later).retry_after, Some(Duration::from_secs(2)));
+    }
+}

@@ -1,0 +1,52 @@
+//! What an agent counts, in OpenAI's words.
+use serde_json::{Map, Value};
+use turnway_core::protocol::json::Json;
+
+/// The usage that goes with an answer: only what the agent said, for a zero that nobody counted is a lie.
+/// `prompt_tokens` and `completion_tokens` (or `input_tokens` and `output_tokens`) must be there; the sum is
+/// made if it is not, and further details stay as they are.
+pub(super) fn of(usage: Option<&Json>) -> Option<Map<String, Value>> {
+    let Json(Value::Object(said)) = usage? else { return None };
+    let count = |names: [&str; 2]| names.iter().find_map(|name| said.get(*name)).and_then(Value::as_u64);
+    let prompt = count(["prompt_tokens", "input_tokens"])?;
+    let completion = count(["completion_tokens", "output_tokens"])?;
+    let total = said.get("total_tokens").and_then(Value::as_u64);
+    let mut usage = Map::new();
+    for (name, count) in [
+        ("prompt_tokens", prompt),
+        ("completion_tokens", completion),
+        ("total_tokens", total.unwrap_or_else(|| prompt.saturating_add(completion))),
+    ] {
+        usage.insert(name.to_owned(), count.into());
+    }
+    for details in ["prompt_tokens_details", "completion_tokens_details"] {
+        if let Some(Value::Object(of)) = said.get(details) {
+            usage.insert(details.to_owned(), Value::Object(of.clone()));
+        }
+    }
+    Some(usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Covers: ST-41.
+    #[test]
+    fn only_what_was_counted_is_told() {
+        let told = |usage: Value| of(Some(&Json(usage))).map(Value::Object);
+        let full = json!({ "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
+            "completion_tokens_details": { "reasoning_tokens": 1 } });
+        assert_eq!(told(full.clone()), Some(full));
+        let sum = json!({ "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7 });
+        assert_eq!(told(json!({ "input_tokens": 3, "output_tokens": 4, "cost": 1.5 })), Some(sum));
+        for unknown in
+            [json!({ "tokens": 7 }), json!({ "prompt_tokens": 3 }), json!(7), json!({}), json!(null)]
+        {
+            assert_eq!(told(unknown), None);
+        }
+        assert_eq!(told(json!({ "prompt_tokens": -3, "completion_tokens": 1.5 })), None);
+        assert_eq!(of(None), None);
+    }
+}

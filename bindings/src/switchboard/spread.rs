@@ -1,0 +1,62 @@
+//! How long something took, each time: a histogram of fixed size that costs a few compares.
+use std::time::Duration;
+
+/// Counts of durations by size, and their sum. Nothing is allocated and nothing is forgotten but the
+/// place of each within its bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// How many took at most as long as the bound of the same number, and longer than the one before;
+    /// the last are those beyond every bound.
+    pub buckets: [u64; Self::BOUNDS.len() + 1],
+    /// All of them together.
+    pub sum: Duration,
+}
+
+impl Spread {
+    /// From a commit on a fast disk to [`turnway_core::limits::RUN_TIMEOUT`], in milliseconds.
+    const MILLIS: [f64; 18] = [
+        0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 10e3, 30e3, 60e3, 300e3,
+        1800e3,
+    ];
+
+    /// What the buckets end with.
+    pub const BOUNDS: [Duration; 18] = {
+        let mut bounds = [Duration::ZERO; 18];
+        let mut n = 0;
+        while n < bounds.len() {
+            bounds[n] = Duration::from_micros((Self::MILLIS[n] * 1e3) as u64);
+            n += 1;
+        }
+        bounds
+    };
+
+    /// One more.
+    pub fn add(&mut self, took: Duration) {
+        let bucket = Self::BOUNDS.partition_point(|bound| *bound < took);
+        if let Some(count) = self.buckets.get_mut(bucket) {
+            *count += 1;
+        }
+        self.sum = self.sum.saturating_add(took);
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_duration_is_in_the_first_bucket_that_holds_it() {
+        let mut spread = Spread::default();
+        let took = [0, 500, 501, 1_000, 1_800_000_000, 1_800_000_001].map(Duration::from_micros);
+        took.into_iter().for_each(|took| spread.add(took));
+        assert_eq!(spread.buckets[..3], [2, 2, 0]);
+        assert_eq!(spread.buckets[17..], [1, 1]);
+        assert_eq!((spread.count(), spread.sum), (6, took.iter().sum()));
+        assert!(Spread::BOUNDS.is_sorted());
+    }
+}

@@ -1,0 +1,178 @@
+//! The switchboard, its store and an agent in one call stack, and how tests tell what they see.
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::channel::command::{Command, Invoke, Subscribe};
+use turnway_bindings::channel::note::Note;
+use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, Seq, SessionId, TenantId, UserId};
+use turnway_core::machine::Machine;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Directory, Order, StopReason, TextKind};
+use turnway_core::protocol::input::{Content, Message, Role};
+use turnway_core::store::{Shelf, StoreError};
+use turnway_core::time::{Millis, Mono, Now};
+
+/// One node, with time that passes when a test says so.
+pub(crate) struct Bench {
+    pub(crate) board: Switchboard,
+    pub(crate) shelf: Shelf,
+    pub(crate) now: Now,
+    pub(crate) shown: Vec<(LinkId, String)>,
+    pub(crate) orders: Vec<Order>,
+    pub(crate) inputs: VecDeque<Input>,
+    pub(crate) gone: bool,
+    /// What the store answers instead of doing what it is asked.
+    pub(crate) trouble: Option<StoreError>,
+}
+
+pub(crate) fn user(name: &str) -> Principal {
+    let user = UserId::parse(name).expect("a name");
+    Principal { tenant: TenantId::default_tenant(), user, operator: false }
+}
+
+pub(crate) fn session() -> SessionId {
+    SessionId::parse("s1").expect("a name")
+}
+
+pub(crate) fn say(message: &str, text: &str) -> Command {
+    Command::Invoke(Box::new(Invoke {
+        request_id: None,
+        session: Some(session()),
+        agent_id: None,
+        message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
+        history: None,
+        message_id: Some(MessageId::parse(message).expect("a name")),
+        strategy: None,
+        metadata: None,
+        traceparent: None,
+    }))
+}
+
+pub(crate) fn subscribe(after: Option<u64>) -> Command {
+    let after_seq = after.map(Seq);
+    let (runs, types) = (Vec::new(), Vec::new());
+    Command::Subscribe(Subscribe {
+        request_id: None,
+        session: session(),
+        after_seq,
+        after_epoch: None,
+        runs,
+        types,
+    })
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let mut bench = Self::with(7, Shelf::new(false), now);
+        bench.run(Duration::from_millis(1));
+        bench
+    }
+
+    /// A node on a store that others may have used before.
+    pub(crate) fn with(node: u128, shelf: Shelf, now: Now) -> Self {
+        let echo = AgentId::parse("echo").expect("a name");
+        let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
+        let directory = Arc::new(Directory { agents, default: Some(echo) });
+        let board = Switchboard::new(Config {
+            node: NodeId(node),
+            directory,
+            seed: [3; 32],
+            alone: true,
+            keep_facts: None,
+        });
+        let (shown, orders, inputs) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { board, shelf, now, shown, orders, inputs, gone: false, trouble: None }
+    }
+
+    pub(crate) fn give(&mut self, input: Input) {
+        self.inputs.push_back(input);
+        while let Some(input) = self.inputs.pop_front() {
+            self.board.handle_input(self.now, input);
+            self.drain();
+        }
+    }
+
+    pub(crate) fn drain(&mut self) {
+        while let Some(output) = self.board.poll_output() {
+            match output {
+                Output::Store(op) => {
+                    let result = match self.trouble {
+                        Some(trouble) => Err(trouble),
+                        None => Ok(self.shelf.apply(self.now, &op)),
+                    };
+                    self.inputs.push_back(Input::Stored { op, result });
+                }
+                Output::Publish { to, .. } => self.inputs.push_back(Input::Unheard { to }),
+                Output::Order(order) => self.orders.push(order),
+                Output::Send { link, note } => self.shown.push((link, line(&note))),
+                Output::Exit => self.gone = true,
+            }
+        }
+    }
+
+    pub(crate) fn run(&mut self, wait: Duration) {
+        let until = self.now.mono + wait;
+        while let Some(next) = self.board.poll_timeout().map(|d| d.at).filter(|at| *at <= until) {
+            let passed = next - self.now.mono;
+            self.now = Now { mono: self.now.mono + passed, store: self.now.store.after(passed) };
+            self.board.handle_timeout(self.now);
+            self.drain();
+            while let Some(input) = self.inputs.pop_front() {
+                self.board.handle_input(self.now, input);
+                self.drain();
+            }
+        }
+        let passed = until - self.now.mono;
+        self.now = Now { mono: until, store: self.now.store.after(passed) };
+    }
+
+    pub(crate) fn report(&mut self, event: AgentEvent) {
+        let invoke = self.orders.iter().rev().find_map(|order| match order {
+            Order::Invoke(invoke) => Some(invoke.clone()),
+            Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
+        });
+        let invoke = invoke.expect("an order");
+        self.give(Input::Agent { key: invoke.key, run_id: invoke.run_id, attempt: invoke.attempt, event });
+    }
+
+    pub(crate) fn answer(&mut self, pieces: &[&str]) {
+        self.report(AgentEvent::Acked);
+        for piece in pieces {
+            self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private((*piece).to_owned()) });
+        }
+        self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None });
+    }
+
+    pub(crate) fn seen(&mut self, link: u64) -> Vec<String> {
+        let (mine, others) =
+            std::mem::take(&mut self.shown).into_iter().partition(|(to, _)| *to == LinkId(link));
+        self.shown = others;
+        let mine: Vec<(LinkId, String)> = mine;
+        mine.into_iter().map(|(_, line)| line).collect()
+    }
+}
+
+pub(crate) fn line(note: &Note) -> String {
+    match note {
+        Note::Fact { seq, entry, .. } => format!("{} {}", seq.0, entry.fact.name()),
+        Note::Delta { offset, text, .. } => format!("delta {offset} {}", text.reveal()),
+        Note::Accepted(accepted) => format!("accepted {}", accepted.duplicate),
+        Note::Subscribed { snapshot, reset, .. } => format!("subscribed {} {reset:?}", snapshot.seq.0),
+        Note::Opened { snapshot, .. } => format!("opened {}", snapshot.seq.0),
+        Note::Closed { .. } => "closed".to_owned(),
+        Note::CancelTaken { .. } => "cancel taken".to_owned(),
+        Note::Listed { sessions, more } => {
+            let names: Vec<&str> = sessions.iter().map(|listed| listed.birth.session.as_str()).collect();
+            format!("listed {} {more}", names.join(" "))
+        }
+        Note::Found { after, ended, .. } => format!("found {} {:?}", after.seq.0, ended.map(|seq| seq.0)),
+        Note::Refused { refusal, .. } => format!("refused {}", refusal.code.as_str()),
+        Note::GoAway { .. } => "go_away".to_owned(),
+    }
+}
+
+pub(crate) fn connected(bench: &mut Bench, link: u64, name: &str) {
+    bench.give(Input::Connect { link: LinkId(link), principal: user(name) });
+}

@@ -1,0 +1,141 @@
+//! What a node says of what it did: it is what happened, and how long it took by the time it was told.
+use crate::bench::{Bench, connected, say, session, subscribe};
+use std::time::Duration;
+use turnway_bindings::channel::command::{Command, Target};
+use turnway_bindings::switchboard::{Input, Outcome, Spread, Start, Stats};
+use turnway_core::id::LinkId;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, StopReason, TextKind};
+use turnway_core::protocol::input::Strategy;
+use turnway_core::protocol::refusal::Code;
+use turnway_core::store::{Shelf, StoreError};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+fn stats(bench: &Bench) -> Stats {
+    bench.board.stats(bench.now)
+}
+
+fn ended(stats: &Stats, outcome: Outcome, strategy: Strategy) -> u64 {
+    stats.ended.0[outcome as usize * Strategy::ALL.len() + strategy as usize]
+}
+
+fn one(took: Duration) -> Spread {
+    let mut spread = Spread::default();
+    spread.buckets[Spread::BOUNDS.partition_point(|bound| *bound < took)] = 1;
+    spread.sum = took;
+    spread
+}
+
+fn interrupt(message: &str) -> Command {
+    let Command::Invoke(mut invoke) = say(message, "instead") else { unreachable!("it says something") };
+    invoke.strategy = Some(Strategy::Interrupt);
+    Command::Invoke(invoke)
+}
+
+#[test]
+fn a_turn_is_timed_from_its_coming_to_its_end() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.report(AgentEvent::Acked);
+    bench.run(40 * MILLI);
+    let (reasoning, text) = (TextKind::Reasoning, TextKind::Text);
+    bench.report(AgentEvent::Delta { kind: reasoning, text: Private("hm".to_owned()) });
+    bench.run(20 * MILLI);
+    bench.report(AgentEvent::Delta { kind: text, text: Private("so".to_owned()) });
+    let open = stats(&bench);
+    assert_eq!((open.open_turns, open.waiting_turns, open.oldest_turn), (1, 0, 60 * MILLI));
+    assert_eq!(open.first_delta, one(40 * MILLI), "what is shown first counts, and once");
+    bench.run(240 * MILLI);
+    bench.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None });
+    let done = stats(&bench);
+    assert_eq!(done.whole_turn[Outcome::Completed as usize], one(300 * MILLI));
+    assert_eq!((done.first_delta, done.accepting.count()), (open.first_delta, 1));
+    assert_eq!(ended(&done, Outcome::Completed, Strategy::Enqueue), 1);
+    assert_eq!((done.ended.0.iter().sum::<u64>(), done.failed.0.iter().sum::<u64>()), (1, 0));
+    assert_eq!((done.open_turns, done.oldest_turn), (0, Duration::ZERO));
+    assert_eq!((done.claims, done.takeovers, done.taking_up.count()), (1, 0, 1));
+    assert!(done.appending.count() > 0 && done.facts >= 6);
+}
+
+#[test]
+fn turns_are_told_apart_by_outcome_strategy_and_code() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    for message in ["m1", "m2", "m3"] {
+        bench.give(Input::Say { link: LinkId(1), command: say(message, "hi") });
+    }
+    let waiting = stats(&bench);
+    assert_eq!((waiting.open_turns, waiting.waiting_turns, waiting.waiting_turns_max), (3, 2, 2));
+    bench.report(AgentEvent::Failed(AgentFailure::Unavailable("gone".to_owned())));
+    bench.report(AgentEvent::Acked);
+    bench.give(Input::Say { link: LinkId(1), command: interrupt("m4") });
+    bench.report(AgentEvent::CancelAcked);
+    let cancel = Command::Cancel { request_id: None, target: Target::Session(session()), receipt: false };
+    bench.give(Input::Say { link: LinkId(1), command: cancel });
+    bench.answer(&["well"]);
+    let stats = stats(&bench);
+    assert_eq!(ended(&stats, Outcome::Failed, Strategy::Enqueue), 1);
+    assert_eq!(stats.failed.0[Code::AgentUnavailable as usize], 1);
+    assert_eq!(stats.failed.0.iter().sum::<u64>(), 1);
+    let cancelled: u64 = Strategy::ALL.iter().map(|how| ended(&stats, Outcome::Cancelled, *how)).sum();
+    assert!(cancelled >= 2 && ended(&stats, Outcome::Cancelled, Strategy::Interrupt) <= 1, "{stats:?}");
+    let all: u64 = stats.whole_turn.iter().map(Spread::count).sum();
+    assert_eq!(all, stats.ended.0.iter().sum::<u64>());
+}
+
+#[test]
+fn where_a_subscription_begins_is_counted() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.answer(&["well"]);
+    let begun = |bench: &mut Bench, link, after| {
+        let before = stats(bench).subscribed;
+        connected(bench, link, "ann");
+        bench.give(Input::Say { link: LinkId(link), command: subscribe(after) });
+        let after = stats(bench).subscribed;
+        let added =
+            after.0.iter().zip(before.0).zip(Start::NAMES).filter(|((after, before), _)| *after > before);
+        added.map(|(_, name)| name).collect::<Vec<_>>()
+    };
+    assert_eq!(begun(&mut bench, 2, None), ["present"]);
+    assert_eq!(begun(&mut bench, 3, Some(1)), ["behind"]);
+    assert_eq!(begun(&mut bench, 4, Some(8)), ["level"]);
+    assert_eq!(begun(&mut bench, 5, Some(900)), ["regressed"]);
+    connected(&mut bench, 6, "bob");
+    bench.give(Input::Say { link: LinkId(6), command: subscribe(None) });
+    assert_eq!(stats(&bench).refused.0[Code::NotFound as usize], 1);
+}
+
+/// Time to accept is what a link waits, however often the store has to be asked.
+#[test]
+fn an_acceptance_is_timed_at_the_edge() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    let quick = stats(&bench).accepting;
+    assert_eq!(quick, one(Duration::ZERO));
+    bench.trouble = Some(StoreError::Unknown);
+    bench.give(Input::Say { link: LinkId(1), command: say("m2", "hi") });
+    assert_eq!(stats(&bench).accepting, quick, "it is not accepted yet");
+    bench.trouble = None;
+    bench.run(Duration::from_secs(2));
+    let slow = stats(&bench).accepting;
+    assert!(slow.count() == 2 && slow.sum >= 300 * MILLI && slow.sum <= 600 * MILLI, "{slow:?}");
+}
+
+/// A process that begins on what another one left takes it over.
+#[test]
+fn a_takeover_is_a_claim_over_a_holder_that_is_gone() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.report(AgentEvent::Acked);
+    let shelf = std::mem::replace(&mut bench.shelf, Shelf::new(false));
+    let mut next = Bench::with(8, shelf, bench.now);
+    next.run(Duration::from_secs(10));
+    let stats = stats(&next);
+    assert_eq!((stats.claims, stats.takeovers, stats.restarts), (1, 1, 1));
+}

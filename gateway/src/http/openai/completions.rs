@@ -1,0 +1,215 @@
+//! `POST /v1/chat/completions`: a turn, answered in OpenAI's words.
+//!
+//! A call that names neither itself nor a session is nobody's but its connection's: when that is gone, so
+//! is the turn. Whoever named one can come back for it, so it goes on.
+use crate::answer::{self, Body};
+use crate::http::guest::{Guest, Parted, Unanswered};
+use crate::http::openai::fault::Fault;
+use crate::http::openai::{Answer, LongCalls};
+use crate::http::problem::Problem;
+use crate::http::stream::{self, Story};
+use crate::http::{Desk, intake};
+use crate::phase::Phase;
+use axum::Extension;
+use axum::extract::State;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use hyper::body::Body as _;
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::channel::command::{Command, Target};
+use turnway_bindings::channel::note::{Accepted, Note};
+use turnway_bindings::channel::openai::{CALL_BYTES_MAX, Call, Chunks, Head, Name, Trouble, Whole};
+use turnway_core::id::{EventId, MessageId, Principal, RunId, SessionId};
+use turnway_core::limits::{MESSAGE_BYTES_MAX, STORE_RETRY_AFTER};
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::time::Millis;
+
+/// The session to go on in; told in every answer.
+const SESSION: &str = "x-session-id";
+/// The name of a call that may be made again.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// W3C Trace Context.
+const TRACEPARENT: &str = "traceparent";
+/// By which their clients show an answer to people: the turn's.
+const REQUEST: HeaderName = HeaderName::from_static("x-request-id");
+
+/// A streamed answer's status waits so long for its first word: what goes wrong before that has a status
+/// of its own. An agent that cannot be had is known to be so at once, and nobody waits long for a head.
+const HEAD_WAIT: Duration = Duration::from_secs(2);
+
+/// What a call wants to know of the answer.
+struct Wanted {
+    stream: bool,
+    include_usage: bool,
+    head: Head,
+    run_id: RunId,
+}
+
+pub(super) async fn create(
+    State(desk): State<Arc<Desk>>,
+    Extension(long_calls): Extension<LongCalls>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let principal = desk.door.admit_request(&headers)?;
+    let call = read(&long_calls, &headers, body).await?;
+    if !desk.directory.agents.contains_key(&call.agent) {
+        return Err(Trouble::no_model().into());
+    }
+    if desk.life.phase() >= Phase::Draining {
+        return Err(Problem::draining().into());
+    }
+    let now = desk.clock.now().store;
+    let key = header(&headers, IDEMPOTENCY_KEY, MessageId::parse)?;
+    let session = header(&headers, SESSION, SessionId::parse)?;
+    // To ask again is harmless where the call has a name, and where it ends with its connection.
+    let repeatable = key.is_some() || session.is_none();
+    let name = Name::of(&principal, session, key, fresh(now)?);
+    let wanted = Wanted {
+        stream: call.stream,
+        include_usage: call.include_usage,
+        head: Head::new(&name.run_id, &call.agent, now),
+        run_id: name.run_id.clone(),
+    };
+    let trace = intake::header(&headers, TRACEPARENT).ok().flatten().map(str::to_owned);
+    let invoke = call.invoke(&name, trace)?;
+    let mut guest = Guest::enter(Arc::clone(&desk), principal.clone()).await?;
+    if name.once {
+        let target = Target::Run(name.run_id.clone());
+        guest.on_hang_up(Command::Cancel { request_id: None, target, receipt: false });
+    }
+    let accepted = match guest.invoke(invoke).await {
+        Ok(accepted) => accepted,
+        Err(why) => {
+            if matches!(why, Unanswered::Refused(_)) {
+                guest.settle();
+            }
+            return Err(Fault::unanswered(why, repeatable));
+        }
+    };
+    let mut response = if wanted.stream {
+        streamed(guest, principal, wanted, &accepted).await?
+    } else {
+        at_once(guest, wanted).await?
+    };
+    for (header, text) in
+        [(HeaderName::from_static(SESSION), name.session.as_str()), (REQUEST, name.run_id.as_str())]
+    {
+        // Names are letters and digits.
+        if let Ok(value) = HeaderValue::from_str(text) {
+            response.headers_mut().insert(header, value);
+        }
+    }
+    Ok(response)
+}
+
+/// Reads a call; a long one only where there is room for it.
+async fn read(long_calls: &LongCalls, headers: &HeaderMap, body: Body) -> Result<Call, Fault> {
+    let short = body.size_hint().upper().is_some_and(|bytes| bytes <= MESSAGE_BYTES_MAX as u64);
+    let room = if short { None } else { Some(long_calls.try_acquire()) };
+    if matches!(room, Some(Err(_))) {
+        let refusal = Refusal::new(Code::RateLimited, "too many long requests are being read");
+        return Err(Trouble::from(&refusal.retry_after(STORE_RETRY_AFTER)).into());
+    }
+    Ok(Call::parse(&intake::json_within(headers, body, CALL_BYTES_MAX).await?)?)
+}
+
+/// What stands in for a name that a call did not give.
+fn fresh(now: Millis) -> Result<EventId, Fault> {
+    let mut chance = [0; 16];
+    getrandom::fill(&mut chance).map_err(|_| Trouble::new(Code::InternalError, "no randomness"))?;
+    Ok(EventId::new(now, u128::from_be_bytes(chance)))
+}
+
+/// A header that is a name, if it is there.
+fn header<T, E: std::fmt::Display>(
+    headers: &HeaderMap,
+    name: &'static str,
+    parse: fn(&str) -> Result<T, E>,
+) -> Result<Option<T>, Fault> {
+    let text = intake::header(headers, name)?;
+    let parsed = text.map(|text| parse(text).map_err(|why| Trouble::field(name, format!("{name}: {why}"))));
+    Ok(parsed.transpose()?)
+}
+
+async fn at_once(mut guest: Guest, wanted: Wanted) -> Answer {
+    let mut whole = Whole::new(wanted.head, wanted.run_id);
+    loop {
+        match whole.answer() {
+            None => whole.show(&guest.hear().await?),
+            Some(answer) => {
+                guest.settle();
+                return Ok(answer::of(StatusCode::OK, "application/json", answer?));
+            }
+        }
+    }
+}
+
+async fn streamed(mut guest: Guest, principal: Principal, wanted: Wanted, accepted: &Accepted) -> Answer {
+    let Wanted { include_usage, head, run_id, .. } = wanted;
+    let mut chunks = Chunks::new(head.clone(), run_id.clone(), 0, include_usage);
+    if accepted.duplicate {
+        chunks = match present_attempt(&guest, principal, accepted).await? {
+            Some(attempt) => Chunks::new(head, run_id, attempt, include_usage),
+            None => chunks.from_its_end(),
+        };
+    }
+    let mut first = String::new();
+    let begun = tokio::time::timeout(HEAD_WAIT, async {
+        while !chunks.has_begun() && !chunks.is_over() {
+            let note = guest.hear().await?;
+            chunks.show(&note, &mut first);
+        }
+        Ok::<_, Parted>(())
+    });
+    match begun.await {
+        Ok(begun) => begun?,
+        Err(_) => chunks.open(&mut first),
+    }
+    if chunks.is_over() {
+        guest.settle();
+    }
+    match chunks.trouble() {
+        Some(trouble) => Err(trouble.clone().into()),
+        None => Ok(stream::answer(guest, chunks, first)),
+    }
+}
+
+/// Which attempt of a turn is the present one, while it is open. Of the earlier ones nothing is sent again:
+/// whoever asks again has thrown away what it had.
+async fn present_attempt(
+    guest: &Guest,
+    principal: Principal,
+    accepted: &Accepted,
+) -> Result<Option<u32>, Fault> {
+    let mut look = Guest::enter(guest.desk_handle(), principal).await?;
+    look.say(Command::Look { request_id: None, session: accepted.session.clone() }).await?;
+    let snapshot = look.answer(|note| match note {
+        Note::Opened { snapshot, .. } => Some(snapshot),
+        Note::Fact { .. }
+        | Note::Delta { .. }
+        | Note::Accepted(_)
+        | Note::Subscribed { .. }
+        | Note::Closed { .. }
+        | Note::CancelTaken { .. }
+        | Note::Listed { .. }
+        | Note::Found { .. }
+        | Note::Refused { .. }
+        | Note::GoAway { .. } => None,
+    });
+    let snapshot = snapshot.await.map_err(|why| Fault::unanswered(why, true))?;
+    Ok(snapshot.runs.iter().find(|run| run.run_id == accepted.run_id).map(|run| run.attempt))
+}
+
+impl Story for Chunks {
+    fn show(&mut self, _: Millis, note: &Note, to: &mut String) {
+        Chunks::show(self, note, to);
+    }
+    fn is_over(&self) -> bool {
+        Chunks::is_over(self)
+    }
+    fn part(&mut self, parted: Parted, to: &mut String) {
+        let Fault(trouble) = parted.into();
+        Chunks::part(self, trouble, to);
+    }
+}

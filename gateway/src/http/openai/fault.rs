@@ -1,0 +1,118 @@
+//! Trouble as an answer: OpenAI's error object, its status, and whether their clients may try again.
+use crate::answer::{self, Body};
+use crate::door::Denied;
+use crate::http::guest::{Parted, Unanswered};
+use crate::http::problem::Problem;
+use axum::response::IntoResponse;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use turnway_bindings::channel::openai::{Call, Trouble};
+use turnway_core::protocol::refusal::Code;
+
+/// Their clients obey it before they look at the status, which says too little: `409` and `5xx` are tried
+/// again by themselves, also where that would be another turn.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+/// More exact than `Retry-After`, and known to their clients too.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+
+/// Why a request is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault(pub(super) Trouble);
+
+// === impl Fault ===
+
+impl Fault {
+    /// The path is right and the method is not.
+    pub(super) fn not_this_way() -> Self {
+        Problem::method_not_allowed().into()
+    }
+
+    /// The same where it may have been done all the same: only who cannot be misunderstood tries again.
+    pub(super) fn unanswered(unanswered: Unanswered, repeatable: bool) -> Self {
+        let Self(trouble) = match unanswered {
+            Unanswered::Refused(refusal) => return Self(Trouble::from(&refusal)),
+            unanswered @ (Unanswered::Parted(_) | Unanswered::Late) => Problem::from(unanswered).into(),
+        };
+        Self(if repeatable { trouble } else { trouble.at_rest() })
+    }
+}
+
+impl From<Trouble> for Fault {
+    fn from(trouble: Trouble) -> Self {
+        Self(trouble)
+    }
+}
+
+impl From<Problem> for Fault {
+    fn from(problem: Problem) -> Self {
+        if problem.refusal().code == Code::TooLarge {
+            return Self(Call::too_long());
+        }
+        Self(Trouble::from(problem.refusal()).with_status(problem.status().as_u16()))
+    }
+}
+
+impl From<Denied> for Fault {
+    fn from(denied: Denied) -> Self {
+        Problem::from(denied).into()
+    }
+}
+
+impl From<Parted> for Fault {
+    fn from(parted: Parted) -> Self {
+        Problem::from(parted).into()
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response<Body> {
+        let Self(trouble) = self;
+        let status = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = answer::of(status, "application/json", trouble.json());
+        let headers = response.headers_mut();
+        let retry = if trouble.retry { "true" } else { "false" };
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static(retry));
+        if let Some(wait) = trouble.retry_after {
+            let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(millis.div_ceil(1000)));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::problem::status_of;
+
+    /// Covers: ST-41: one code has one status, whichever way it is asked for.
+    #[test]
+    fn statuses_are_those_of_the_http_api() {
+        for code in Code::ALL {
+            let wanted = match code == &Code::TooLarge {
+                // Where their clients look for "too much context".
+                true => StatusCode::BAD_REQUEST,
+                false => status_of(*code),
+            };
+            assert_eq!(Trouble::new(*code, "why").status, wanted.as_u16(), "{code:?}");
+            let Fault(trouble) = Problem::new(*code, "why").into();
+            assert_eq!(trouble.status, wanted.as_u16(), "{code:?}");
+        }
+    }
+
+    /// Covers: ST-41, ST-35.
+    #[test]
+    fn clients_are_told_whether_to_try_again() {
+        let retry = |fault: Fault| fault.into_response().headers()[SHOULD_RETRY].clone();
+        assert_eq!(retry(Fault::unanswered(Unanswered::Late, true)), "true");
+        assert_eq!(retry(Fault::unanswered(Unanswered::Late, false)), "false");
+        assert_eq!(retry(Fault(Trouble::new(Code::IdempotencyConflict, "x"))), "false");
+        let draining = Fault::from(Parted::Leaving).into_response();
+        assert_eq!(draining.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            (&draining.headers()[RETRY_AFTER_MS], &draining.headers()["retry-after"]),
+            (&"1000".parse().expect("a value"), &"1".parse().expect("a value"))
+        );
+        assert_eq!(Fault::not_this_way().into_response().status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+}

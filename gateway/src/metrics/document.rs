@@ -1,0 +1,94 @@
+//! How metrics are described to people: `docs/metrics.md` is this, and a test keeps it so.
+use super::{Family, Kind, Metrics};
+use prometheus::Registry;
+use prometheus::proto::MetricType;
+use std::fmt::Write;
+
+/// Before the tables.
+const HEAD: &str = "# Metrics
+
+<!-- Made from the registry by a test: BLESS=1 cargo nextest run -p turnway-tests --test metrics -->
+
+`GET /metrics` on the operators' listener, in Prometheus' text format. Names are
+`turnway_<area>_<what>_<unit or total>`. Labels have small fixed sets of values, all of them below; none is
+an id or holds content. Everything is there from the start, but for what is counted by `op`: that is there
+from the first op of its kind. Times at the owner begin anew where another owner takes a turn over.
+[operations.md](operations.md) says what to watch, and `deploy/prometheus/rules.yml` what to be woken for.
+";
+
+/// What each area is about, in the order of the document.
+const AREAS: [(&str, &str); 14] = [
+    ("build", "The build"),
+    ("node", "The node"),
+    ("link", "Connections of clients"),
+    ("request", "Requests of clients"),
+    ("turn", "Turns"),
+    ("inbox", "Inboxes"),
+    ("session", "Sessions"),
+    ("delivery", "Delivery to clients"),
+    ("log", "Logs"),
+    ("agent", "Agents"),
+    ("ownership", "Ownership"),
+    ("store", "The store"),
+    ("switchboard", "The switchboard"),
+    ("driver", "The task that drives the switchboard"),
+];
+
+/// The document, from families as they are registered.
+pub fn document() -> prometheus::Result<String> {
+    let registry = Registry::new();
+    let metrics = Metrics::register(&registry)?;
+    let mut text = HEAD.to_owned();
+    for (area, title) in AREAS {
+        let ours: Vec<&Family> = metrics.families().iter().filter(|family| family.area() == area).collect();
+        section(&mut text, title, ours.into_iter().map(row));
+    }
+    let rest =
+        metrics.families().iter().filter(|family| AREAS.iter().all(|(area, _)| family.area() != *area));
+    section(&mut text, "Further", rest.map(row));
+    let gathered = registry.gather();
+    let process = gathered.iter().filter(|family| family.name().starts_with("process_"));
+    let process = process.map(|family| {
+        let kind = if family.get_field_type() == MetricType::COUNTER { "counter" } else { "gauge" };
+        format!("| `{}` | {kind} | {} | | {} |", family.name(), unit(family.name()), family.help())
+    });
+    section(&mut text, "The process, as the system sees it", process);
+    Ok(text)
+}
+
+fn section(text: &mut String, title: &str, rows: impl Iterator<Item = String>) {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    let _ = write!(text, "\n## {title}\n\n| name | type | unit | labels | what |\n|---|---|---|---|---|\n");
+    rows.for_each(|row| *text += &(row + "\n"));
+}
+
+fn row(family: &Family) -> String {
+    let kind = match family.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    let labels = family.labels.iter().map(|(name, values)| {
+        let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
+        format!("`{name}`: {}", values.join(" "))
+    });
+    let labels = labels.collect::<Vec<_>>().join("; ");
+    format!("| `{}` | {kind} | {} | {labels} | {} |", family.name, unit(family.name), family.help)
+}
+
+/// What a name says that it is measured in.
+fn unit(name: &str) -> &'static str {
+    let name = name.trim_end_matches("_total");
+    ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or("count")
+}
+
+// === impl Family ===
+
+impl Family {
+    fn area(&self) -> &str {
+        self.name.split('_').nth(1).unwrap_or_default()
+    }
+}

@@ -1,0 +1,74 @@
+//! The process: which build it is, and where it stands in its life.
+use super::label_values;
+use super::workshop::Workshop;
+use crate::phase::{self, Life, Unready};
+use prometheus::IntGauge;
+
+/// What is said of the process. It is looked up when it is asked for.
+#[derive(Debug)]
+pub struct NodeMetrics {
+    ready: IntGauge,
+    phases: [IntGauge; Stage::NAMES.len()],
+    remaining: IntGauge,
+}
+
+label_values! {
+    /// See [`phase::Phase`].
+    Stage {
+        /// It has its sockets but does not serve yet.
+        Starting = "starting",
+        /// It serves.
+        Serving = "serving",
+        /// It takes on nothing and lets running turns end.
+        Draining = "draining",
+        /// Links are closed.
+        Leaving = "leaving",
+    }
+}
+
+/// Which build this is, as a label.
+const VERSION: [&str; 1] = [env!("CARGO_PKG_VERSION")];
+
+// === impl NodeMetrics ===
+
+impl NodeMetrics {
+    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+        let [build] =
+            workshop.gauges("turnway_build_info", "Which build this is; always 1.", "version", &VERSION)?;
+        build.set(1);
+        Ok(Self {
+            ready: workshop
+                .gauge("turnway_node_ready", "1 while new work may be sent to this node, else 0.")?,
+            phases: workshop.gauges(
+                "turnway_node_phase",
+                "1 for where the process stands in its life, 0 for the rest.",
+                "phase",
+                &Stage::NAMES,
+            )?,
+            remaining: workshop.gauge(
+                "turnway_node_drain_sessions",
+                "Sessions that a draining node still holds; 0 while it serves.",
+            )?,
+        })
+    }
+
+    /// Takes over where the process stands.
+    pub fn tell(&self, life: &Life) {
+        let unready = life.unready();
+        self.ready.set(i64::from(unready.is_none()));
+        let stage = match life.phase() {
+            phase::Phase::Starting => Stage::Starting,
+            phase::Phase::Serving => Stage::Serving,
+            phase::Phase::Draining => Stage::Draining,
+            phase::Phase::Leaving => Stage::Leaving,
+        };
+        for (n, phase) in self.phases.iter().enumerate() {
+            phase.set(i64::from(n == stage as usize));
+        }
+        let remaining = match unready {
+            Some(Unready::Draining { remaining }) => remaining,
+            Some(Unready::Starting | Unready::Store) | None => 0,
+        };
+        self.remaining.set(i64::try_from(remaining).unwrap_or(i64::MAX));
+    }
+}

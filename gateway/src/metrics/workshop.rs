@@ -1,0 +1,217 @@
+//! Where families are made: each with its help, and with every value its labels may ever have.
+//!
+//! Children are made beforehand and looked up by number, so that counting is one atomic addition: no
+//! hash, no lock, no text. And a label can have no value that is not in the documentation.
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
+use std::fmt;
+use std::sync::OnceLock;
+
+/// A label, and the values it may have.
+pub type Label = (&'static str, &'static [&'static str]);
+
+/// What a family is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// What there is now.
+    Gauge,
+    /// How often it took how long, or was how much.
+    Histogram,
+}
+
+/// A family, as it is documented.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// `turnway_<area>_<what>_<unit|total>`.
+    pub name: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Its labels, by name.
+    pub labels: Vec<Label>,
+}
+
+/// Makes families, and remembers them for the documentation.
+pub(super) struct Workshop<'r> {
+    registry: &'r Registry,
+    pub(super) families: Vec<Family>,
+}
+
+/// Children that are made row by row when they are first needed: where most would stay at 0 for ever. A
+/// row is every value of the last of several labels, so that all outcomes of one thing begin at 0 together.
+pub(super) struct Grid<M> {
+    make: Box<Make<M>>,
+    rows: Vec<Row<M>>,
+}
+
+/// What is made together.
+struct Row<M> {
+    places: Vec<Vec<&'static str>>,
+    made: OnceLock<Vec<M>>,
+}
+
+/// Makes the child of these values.
+type Make<M> = dyn Fn(&[&'static str]) -> M + Send + Sync;
+
+// === impl Workshop ===
+
+impl<'r> Workshop<'r> {
+    pub(super) fn new(registry: &'r Registry) -> Self {
+        Self { registry, families: Vec::new() }
+    }
+
+    pub(super) fn counter(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+    ) -> prometheus::Result<IntCounter> {
+        self.note(Family { name, help, kind: Kind::Counter, labels: Vec::new() });
+        self.add(IntCounter::new(name, help)?)
+    }
+
+    pub(super) fn gauge(&mut self, name: &'static str, help: &'static str) -> prometheus::Result<IntGauge> {
+        self.note(Family { name, help, kind: Kind::Gauge, labels: Vec::new() });
+        self.add(IntGauge::new(name, help)?)
+    }
+
+    pub(super) fn histogram(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        buckets: &[f64],
+    ) -> prometheus::Result<Histogram> {
+        self.note(Family { name, help, kind: Kind::Histogram, labels: Vec::new() });
+        self.add(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
+    }
+
+    /// One counter for each value of a label.
+    pub(super) fn counters<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        label: &'static str,
+        values: &'static [&'static str; N],
+    ) -> prometheus::Result<[IntCounter; N]> {
+        self.note(Family { name, help, kind: Kind::Counter, labels: vec![(label, values)] });
+        let vec = self.add(IntCounterVec::new(Opts::new(name, help), &[label])?)?;
+        Ok(values.map(|value| vec.with_label_values(&[value])))
+    }
+
+    /// One gauge for each value of a label.
+    pub(super) fn gauges<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        label: &'static str,
+        values: &'static [&'static str; N],
+    ) -> prometheus::Result<[IntGauge; N]> {
+        self.note(Family { name, help, kind: Kind::Gauge, labels: vec![(label, values)] });
+        let vec = self.add(IntGaugeVec::new(Opts::new(name, help), &[label])?)?;
+        Ok(values.map(|value| vec.with_label_values(&[value])))
+    }
+
+    /// Counters for every combination of values.
+    pub(super) fn counter_grid(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[Label],
+    ) -> prometheus::Result<Grid<IntCounter>> {
+        let family = Family { name, help, kind: Kind::Counter, labels: labels.to_vec() };
+        let vec = self.add(IntCounterVec::new(Opts::new(name, help), &family.label_names())?)?;
+        let grid = Grid::new(&family, move |values| vec.with_label_values(values));
+        self.note(family);
+        Ok(grid)
+    }
+
+    /// Histograms for every combination of values.
+    pub(super) fn histogram_grid(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[Label],
+        buckets: &[f64],
+    ) -> prometheus::Result<Grid<Histogram>> {
+        let family = Family { name, help, kind: Kind::Histogram, labels: labels.to_vec() };
+        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        let vec = self.add(HistogramVec::new(options, &family.label_names())?)?;
+        let grid = Grid::new(&family, move |values| vec.with_label_values(values));
+        self.note(family);
+        Ok(grid)
+    }
+
+    /// Registers a family, or several at once, and keeps a handle to it.
+    pub(super) fn add<C: Collector + Clone + 'static>(&self, family: C) -> prometheus::Result<C> {
+        self.registry.register(Box::new(family.clone()))?;
+        Ok(family)
+    }
+
+    pub(super) fn note(&mut self, family: Family) {
+        self.families.push(family);
+    }
+}
+
+// === impl Family ===
+
+impl Family {
+    pub(super) fn label_names(&self) -> Vec<&'static str> {
+        self.labels.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// Every combination of values, those of the last label next to each other; without labels one.
+    pub(super) fn places(&self) -> Vec<Vec<&'static str>> {
+        self.labels.iter().fold(vec![Vec::new()], |before, (_, values)| {
+            let longer = |head: &Vec<&'static str>| {
+                let head = head.clone();
+                values.iter().map(move |value| [&head[..], &[*value]].concat())
+            };
+            before.iter().flat_map(longer).collect()
+        })
+    }
+}
+
+// === impl Grid ===
+
+impl<M> Grid<M> {
+    fn new(family: &Family, make: impl Fn(&[&'static str]) -> M + Send + Sync + 'static) -> Self {
+        let columns = match &family.labels[..] {
+            [.., (_, values)] if family.labels.len() > 1 => values.len(),
+            _ => 1,
+        };
+        let places = family.places();
+        let rows =
+            places.chunks(columns).map(|row| Row { places: row.to_vec(), made: OnceLock::new() }).collect();
+        Self { make: Box::new(make), rows }
+    }
+
+    /// The child of this row and column.
+    pub(super) fn at(&self, row: usize, column: usize) -> Option<&M> {
+        let row = self.rows.get(row)?;
+        row.made.get_or_init(|| row.places.iter().map(|values| (self.make)(values)).collect()).get(column)
+    }
+}
+
+impl<M> fmt::Debug for Grid<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Grid({} rows)", self.rows.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_has_as_many_places_as_its_labels_have_values() {
+        let labels: Vec<Label> = vec![("a", &["1", "2"]), ("b", &["x", "y", "z"])];
+        let family = Family { name: "n", help: "h", kind: Kind::Counter, labels };
+        let places: Vec<String> = family.places().iter().map(|values| values.concat()).collect();
+        assert_eq!(places, ["1x", "1y", "1z", "2x", "2y", "2z"]);
+        assert_eq!(Family { labels: Vec::new(), ..family }.places(), [Vec::<&str>::new()]);
+    }
+}

@@ -1,0 +1,96 @@
+//! Looking at a store that no process has open: all of it is read, and nothing written.
+use crate::store::embedded::Options;
+use crate::store::embedded::check::examine;
+use crate::store::embedded::directory::Directory;
+use crate::store::embedded::engine::{builder, meta, ready};
+use crate::store::embedded::fault::{Fault, OpenError};
+use crate::store::embedded::report::Report;
+use crate::store::embedded::shadow::Shadow;
+use redb::{Database, DatabaseError, StorageError};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Reads all of a data directory that no process has open, and tells what does not fit together.
+pub fn check(dir: &Path, options: &Options) -> Result<Report, OpenError> {
+    let directory = Directory::enter(dir)?;
+    look(&directory.file(), options)
+}
+
+/// Reads all of a database file: its pages, then every record.
+pub(super) fn look(file: &Path, options: &Options) -> Result<Report, OpenError> {
+    let shadow = shadow(file)?;
+    let bytes = redb::StorageBackend::len(&shadow).map_err(|error| unreadable(file, error))?;
+    let unclosed = Arc::new(AtomicBool::new(false));
+    let noticed = Arc::clone(&unclosed);
+    let looked = catch_unwind(AssertUnwindSafe(|| {
+        let mut builder = builder(options);
+        builder.set_repair_callback(move |_| noticed.store(true, Ordering::Relaxed));
+        match builder.create_with_backend(shadow) {
+            Ok(database) => inspect(database, options),
+            Err(error) => Ok(complaint(&error)),
+        }
+    }));
+    let mut report = looked.unwrap_or_else(|_| {
+        // What a damaged page says may lead the engine anywhere; it is no bug of whoever looks.
+        let mut report = Report::default();
+        report.object("the file cannot be read to its end: its pages contradict each other".to_owned());
+        Ok(report)
+    })?;
+    (report.bytes, report.unclosed) = (bytes, unclosed.load(Ordering::Relaxed));
+    Ok(report)
+}
+
+/// A file as a database that can be opened without changing it.
+pub(super) fn shadow(file: &Path) -> Result<Shadow, OpenError> {
+    Shadow::of(file).map_err(|error| unreadable(file, error))
+}
+
+fn inspect(mut database: Database, options: &Options) -> Result<Report, OpenError> {
+    match database.check_integrity() {
+        Ok(true) => {}
+        Ok(false) => {
+            // What is left after a repair need not be all there was.
+            let mut report = Report::default();
+            report.object("pages of the file do not have the checksums they were written with".to_owned());
+            return Ok(report);
+        }
+        Err(error) => return Ok(complaint(&error)),
+    }
+    match meta(&database, "format") {
+        Ok(Some(_)) => {}
+        Ok(None) => {
+            let mut report = Report::default();
+            report.object("there is no store of Turnway in this file".to_owned());
+            return Ok(report);
+        }
+        Err(fault) => return Ok(complaint_of(&fault)),
+    }
+    match ready(&database, 0, options.two_phase) {
+        Ok(_) => Ok(examine(&database)),
+        Err(OpenError::Fault(fault)) => Ok(complaint_of(&fault)),
+        Err(error) => Err(error),
+    }
+}
+
+fn complaint(error: &DatabaseError) -> Report {
+    let mut report = Report::default();
+    report.object(if let DatabaseError::Storage(StorageError::Corrupted(what)) = error {
+        format!("the file is damaged: {what}")
+    } else {
+        format!("the file cannot be read: {error}")
+    });
+    report
+}
+
+fn complaint_of(fault: &Fault) -> Report {
+    let mut report = Report::default();
+    report.complain(fault);
+    report
+}
+
+fn unreadable(path: &Path, error: io::Error) -> OpenError {
+    OpenError::Directory { path: path.to_owned(), error }
+}

@@ -1,0 +1,170 @@
+//! A file that is looked at and never written: what is written stays in memory.
+use redb::StorageBackend;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes that are kept together in memory.
+const BLOCK: u64 = 4096;
+
+/// A file as a database sees it. Opening one that was not closed in order writes what mends it, and
+/// whoever only looks must not touch what may be the last trace of something.
+#[derive(Debug)]
+pub(super) struct Shadow(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    /// How long it seems to be.
+    length: u64,
+    /// What still counts of the file itself: it was cut here at the shortest.
+    whole: u64,
+    written: BTreeMap<u64, Box<[u8]>>,
+}
+
+// === impl Shadow ===
+
+impl Shadow {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        Ok(Self(Mutex::new(State { file, length, whole: length, written: BTreeMap::new() })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StorageBackend for Shadow {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.state().length)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let mut state = self.state();
+        if offset + out.len() as u64 > state.length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        state.look_up(offset, out)?;
+        for (block, within, piece) in blocks(offset, out.len()) {
+            if let Some(written) = state.written.get(&block) {
+                out[piece.clone()].copy_from_slice(&written[within..within + piece.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        let mut state = self.state();
+        if length < state.length {
+            state.whole = state.whole.min(length);
+            let kept = length.div_ceil(BLOCK);
+            state.written.retain(|block, _| *block < kept);
+            if let Some(last) = state.written.get_mut(&(length / BLOCK)) {
+                last[(length % BLOCK) as usize..].fill(0);
+            }
+        }
+        state.length = length;
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        for (block, within, piece) in blocks(offset, data.len()) {
+            let bytes = state.block(block)?;
+            bytes[within..within + piece.len()].copy_from_slice(&data[piece]);
+        }
+        state.length = state.length.max(offset + data.len() as u64);
+        Ok(())
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Reads what the file says, and zeros where it says nothing.
+    fn look_up(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let there = self.whole.saturating_sub(offset).min(out.len() as u64) as usize;
+        let (head, rest) = out.split_at_mut(there);
+        rest.fill(0);
+        if !head.is_empty() {
+            self.file.seek(SeekFrom::Start(offset))?;
+            self.file.read_exact(head)?;
+        }
+        Ok(())
+    }
+
+    /// A block in memory, from the file if it is new there.
+    fn block(&mut self, block: u64) -> io::Result<&mut [u8]> {
+        if !self.written.contains_key(&block) {
+            let mut bytes = vec![0; BLOCK as usize].into_boxed_slice();
+            self.look_up(block * BLOCK, &mut bytes)?;
+            self.written.insert(block, bytes);
+        }
+        // It was put there above.
+        Ok(self.written.entry(block).or_default())
+    }
+}
+
+/// The blocks a stretch lies in: which, where within it, and which part of the stretch.
+fn blocks(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        (done < length).then(|| {
+            let at = offset + done as u64;
+            let within = (at % BLOCK) as usize;
+            let count = (BLOCK as usize - within).min(length - done);
+            let piece = done..done + count;
+            done += count;
+            (at / BLOCK, within, piece)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_core::rng::Rng;
+
+    /// Against a plain vector, with a file that must stay as it is.
+    #[test]
+    fn it_reads_what_was_written_and_the_file_stays() {
+        let path = std::env::temp_dir().join(format!("turnway-shadow-{}", std::process::id()));
+        let before: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
+        std::fs::write(&path, &before).expect("written");
+        let shadow = Shadow::of(&path).expect("opened");
+        let (mut model, mut rng) = (before.clone(), Rng::from_number(7));
+        for _ in 0..2_000 {
+            let at = rng.below(model.len() as u64 + 1);
+            let count = rng.below(9_000).min(model.len() as u64 - at) as usize;
+            match rng.below(8) {
+                0 => {
+                    let length = rng.below(40_000);
+                    shadow.set_len(length).expect("cut");
+                    model.resize(length as usize, 0);
+                }
+                1..=3 => {
+                    let data = vec![rng.below(256) as u8; count];
+                    shadow.write(at, &data).expect("written");
+                    model[at as usize..at as usize + count].copy_from_slice(&data);
+                }
+                _ => {
+                    let mut out = vec![1; count];
+                    shadow.read(at, &mut out).expect("read");
+                    assert!(out == model[at as usize..at as usize + count]);
+                }
+            }
+            assert_eq!(shadow.len().expect("known"), model.len() as u64);
+        }
+        assert!(shadow.read(model.len() as u64, &mut [0]).is_err());
+        assert!(std::fs::read(&path).expect("read") == before, "the file was written");
+        std::fs::remove_file(&path).expect("removed");
+    }
+}

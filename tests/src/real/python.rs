@@ -1,0 +1,73 @@
+//! Clients and agents in Python: scripts of `tests/python`, run as their own processes.
+use super::PATIENCE;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+
+/// What `TURNWAY_PYTHON` names, else the environment that `./test` makes.
+fn python() -> PathBuf {
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin/python");
+    let python = std::env::var_os("TURNWAY_PYTHON").map_or(made, PathBuf::from);
+    assert!(python.exists(), "no {}: `./test` makes it, with what these clients need", python.display());
+    python
+}
+
+/// A script, ready to run: a file's name, or `-c` and a text.
+pub fn script(name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(python());
+    command.arg(name).args(args).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("python"));
+    command
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("NO_PROXY", "127.0.0.1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// Runs a script to its end, which must be a good one; what it said.
+pub async fn run(name: &str, args: &[&str]) -> String {
+    let child = script(name, args).stderr(Stdio::piped()).spawn().expect("Python starts");
+    let output = tokio::time::timeout(4 * PATIENCE, child.wait_with_output()).await;
+    let output = output.expect("it ends in time").expect("its output");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{name}: {}\n{out}\n{err}", output.status);
+    out.into_owned()
+}
+
+/// A script that runs while the test does something else. Killed when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Starts it.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("Python starts");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        Self { child, stdout }
+    }
+
+    /// The next line it says.
+    pub async fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = tokio::time::timeout(PATIENCE, self.stdout.read_line(&mut line)).await;
+        assert!(read.expect("it speaks in time").expect("readable") > 0, "it has ended without a word");
+        line.trim_end_matches('\n').to_owned()
+    }
+
+    /// Waits for its end, which must be a good one; what else it said.
+    pub async fn end(mut self) -> String {
+        let mut said = String::new();
+        let ended = tokio::time::timeout(4 * PATIENCE, async {
+            self.stdout.read_to_string(&mut said).await.expect("readable");
+            self.child.wait().await.expect("its end")
+        });
+        let status = ended.await.expect("it ends in time");
+        assert!(status.success(), "{status}\n{said}");
+        said
+    }
+}

@@ -1,0 +1,162 @@
+//! `turnway store …`: an operator's hands on a data directory.
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use turnway_tests::real::command::{Ended, run};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::Wire;
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+/// A node's data, with one session of two turns, once the node has left.
+async fn data(dir: &Path) -> PathBuf {
+    let mut node = Node::start(dir, &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    for n in ["1", "2"] {
+        wire.turn("s1", "echo", n, &format!("turn {n}")).await.expect("a turn");
+    }
+    drop(wire);
+    assert_eq!(node.terminate().await, Some(0));
+    dir.join("data")
+}
+
+async fn store(args: &[&str]) -> Ended {
+    run(directory().path(), &[&["store"], args].concat(), &[]).await
+}
+
+async fn log(node: &Node) -> Vec<Value> {
+    let url = format!("ws://{}", node.http);
+    run(directory().path(), &["replay", "s1", "--json", "--url", &url], &[]).await.lines()
+}
+
+fn name(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn bytes(dir: &Path) -> Vec<u8> {
+    std::fs::read(dir.join("turnway.redb")).expect("read")
+}
+
+#[tokio::test]
+async fn what_was_backed_up_comes_back() {
+    let (dir, safe) = (directory(), directory());
+    let data = data(dir.path()).await;
+    let (backup, before) = (safe.path().join("monday"), bytes(&data));
+    let made = store(&["backup", name(&data), name(&backup), "--json"]).await;
+    assert_eq!((made.code, made.err.as_str()), (Some(0), ""));
+    let found = made.json();
+    assert_eq!((&found["ok"], &found["sessions"], &found["damages"]), (&json!(true), &json!(1), &json!(0)));
+    assert!(bytes(&data) == before, "the original was written");
+
+    // The original goes on: a third turn, which the backup lacks.
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let whole = log(&node).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let (_, late) = wire.turn("s1", "echo", "3", "turn 3").await.expect("a turn");
+    node.kill().await;
+
+    let again = directory();
+    let restored = again.path().join("data");
+    let made = store(&["restore", name(&backup), name(&restored)]).await;
+    assert_eq!((made.code, made.err.as_str()), (Some(0), ""));
+    assert!(made.out.starts_with(&format!("{}: restored", restored.display())), "{}", made.out);
+    let node = Node::start(again.path(), &["--demo"]).await;
+    assert_eq!(log(&node).await, whole);
+    // Who has seen what the backup lacks is told, also once the log is as long again.
+    for turn in ["another 3", "another 4"] {
+        let cursor = json!({"session_id": "s1", "after_seq": late["seq"], "after_epoch": late["epoch"]});
+        let mut wire = Wire::hello(node.http, "ann", vec![cursor]).await.expect("welcome");
+        let subscribed = wire.until(|message| message["type"] == "subscribed").await.expect("answered");
+        assert_eq!((&subscribed["reset"], &subscribed["reason"]), (&json!(true), &json!("regressed")));
+        wire.turn("s1", "echo", turn, turn).await.expect("a turn");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_overwritten_and_nothing_in_use_is_touched() {
+    let (dir, safe) = (directory(), directory());
+    let data = data(dir.path()).await;
+    let backup = safe.path().join("monday");
+    assert_eq!(store(&["backup", name(&data), name(&backup)]).await.code, Some(0));
+    let before = (bytes(&data), bytes(&backup));
+    for args in [["restore", name(&backup), name(&data)], ["backup", name(&data), name(&backup)]] {
+        let refused = store(&args).await;
+        assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{args:?}");
+        assert!(refused.err.contains("not empty"), "{}", refused.err);
+    }
+    for args in [&["check", "nowhere"][..], &["backup", "nowhere", "there"], &["restore", "nowhere", "there"]]
+    {
+        let missing = store(&[args, &["--json"]].concat()).await;
+        assert_eq!(
+            (missing.code, missing.error()["code"].as_str()),
+            (Some(69), Some("unavailable")),
+            "{args:?}"
+        );
+    }
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let there = safe.path().join("there");
+    for args in [&["check", name(&data)][..], &["backup", name(&data), name(&there)]] {
+        let busy = store(args).await;
+        assert_eq!((busy.code, busy.out.as_str()), (Some(69), ""), "{args:?}");
+        assert!(busy.err.contains("another process") && busy.err.contains("stop the node"), "{}", busy.err);
+    }
+    drop(node);
+    assert!(!there.exists());
+    assert!(bytes(&backup) == before.1);
+}
+
+#[tokio::test]
+async fn a_store_is_looked_at_and_left_as_it_is() {
+    let dir = directory();
+    let data = data(dir.path()).await;
+    let check = store(&["check", name(&data)]).await;
+    assert_eq!((check.code, check.err.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = check.out.lines().collect();
+    assert_eq!(lines[0], format!("{}: whole", data.display()));
+    let counts: Vec<Vec<&str>> =
+        lines[1..].iter().map(|line| line.split_whitespace().take(2).collect()).collect();
+    assert_eq!(counts[..3], [["sessions", "1"], ["facts", "15"], ["waiting", "0"]], "{}", check.out);
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", check.out);
+
+    // After a crash it is read as the next start would mend it, and not mended.
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    wire.turn("s1", "echo", "3", "turn 3").await.expect("a turn");
+    node.kill().await;
+    let before = bytes(&data);
+    let check = store(&["check", name(&data), "--json"]).await;
+    let found = check.json();
+    assert_eq!(
+        (check.code, &found["ok"], &found["unclosed"]),
+        (Some(0), &json!(true), &json!(true)),
+        "{found}"
+    );
+    assert!(bytes(&data) == before, "the file was written");
+}
+
+#[tokio::test]
+async fn a_turned_bit_is_found() {
+    let dir = directory();
+    let data = data(dir.path()).await;
+    let mut turned = bytes(&data);
+    let at = turned.windows(6).position(|window| window == b"turn 2").expect("what was said");
+    turned[at] ^= 1;
+    std::fs::write(data.join("turnway.redb"), &turned).expect("written");
+    let check = store(&["check", name(&data)]).await;
+    assert_eq!((check.code, check.err.as_str()), (Some(1), ""));
+    assert!(check.out.contains(": DAMAGED in ") && check.out.contains("\n  - "), "{}", check.out);
+    assert!(!check.out.contains("turn 2") && !check.out.contains("uurn"), "content is not shown");
+    let found = store(&["check", name(&data), "--json"]).await.json();
+    assert_eq!(found["ok"], false);
+    assert_eq!(found["complaints"].as_array().map(Vec::len), found["damages"].as_u64().map(|n| n as usize));
+    let safe = directory();
+    let backup = store(&["backup", name(&data), name(&safe.path().join("x")), "--json"]).await;
+    assert_eq!((backup.code, backup.out.as_str()), (Some(1), ""));
+    assert!(
+        backup.error()["message"].as_str().is_some_and(|told| told.contains("store check")),
+        "{}",
+        backup.err
+    );
+}

@@ -1,0 +1,156 @@
+//! The document, the registry and a running node say the same.
+use crate::load::Load;
+use crate::scrape::Scrape;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use tokio::time::{Instant, timeout_at};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::{PATIENCE, figure};
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md")
+}
+
+#[test]
+fn the_document_is_made_from_the_registry() {
+    let anew = turnway::metrics::document().expect("each family once");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(path(), &anew).expect("docs/metrics.md can be written");
+    }
+    let document = std::fs::read_to_string(path()).unwrap_or_default();
+    assert!(
+        anew == document,
+        "docs/metrics.md is stale: BLESS=1 cargo nextest run -p turnway-tests --test metrics"
+    );
+}
+
+/// A row of the document.
+struct Row {
+    kind: String,
+    labels: BTreeMap<String, BTreeSet<String>>,
+}
+
+fn documented() -> BTreeMap<String, Row> {
+    let document = std::fs::read_to_string(path()).expect("docs/metrics.md");
+    let rows = document.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.strip_prefix("| `")?.split(" | ").collect();
+        let [name, kind, _, labels, ..] = cells[..] else { panic!("not a row: {line}") };
+        let labels = labels.trim_matches('|').trim().split("; ").filter_map(|label| {
+            let (name, values) = label.split_once(": ")?;
+            let values = values.split(' ').map(|value| value.trim_matches('`').to_owned());
+            Some((name.trim_matches('`').to_owned(), values.collect()))
+        });
+        Some((name.trim_end_matches('`').to_owned(), Row { kind: kind.to_owned(), labels: labels.collect() }))
+    });
+    rows.collect()
+}
+
+/// Names say their area and their unit; labels are bounded, and nothing that has no bound is one.
+#[test]
+fn names_and_labels_keep_to_the_rules() {
+    let mut series = 0;
+    for (name, row) in documented() {
+        let ours = name.starts_with("turnway_");
+        assert!(ours || name.starts_with("process_"), "{name}");
+        let parts = name.split('_').count();
+        assert!(!ours || parts >= 3, "{name} names no area, or nothing in it");
+        assert_eq!(name.ends_with("_total"), row.kind == "counter", "{name} is a {}", row.kind);
+        let bound: usize = row.labels.values().map(BTreeSet::len).product();
+        assert!(bound <= 128 && row.labels.len() <= 2, "{name} has {bound} children");
+        for label in row.labels.keys() {
+            let known = [
+                "code",
+                "direction",
+                "op",
+                "order",
+                "outcome",
+                "phase",
+                "source",
+                "strategy",
+                "transport",
+                "version",
+            ];
+            assert!(known.contains(&label.as_str()), "{name} has a label {label}");
+        }
+        series += bound * if row.kind == "histogram" { 20 } else { 1 };
+    }
+    assert!(series < 2_000, "{series} series of one node are too many");
+}
+
+/// Every family is there once something has happened, none is there that is not documented, and labels
+/// have only the values that are documented.
+///
+/// Covers: S-39.
+#[tokio::test]
+async fn a_node_shows_what_is_documented_and_nothing_else() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let load = Load::start(node.http, 3);
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let counting = invoke("s1", "counter", "count to 1000 every 50ms");
+    let run = wire.ask("r1", counting).await.expect("accepted")["run_id"].clone();
+    wire.until(|message| message["type"] == "delta").await.expect("it counts");
+    wire.say(json!({"type": "cancel_run", "run_id": run})).await.expect("said");
+    wire.until(|message| message["type"] == "done").await.expect("it ends");
+    wire.ask("r2", invoke("s1", "nobody", "hi")).await.expect("refused");
+    wire.say(json!({"type": "subscribe", "session_id": "s1", "after_seq": 1})).await.expect("said");
+    wire.until(|message| message["type"] == "subscribed").await.expect("it is behind");
+    drop(wire);
+    let shown = [
+        "turnway_turn_ended_total{outcome=\"cancelled\",strategy=\"enqueue\"}",
+        "turnway_turn_end_seconds_count{outcome=\"cancelled\"}",
+        "turnway_request_refused_total{code=\"not_found\"}",
+        "turnway_delivery_resumes_total{outcome=\"behind\"}",
+        "turnway_agent_first_token_seconds_count",
+        "turnway_link_closes_total{code=\"1006\",transport=\"websocket\"}",
+    ];
+    // The brain is asked for its numbers a few times a second.
+    let deadline = Instant::now() + PATIENCE;
+    let scrape = loop {
+        let scrape = timeout_at(deadline, Scrape::of(node.admin)).await.expect("it is counted in time");
+        if shown.iter().all(|series| scrape.value(series) >= 1.0) {
+            break scrape;
+        }
+    };
+    let turns = load.stop().await;
+    figure("series", scrape.samples.len());
+    figure("bytes of a scrape", scrape.text.len());
+    assert!(turns > 0 && scrape.value("turnway_node_ready") == 1.0);
+    let documented = documented();
+    let names = |families: &BTreeMap<String, String>| families.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&scrape.families), documented.keys().cloned().collect::<Vec<_>>());
+    for (name, row) in &documented {
+        assert_eq!(scrape.families[name], row.kind, "{name}");
+    }
+    for ((family, label), values) in &scrape.labels {
+        let known = &documented[family].labels[label];
+        assert!(values.is_subset(known), "{family}: {label} is {values:?}, not {known:?}");
+    }
+}
+
+/// What a drain still waits for can be seen while it waits.
+///
+/// Covers: S-46.
+#[tokio::test]
+async fn a_drain_shows_how_far_it_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    wire.ask("r1", invoke("s1", "counter", "count to 20 every 100ms")).await.expect("accepted");
+    wire.until(|message| message["type"] == "delta").await.expect("it counts");
+    node.signal("-TERM").await;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let scrape = timeout_at(deadline, Scrape::of(node.admin)).await.expect("it shows in time");
+        let draining = scrape.value("turnway_node_phase{phase=\"draining\"}") == 1.0;
+        if draining && scrape.value("turnway_node_drain_sessions") == 1.0 {
+            assert_eq!(scrape.value("turnway_node_ready"), 0.0);
+            assert_eq!(scrape.value("turnway_node_phase{phase=\"serving\"}"), 0.0);
+            break;
+        }
+    }
+    wire.until(|message| message["type"] == "done").await.expect("its turn ends");
+    assert_eq!(node.exit().await, Some(0));
+}

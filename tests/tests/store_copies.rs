@@ -1,0 +1,163 @@
+//! Looking at a store and copying it, in use or not: what is found, and what is never touched.
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use turnway::store::Store;
+use turnway::store::embedded::{Embedded, OpenError, Options, Report, check, copy};
+use turnway_core::rng::Rng;
+use turnway_core::store::{Op, Reply};
+use turnway_tests::script::{DAWN, Script};
+
+const FILE: &str = "turnway.redb";
+
+fn options() -> Options {
+    Options::new(Arc::new(|| DAWN), Arc::new(|fault| panic!("{fault}")))
+}
+
+/// A store with something of everything in it.
+fn fill(dir: &Path, ops: usize) -> Report {
+    let (answer, answers) = channel();
+    let sink = Arc::new(move |op: Op, result| drop(answer.send((op, result))));
+    let store = Embedded::open(dir, options(), sink).expect("a store");
+    let mut script = Script::new(11, false);
+    for _ in 0..ops {
+        store.submit(script.next(DAWN));
+        let (op, reply) = answers.recv().expect("an answer");
+        script.learn(&op, &reply.expect("a reply"));
+    }
+    drop(store);
+    let report = check(dir, &options()).expect("checked");
+    assert!(report.damages == 0 && report.sessions > 1 && report.facts > 1, "{report:?}");
+    report
+}
+
+fn read(dir: &Path) -> Vec<u8> {
+    std::fs::read(dir.join(FILE)).expect("read")
+}
+
+/// Bits of the file are turned one at a time. What is found need not be every one of them: some lie where
+/// nothing is kept. But where nothing is found, nothing is missing.
+#[test]
+fn a_turned_bit_is_found_or_harmless() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let whole = fill(dir.path(), 400);
+    let before = read(dir.path());
+    let (mut rng, mut found) = (Rng::from_number(5), 0);
+    std::panic::set_hook(Box::new(|_| {}));
+    // Everywhere, and each byte of the header, where it says which commit is the last.
+    let anywhere = std::iter::repeat_with(|| rng.below(before.len() as u64) as usize).take(300);
+    let places: Vec<usize> = (0..320).chain(anywhere).collect();
+    for (n, at) in places.into_iter().enumerate() {
+        let bit = n % 8;
+        let mut turned = before.clone();
+        turned[at] ^= 1 << bit;
+        std::fs::write(dir.path().join(FILE), &turned).expect("written");
+        let report =
+            check(dir.path(), &options()).unwrap_or_else(|error| panic!("byte {at} bit {bit}: {error}"));
+        if report.damages == 0 {
+            let same = Report { unclosed: report.unclosed, ..whole.clone() };
+            assert_eq!(report, same, "byte {at} bit {bit}");
+        } else {
+            found += 1;
+        }
+        assert!(read(dir.path()) == turned, "byte {at} bit {bit}: looking has written");
+    }
+    drop(std::panic::take_hook());
+    assert!(found > 20, "only {found} of 300 were found");
+}
+
+/// Every byte of a fact counts.
+#[test]
+fn a_turned_bit_of_a_fact_is_found_and_not_copied() {
+    let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    fill(dir.path(), 200);
+    let mut bytes = read(dir.path());
+    let fact = b"\"type\":\"";
+    let at = bytes.windows(fact.len()).position(|window| window == fact).expect("a fact");
+    bytes[at + 1] ^= 1;
+    std::fs::write(dir.path().join(FILE), &bytes).expect("written");
+    let report = check(dir.path(), &options()).expect("checked");
+    assert!(report.damages > 0, "{report:?}");
+    let copied = copy(dir.path(), to.path(), &options());
+    assert!(matches!(copied, Err(OpenError::Damaged { .. })), "{copied:?}");
+    assert!(!to.path().join(FILE).exists());
+}
+
+#[test]
+fn what_is_no_store_is_told_apart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let missing = check(&dir.path().join("nowhere"), &options());
+    assert!(matches!(missing, Err(OpenError::Missing { .. })), "{missing:?}");
+    assert!(matches!(check(dir.path(), &options()), Err(OpenError::Missing { .. })));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 0, "looking makes nothing");
+    for nonsense in [&b""[..], b"redb", &[7; 100_000]] {
+        std::fs::write(dir.path().join(FILE), nonsense).expect("written");
+        let report = check(dir.path(), &options()).expect("checked");
+        assert!(report.damages == 1 && report.bytes == nonsense.len() as u64, "{report:?}");
+    }
+}
+
+#[test]
+fn a_copy_is_the_same_and_nothing_is_overwritten() {
+    let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let whole = fill(dir.path(), 300);
+    let before = read(dir.path());
+    let to = to.path().join("a/b");
+    let copied = copy(dir.path(), &to, &options()).expect("copied");
+    assert_eq!(Report { bytes: whole.bytes, ..copied }, whole);
+    assert!(read(dir.path()) == before, "the original was written");
+    let kept = read(&to);
+    assert!(matches!(copy(dir.path(), &to, &options()), Err(OpenError::Occupied { .. })));
+    assert!(read(&to) == kept);
+    // Nor anything else that is somebody's.
+    let other = tempfile::tempdir().expect("a directory");
+    std::fs::write(other.path().join("letters.txt"), "dear ann").expect("written");
+    assert!(matches!(copy(dir.path(), other.path(), &options()), Err(OpenError::Occupied { .. })));
+    // What an earlier try left is no obstacle.
+    let tried = tempfile::tempdir().expect("a directory");
+    std::fs::write(tried.path().join("turnway.redb.new"), "half").expect("written");
+    copy(dir.path(), tried.path(), &options()).expect("copied");
+}
+
+/// What was answered before the copy began is in it; and each copy is whole, whatever goes on.
+#[test]
+fn a_store_in_use_is_copied_as_it_was_at_one_moment() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let answered = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&answered);
+    let sink = Arc::new(move |_: Op, result: Result<Reply, _>| {
+        assert!(result.is_ok(), "{result:?}");
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let store = Embedded::open(dir.path(), options(), sink).expect("a store");
+    let (copier, over) = (store.copier(), AtomicBool::new(false));
+    let put = |n: u64| Op::Put { name: format!("n{n:06}"), expect: 0, value: Some(vec![7; 500]) };
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut said = 0;
+            while !over.load(Ordering::SeqCst) {
+                // A queue's length ahead of the disk, no more: nothing is refused.
+                while said < answered.load(Ordering::SeqCst) + 100 {
+                    store.submit(put(said));
+                    said += 1;
+                }
+                std::thread::yield_now();
+            }
+        });
+        let mut sizes = BTreeSet::new();
+        for n in 0..5 {
+            let least = answered.load(Ordering::SeqCst);
+            let to = dir.path().join(format!("copy{n}"));
+            let report = copier.copy(&to).expect("copied");
+            assert!(report.damages == 0 && report.values >= least, "{least} {report:?}");
+            assert_eq!(check(&to, &options()).expect("checked"), report);
+            sizes.insert(report.values);
+        }
+        over.store(true, Ordering::SeqCst);
+        assert!(sizes.len() > 1, "nothing went on meanwhile: {sizes:?}");
+    });
+    drop(store);
+    assert!(matches!(copier.copy(&dir.path().join("late")), Err(OpenError::Fault(_))), "it is closed");
+}
