@@ -149,6 +149,9 @@ pub const DRAIN: Duration = Duration::from_secs(20);
 
 /// One binary frame or snapshot (S-14).
 pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
+/// Words in one frame: the shortest take a fortieth of their memory on the way, so a hostile frame of
+/// full length could else take 40 MiB.
+pub const FRAME_WORDS_MAX: usize = 1024;
 
 // === the shell ===
 
