@@ -108,6 +108,24 @@ pub enum Words {
 }
 
 impl Words {
+    /// Bytes they take in a queue: an estimate that is the same everywhere.
+    pub fn weight(&self) -> usize {
+        let content = match self {
+            Self::Bell { item: Item::Input { input, .. }, .. } => input.weight(),
+            Self::Facts { facts, .. } => facts.iter().map(|(_, entry)| entry.weight()).sum(),
+            Self::Chunk { chunk, .. } => chunk.text.reveal().len(),
+            Self::Beacon { logs } | Self::Have { logs } => logs.len() * 160,
+            Self::Bell { item: Item::Control { .. }, .. }
+            | Self::Taken { .. }
+            | Self::Answered { .. }
+            | Self::NotMine { .. }
+            | Self::Hello { .. }
+            | Self::Want { .. }
+            | Self::Adopt { .. }
+            | Self::Knock => 0,
+        };
+        content + 256
+    }
     /// The session they are about, where they are about one.
     pub fn key(&self) -> Option<&SessionKey> {
         match self {

@@ -162,7 +162,9 @@ impl Driver {
         }
         self.batch = batch;
         let due = self.switchboard.poll_timeout().is_some_and(|deadline| deadline.at <= now.mono);
-        if due { ended.or(self.step(now, Act::Wake)) } else { ended }
+        let ended = if due { ended.or(self.step(now, Act::Wake)) } else { ended };
+        self.hands.post();
+        ended
     }
 
     /// One call of the machine, everything it wants done, and the doing. A broken rule costs the session
@@ -184,7 +186,6 @@ impl Driver {
         for output in self.outputs.drain(..) {
             match self.hands.perform(output, now.mono) {
                 Done::Nothing => {}
-                Done::Answered(input) => self.inbox.echo(*input),
                 Done::Exit => ended = ended.or(Some(Ended::Exit)),
             }
         }

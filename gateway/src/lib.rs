@@ -13,6 +13,7 @@ pub mod admin;
 pub mod agent;
 pub mod answer;
 pub mod app;
+pub mod bus;
 pub mod cli;
 pub mod clock;
 pub mod config;

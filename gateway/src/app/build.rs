@@ -2,6 +2,8 @@
 use crate::agent::directory::BadAgent;
 use crate::agent::{Agents, Report};
 use crate::answer::Body;
+use crate::bus::alone::Alone;
+use crate::bus::{self, Bus};
 use crate::cli::plan::Plan;
 use crate::clock::Clock;
 use crate::config::{Durability, StoreConfig};
@@ -116,9 +118,10 @@ impl App {
             shared.clock.clone(),
             Arc::clone(&shared.metrics),
         )?;
-        let (board, asked) = links::board();
-        let driver =
-            shared.driver(store, &agents, Inbox::new(asked, reports, answers), plan.config.keep_facts)?;
+        let ((board, asked), (mouth, ear)) = (links::board(), bus::ear());
+        let inbox = Inbox::new(asked, reports, answers, ear);
+        let bus: Arc<dyn Bus> = Arc::new(Alone::new(mouth));
+        let driver = shared.driver(store, &agents, bus, inbox, plan.config.keep_facts)?;
         Ok(Self {
             public: (public, Arc::new(shared.house(&plan, board, &agents))),
             admin: (admin, Arc::new(shared.office(registry))),
@@ -141,6 +144,7 @@ impl Shared {
         &self,
         store: Arc<dyn Store>,
         agents: &Agents,
+        bus: Arc<dyn Bus>,
         inbox: Inbox,
         keep_facts: Option<u64>,
     ) -> Result<Driver, BuildError> {
@@ -156,6 +160,8 @@ impl Shared {
             store,
             links: Arc::clone(&self.links),
             agents: agents.clone(),
+            bus,
+            mail: Vec::new(),
             metrics: Arc::clone(&self.metrics),
             unanswered: Unanswered::default(),
             life: self.life.clone(),

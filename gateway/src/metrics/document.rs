@@ -17,7 +17,7 @@ from the first op of its kind. Times at the owner begin anew where another owner
 ";
 
 /// What each area is about, in the order of the document.
-const AREAS: [(&str, &str); 14] = [
+const AREAS: [(&str, &str); 15] = [
     ("build", "The build"),
     ("node", "The node"),
     ("link", "Connections of clients"),
@@ -30,6 +30,7 @@ const AREAS: [(&str, &str); 14] = [
     ("agent", "Agents"),
     ("ownership", "Ownership"),
     ("store", "The store"),
+    ("bus", "Other nodes"),
     ("switchboard", "The switchboard"),
     ("driver", "The task that drives the switchboard"),
 ];

@@ -63,6 +63,8 @@ struct Open {
     connection: MultiplexedConnection,
     /// Counts the connections of this line, from 1.
     turn: u64,
+    /// Ends it.
+    lost: Arc<Notify>,
 }
 
 /// One connection with one purpose. Clones share it; it ends with the last of them.
@@ -105,6 +107,13 @@ impl Line {
     pub async fn turned(&mut self) -> Option<u64> {
         let _ = self.open.changed().await;
         self.open.borrow_and_update().as_ref().map(|open| open.turn)
+    }
+
+    /// Gives the connection up, if there is one: it is made again at once.
+    pub fn renew(&self) {
+        if let Some(open) = self.open.borrow().as_ref() {
+            open.lost.notify_one();
+        }
     }
 
     /// Asks. Where there is no connection it says so at once; nothing is kept for later.
@@ -162,7 +171,8 @@ async fn keep(url: RedisUrl, settings: Settings, shown: watch::Sender<Option<Ope
             Ok(connection) => {
                 (turn, wait, told) = (turn + 1, Duration::ZERO, false);
                 tracing::info!(line = settings.name, turn, "connected to Redis");
-                let _ = shown.send(Some(Open { connection: connection.clone(), turn }));
+                let open = Open { connection: connection.clone(), turn, lost: Arc::clone(&lost) };
+                let _ = shown.send(Some(open));
                 tokio::select! {
                     () = lost.notified() => tracing::warn!(line = settings.name, "the connection to Redis is lost"),
                     () = silent(connection) => tracing::warn!(line = settings.name, "Redis is silent; connecting again"),
