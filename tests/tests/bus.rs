@@ -10,11 +10,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use turnway::bus::redis::{Place, Redis as Bus, channel};
+use turnway::bus::redis::{Place, Redis as Bus, State, channel};
 use turnway::bus::{self, Bus as _, Ear, Heard, Mail};
 use turnway::clock::Clock;
 use turnway::config::redis::RedisUrl;
 use turnway::metrics::Metrics;
+use turnway::phase::{Life, Phase};
 use turnway_bindings::peer::frame::{Frame, Packer};
 use turnway_bindings::peer::{Chunk, Words};
 use turnway_core::id::{Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
@@ -31,6 +32,7 @@ struct Node {
     bus: Bus,
     ear: Ear,
     registry: Registry,
+    life: Life,
 }
 
 impl Node {
@@ -42,10 +44,12 @@ impl Node {
         let (registry, (mouth, ear)) = (Registry::new(), bus::ear());
         let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
         let url = RedisUrl::parse(url).expect("a URL");
-        let place = Place { url, node, mouth, metrics, clock: Clock::start() };
+        let (name, address, life) = ("test".to_owned(), "127.0.0.1:1".to_owned(), Life::default());
+        let clock = Clock::start();
+        let place = Place { url, node, name, address, mouth, metrics, clock, life: life.clone() };
         let bus = Bus::open(place, &Handle::current());
-        timeout(PATIENCE, bus.ready()).await.expect("it gets there");
-        Self { bus, ear, registry }
+        timeout(PATIENCE, bus.joined()).await.expect("it gets there");
+        Self { bus, ear, registry, life }
     }
 
     fn say(&self, words: impl IntoIterator<Item = Mail>) {
@@ -134,6 +138,32 @@ async fn who_is_not_there_is_told_of() {
     assert_eq!(a.counted("turnway_bus_unheard_total"), 1.0);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_know_of_each_other_until_they_leave() {
+    let (_dir, redis, a, b) = two().await;
+    let old = r#"{"name":"x","address":"y","state":"serving","frames":1,"release":"0","seen_ms":1}"#;
+    let _: u64 = redis.command(&["HSET", "nodes", &NodeId(9).to_string(), old]);
+    let _: u64 = redis.command(&["HSET", "nodes", "of a later release", "{}"]);
+    b.life.advance(Phase::Draining);
+    let told = async {
+        loop {
+            let nodes = a.bus.nodes().await.expect("it answers");
+            let states: Vec<_> = nodes.iter().map(|(node, record)| (*node, record.state)).collect();
+            // Whoever writes also sweeps.
+            if states == [(A, State::Serving), (B, State::Draining)] {
+                return nodes;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let nodes = timeout(PATIENCE, told).await.expect("in time");
+    assert_eq!((nodes[&B].name.as_str(), nodes[&B].frames), ("test", 1));
+    b.say([(A, Words::Knock)]);
+    timeout(PATIENCE, b.bus.leave()).await.expect("it can leave");
+    assert_eq!(b.counted("turnway_bus_frames_total{direction=\"out\"}"), 1.0);
+    assert_eq!(a.bus.nodes().await.expect("it answers").len(), 1);
+}
+
 /// Covers: S-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_of_others_are_counted_and_nothing_else() {
@@ -180,7 +210,7 @@ async fn until_gap(b: &mut Node) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subscription_that_is_cut_heals_by_a_gap() {
-    let (_dir, redis, a, mut b) = two().await;
+    let (_dir, redis, mut a, mut b) = two().await;
     for times in 1..=3 {
         let cut: u64 = redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         assert_eq!(cut, 2);
@@ -188,7 +218,7 @@ async fn a_subscription_that_is_cut_heals_by_a_gap() {
         until_it_hears(&a, &mut b).await;
         assert_eq!(b.counted("turnway_bus_gaps_total{cause=\"broken\"}"), f64::from(times));
         // The other one has healed too before the next cut.
-        timeout(PATIENCE, a.bus.ready()).await.expect("it is back");
+        until_gap(&mut a).await;
     }
 }
 

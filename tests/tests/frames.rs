@@ -326,10 +326,9 @@ fn what_is_too_large_is_said_in_parts() {
 
     let logs: Vec<_> = (0..40_000).map(|n| (key(&format!("{n:064}")), at(n))).collect();
     let parts = read(&pack([Words::Beacon { logs: logs.clone() }, Words::Have { logs: logs.clone() }]));
-    let of = |part: &Words| match part {
-        Words::Beacon { logs } | Words::Have { logs } => logs.clone(),
-        #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else was said")]
-        other => panic!("{other:?}"),
+    let of = |part: &Words| {
+        let (Words::Beacon { logs } | Words::Have { logs }) = part else { panic!("{part:?}") };
+        logs.clone()
     };
     assert_eq!(parts.iter().flat_map(of).collect::<Vec<_>>(), [logs.clone(), logs].concat());
 
