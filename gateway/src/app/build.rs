@@ -14,6 +14,7 @@ use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use crate::store::embedded::{self, Embedded, OpenError};
 use crate::store::memory::Memory;
+use crate::store::redis::{self, Redis};
 use crate::store::{Answers, Store};
 use crate::{admin, http};
 use futures_util::FutureExt;
@@ -68,6 +69,14 @@ pub enum BuildError {
     /// The store cannot be opened.
     #[error("cannot open the store: {0}")]
     Store(#[from] OpenError),
+    /// The store that nodes share cannot be used.
+    #[error("cannot use {url}: {error}")]
+    Redis {
+        /// Which, without its secrets.
+        url: String,
+        /// Why.
+        error: Box<redis::OpenError>,
+    },
     /// The agents cannot be reached as configured.
     #[error(transparent)]
     Agents(#[from] BadAgent),
@@ -99,19 +108,19 @@ impl App {
         let registry = Registry::new();
         let shared = Shared {
             node: NodeId(u128::from_be_bytes(chance()?)),
-            clock: Clock::start(),
+            clock: if alone(&plan.config.store) { Clock::start() } else { Clock::of_a_fleet() },
             life: Life::default(),
             links: Arc::default(),
             metrics: Arc::new(Metrics::register(&registry)?),
             tasks: TaskTracker::new(),
         };
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
-        let store = shared.store(&plan.config.store, &fatal, answers.sink())?;
+        let store = shared.store(&plan.config.store, &fatal, answers.sink(), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let agents = Agents::new(plan.agents.clone(), plan.default_agent.clone(), reporter, runtime.clone())?;
         let (board, asked) = links::board();
-        let driver =
-            shared.driver(store, &agents, Inbox::new(asked, reports, answers), plan.config.keep_facts)?;
+        let inbox = Inbox::new(asked, reports, answers);
+        let driver = shared.driver(store, &agents, inbox, &plan)?;
         Ok(Self {
             public: (public, Arc::new(shared.house(&plan, board))),
             admin: (admin, Arc::new(shared.office(registry))),
@@ -135,15 +144,14 @@ impl Shared {
         store: Arc<dyn Store>,
         agents: &Agents,
         inbox: Inbox,
-        keep_facts: Option<u64>,
+        plan: &Plan,
     ) -> Result<Driver, BuildError> {
         let switchboard = Switchboard::new(switchboard::Config {
             node: self.node,
             directory: Arc::new(agents.directory()),
             seed: chance()?,
-            // Both stores of this release belong to one process.
-            alone: true,
-            keep_facts,
+            alone: alone(&plan.config.store),
+            keep_facts: plan.config.keep_facts,
         });
         let hands = Hands {
             store,
@@ -161,7 +169,8 @@ impl Shared {
         config: &StoreConfig,
         fatal: &Arc<Notify>,
         answers: Answers,
-    ) -> Result<Arc<dyn Store>, OpenError> {
+        runtime: &Handle,
+    ) -> Result<Arc<dyn Store>, BuildError> {
         let clock = self.clock.clone();
         let clock: embedded::Clock = Arc::new(move || clock.now());
         match config {
@@ -173,13 +182,29 @@ impl Shared {
                     Durability::Mem => embedded::Durability::Os,
                     // What is not synced yet may still be in the process, and would die with it: only a
                     // synced file keeps the promise of `os`.
-                    Durability::Os | Durability::Fsync => embedded::Durability::Fsync,
+                    Durability::Os | Durability::Fsync | Durability::FsyncReplica => {
+                        embedded::Durability::Fsync
+                    }
                 };
                 options.cache_bytes = usize::try_from(*cache_bytes).unwrap_or(usize::MAX);
                 options.reserve_bytes = *reserve_bytes;
                 let metrics = Arc::clone(&self.metrics);
                 options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
                 Ok(Arc::new(Embedded::open(dir, options, answers)?))
+            }
+            StoreConfig::Redis { url, durability, deployer } => {
+                let options =
+                    redis::Options { durability: *durability, deployer: deployer.clone(), clock: None };
+                let store = runtime.block_on(Redis::open(url.clone(), options, answers));
+                tracing::warn!(
+                    "nodes cannot speak to each other in this release: run one node on this store"
+                );
+                Ok(Arc::new(
+                    store.map_err(|error| BuildError::Redis {
+                        url: url.to_string(),
+                        error: Box::new(error),
+                    })?,
+                ))
             }
         }
     }
@@ -232,6 +257,14 @@ impl Shared {
             // Of its own: nobody waits for operators.
             tasks: TaskTracker::new(),
         }
+    }
+}
+
+/// Whether the store belongs to this process, so that whoever else held anything in it is gone.
+fn alone(config: &StoreConfig) -> bool {
+    match config {
+        StoreConfig::Memory | StoreConfig::Embedded { .. } => true,
+        StoreConfig::Redis { .. } => false,
     }
 }
 
