@@ -80,10 +80,19 @@ pub enum StoreConfig {
     },
     /// Nowhere: they end with the process.
     Memory,
+    /// In a Redis that several nodes share.
+    Redis {
+        /// Which.
+        url: redis::RedisUrl,
+        /// What it promises.
+        durability: Durability,
+        /// Who may load functions and read settings there, if that is not who the URL names.
+        deployer: Option<redis::Login>,
+    },
 }
 
 /// What survives which mishap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// Nothing survives the process.
     Mem,
@@ -92,6 +101,8 @@ pub enum Durability {
     /// The machine may die, the disk not.
     #[default]
     Fsync,
+    /// The disk may die too: a replica has it.
+    FsyncReplica,
 }
 
 /// How logs look.
@@ -113,7 +124,7 @@ impl StoreConfig {
     pub fn promise(&self) -> &'static str {
         match self {
             Self::Memory => Durability::Mem.word(),
-            Self::Embedded { durability, .. } => durability.word(),
+            Self::Embedded { durability, .. } | Self::Redis { durability, .. } => durability.word(),
         }
     }
 }
@@ -127,6 +138,7 @@ impl Durability {
             Self::Mem => "mem",
             Self::Os => "os",
             Self::Fsync => "fsync",
+            Self::FsyncReplica => "fsync+replica",
         }
     }
 }

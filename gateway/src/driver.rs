@@ -22,6 +22,7 @@ use turnway_bindings::switchboard::{Input, Output, Switchboard};
 use turnway_core::id::SessionKey;
 use turnway_core::limits;
 use turnway_core::machine::Machine;
+use turnway_core::store::Reply;
 use turnway_core::time::{Mono, Now};
 
 /// Broken invariants within [`PANICS_WINDOW`] after which the brain is not to be trusted any more.
@@ -158,6 +159,9 @@ impl Driver {
                 now = self.clock.now();
             }
             self.hands.count(&input, now.mono);
+            if let Input::Stored { result: Ok(Reply::Renewed { clock, .. }), .. } = &input {
+                self.clock.told(*clock, now.mono);
+            }
             ended = ended.or(self.step(now, Act::Take(input)));
         }
         self.batch = batch;

@@ -56,6 +56,20 @@ pub struct RedisUrl {
     pub db: u32,
 }
 
+// === impl Login ===
+
+impl Login {
+    /// Reads `USER:PASSWORD`, `:PASSWORD` or `USER`, percent-encoded.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (user, password) = match text.split_once(':') {
+            Some((user, password)) => (user, Some(Private(decode(password)?))),
+            None => (text, None),
+        };
+        let user = if user.is_empty() { None } else { Some(decode(user)?) };
+        Ok(Self { user, password })
+    }
+}
+
 // === impl RedisUrl ===
 
 impl RedisUrl {
@@ -74,7 +88,7 @@ impl RedisUrl {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (rest, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match rest.rsplit_once('@') {
-            Some((login, hosts)) => (self::login(login)?, hosts),
+            Some((login, hosts)) => (Login::parse(login)?, hosts),
             None => (Login::default(), rest),
         };
         let mut asked = Asked::read(query)?;
@@ -157,16 +171,6 @@ impl Asked {
 
 fn database(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected the number of a database".to_owned())
-}
-
-/// `USER:PASSWORD`, `:PASSWORD` or `USER`.
-fn login(text: &str) -> Result<Login, String> {
-    let (user, password) = match text.split_once(':') {
-        Some((user, password)) => (user, Some(Private(decode(password)?))),
-        None => (text, None),
-    };
-    let user = if user.is_empty() { None } else { Some(decode(user)?) };
-    Ok(Login { user, password })
 }
 
 fn host(text: &str, port: u16) -> Result<Host, String> {

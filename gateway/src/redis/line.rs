@@ -61,10 +61,10 @@ pub enum Missed {
 #[derive(Clone)]
 struct Open {
     connection: MultiplexedConnection,
+    /// Rung when it is of no use any more.
+    lost: Arc<Notify>,
     /// Counts the connections of this line, from 1.
     turn: u64,
-    /// Ends it.
-    lost: Arc<Notify>,
 }
 
 /// One connection with one purpose. Clones share it; it ends with the last of them.
@@ -98,6 +98,11 @@ impl Line {
         let _ = self.open.clone().wait_for(Option::is_some).await;
     }
 
+    /// Waits until there is none.
+    pub async fn gone(&self) {
+        let _ = self.open.clone().wait_for(Option::is_none).await;
+    }
+
     /// Which connection this is, from 1; none while there is none. A new number is a gap in what was heard.
     pub fn turn(&self) -> Option<u64> {
         self.open.borrow().as_ref().map(|open| open.turn)
@@ -118,20 +123,33 @@ impl Line {
 
     /// Asks. Where there is no connection it says so at once; nothing is kept for later.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Missed> {
-        let mut connection = self.connection()?;
-        heard(connection.send_packed_command(command).await)
+        let mut open = self.current()?;
+        open.judge(heard(open.connection.send_packed_command(command).await))
     }
 
     /// Asks several things in one go, and answers each.
     pub async fn ask_all(&self, commands: &Pipeline) -> Result<Vec<Result<Value, Missed>>, Missed> {
-        let mut connection = self.connection()?;
-        let values = connection.send_packed_commands(commands, 0, commands.len()).await;
-        Ok(values.map_err(missed)?.into_iter().map(|value| heard(Ok(value))).collect())
+        let mut open = self.current()?;
+        let values = open.connection.send_packed_commands(commands, 0, commands.len()).await;
+        Ok(values.map_err(missed)?.into_iter().map(|value| open.judge(heard(Ok(value)))).collect())
     }
 
-    fn connection(&self) -> Result<MultiplexedConnection, Missed> {
-        let open = self.open.borrow();
-        open.as_ref().map(|open| open.connection.clone()).ok_or(Missed::NotSent)
+    fn current(&self) -> Result<Open, Missed> {
+        self.open.borrow().clone().ok_or(Missed::NotSent)
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    /// A primary that was deposed says so to whoever would write; there must be another.
+    fn judge(&self, result: Result<Value, Missed>) -> Result<Value, Missed> {
+        if let Err(Missed::Refused { code, .. }) = &result
+            && code == "READONLY"
+        {
+            self.lost.notify_one();
+        }
+        result
     }
 }
 
@@ -171,7 +189,7 @@ async fn keep(url: RedisUrl, settings: Settings, shown: watch::Sender<Option<Ope
             Ok(connection) => {
                 (turn, wait, told) = (turn + 1, Duration::ZERO, false);
                 tracing::info!(line = settings.name, turn, "connected to Redis");
-                let open = Open { connection: connection.clone(), turn, lost: Arc::clone(&lost) };
+                let open = Open { connection: connection.clone(), lost: Arc::clone(&lost), turn };
                 let _ = shown.send(Some(open));
                 tokio::select! {
                     () = lost.notified() => tracing::warn!(line = settings.name, "the connection to Redis is lost"),

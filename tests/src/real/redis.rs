@@ -80,22 +80,55 @@ impl Drop for Redis {
     }
 }
 
+/// A Sentinel that watches one primary and needs nobody's consent. Killed when dropped.
+#[derive(Debug)]
+pub struct Sentinel(Redis);
+
+impl Sentinel {
+    /// Starts one; returns once it knows the primary's replicas.
+    pub fn watch(dir: &Path, primary: &Redis, name: &str) -> Self {
+        std::fs::create_dir_all(dir).expect("a directory");
+        let (port, file) = (free_port(), dir.join("sentinel.conf"));
+        let watched = format!(
+            "sentinel monitor {name} 127.0.0.1 {} 1\nsentinel down-after-milliseconds {name} 500\n\
+             sentinel failover-timeout {name} 2000\n",
+            primary.port
+        );
+        std::fs::write(&file, watched).expect("a file");
+        let args = [file.display().to_string(), "--sentinel".to_owned()];
+        let child = launch(dir, Command::new("redis-check-rdb").args(&args), port, "Sentinel ID is");
+        let sentinel =
+            Redis { child: child.expect("a Sentinel"), args: Vec::new(), dir: dir.to_owned(), port };
+        while sentinel.command::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", name]).is_empty() {}
+        Self(sentinel)
+    }
+
+    /// Where nodes ask it for the primary of a name.
+    pub fn url(&self, name: &str) -> String {
+        format!("redis+sentinel://127.0.0.1:{}/{name}", self.0.port)
+    }
+}
+
 /// A port of this machine that was free a moment ago.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
 
-/// Returns once it serves; none if it ended instead.
 fn spawn(dir: &Path, args: &[String], port: u16) -> Option<Child> {
+    let mut command = Command::new("redis-check-rdb");
+    command.args(["--save", "", "--enable-debug-command", "local"]).args(args);
+    launch(dir, &mut command, port, "Ready to accept connections")
+}
+
+/// Returns once it says that it is ready; none if it ended instead.
+fn launch(dir: &Path, command: &mut Command, port: u16, ready: &str) -> Option<Child> {
     // Debian's redis-tools has the server's binary under this name and starts no service;
     // what it does depends on what it is called.
-    let mut child = Command::new("redis-check-rdb")
+    let mut child = command
         .arg0("redis-server")
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no", "--dir"])
         .arg(dir)
-        .args(["--save", "", "--daemonize", "no", "--enable-debug-command", "local"])
-        .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -103,7 +136,7 @@ fn spawn(dir: &Path, args: &[String], port: u16) -> Option<Child> {
         .expect("redis-check-rdb starts; Debian has it in redis-tools");
     let mut log = BufReader::new(child.stdout.take().expect("piped"));
     let (mut line, mut said) = (String::new(), String::new());
-    while !line.contains("Ready to accept connections") {
+    while !line.contains(ready) {
         line.clear();
         if log.read_line(&mut line).unwrap_or(0) == 0 {
             let _ = std::fs::write(dir.join("redis.log"), said);

@@ -86,7 +86,7 @@ impl Speaker {
     async fn say(&self, parcel: Parcel) {
         let answers = self.line.ask_all(&parcel.pipeline).await;
         match answers {
-            Ok(answers) => self.told(&parcel, &answers),
+            Ok(answers) => self.told(&parcel, &answers).await,
             // Sent or not: whoever waits for it asks again.
             Err(Missed::NotSent | Missed::Unanswered | Missed::Refused { .. }) => {
                 self.metrics.bus.lost(Loss::Unsent, parcel.words);
@@ -95,7 +95,7 @@ impl Speaker {
         self.outbox.done();
     }
 
-    fn told(&self, parcel: &Parcel, answers: &[Result<Value, Missed>]) {
+    async fn told(&self, parcel: &Parcel, answers: &[Result<Value, Missed>]) {
         let mut gone = BTreeSet::new();
         for ((to, bytes), answer) in parcel.frames.iter().zip(answers) {
             match answer {
@@ -111,8 +111,8 @@ impl Speaker {
             }
         }
         for to in gone {
-            // Where there is no room for it, it is found out with the next words.
-            let _ = self.mouth.try_send(Heard::Unheard(to));
+            // Waits where the driver is behind. If it is gone, so is the node.
+            let _ = self.mouth.send(Heard::Unheard(to)).await;
         }
     }
 

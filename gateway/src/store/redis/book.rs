@@ -1,0 +1,191 @@
+//! What this process has written into indexes, so that it need not do it again.
+//!
+//! Forgetting any of it costs a repeated call; believing in what is no longer there is found out by the
+//! functions, which look at the age of a registration.
+use crate::store::redis::key::NOBODY;
+use std::collections::{BTreeMap, BTreeSet};
+use turnway_core::id::{Holder, SessionKey, TenantId};
+
+/// Registrations remembered: one for each session this node owns or has just accepted for. One that is
+/// not remembered is made again.
+const REGISTERED_MAX: usize = 65_536;
+/// Incarnations remembered: this node's own, and a few that sessions were handed to.
+const ENROLLED_MAX: usize = 64;
+/// Tenants remembered.
+const TENANTS_MAX: usize = 16_384;
+
+/// A session under an incarnation's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    stamp: u64,
+    /// Whether the session is known to be held by that incarnation.
+    held: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Book {
+    /// Under which name this node registers what it accepts for.
+    me: Holder,
+    era: Option<u64>,
+    lines: BTreeMap<(SessionKey, Holder), Line>,
+    enrolled: BTreeSet<Holder>,
+    tenants: BTreeSet<TenantId>,
+    walk: Walk,
+}
+
+/// How far the slow walk through all sessions has come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Walk {
+    /// Those still to come; the last is the one being walked through.
+    pub(super) tenants: Vec<TenantId>,
+    /// The line it came to, if it is on its way.
+    pub(super) line: Option<String>,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self {
+            me: NOBODY,
+            era: None,
+            lines: BTreeMap::new(),
+            enrolled: BTreeSet::new(),
+            tenants: BTreeSet::new(),
+            walk: Walk::default(),
+        }
+    }
+}
+
+impl Book {
+    pub(super) fn me(&self) -> Holder {
+        self.me
+    }
+
+    /// This node lives under this name, in this era of the store. In a new era nothing is known.
+    pub(super) fn live(&mut self, me: Holder, era: u64) {
+        if self.era.replace(era).is_some_and(|before| before != era) {
+            *self = Self { era: Some(era), ..Self::default() };
+        }
+        self.me = me;
+    }
+
+    /// That life is over. What it registered is swept by whoever finds it dead.
+    pub(super) fn die(&mut self, me: Holder) {
+        if self.me == me {
+            self.me = NOBODY;
+        }
+        self.lines.retain(|(_, holder), _| *holder != me);
+    }
+
+    // === sessions ===
+
+    /// When a session was registered under a name, if that is remembered.
+    pub(super) fn stamp(&self, session: &SessionKey, holder: Holder) -> Option<u64> {
+        self.lines.get(&(session.clone(), holder)).map(|line| line.stamp)
+    }
+
+    pub(super) fn register(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
+        let full = self.lines.len() >= REGISTERED_MAX;
+        let line = self.lines.entry((session.clone(), holder));
+        match line {
+            std::collections::btree_map::Entry::Occupied(mut line) => line.get_mut().stamp = stamp,
+            std::collections::btree_map::Entry::Vacant(line) if !full => {
+                line.insert(Line { stamp, held: false });
+            }
+            std::collections::btree_map::Entry::Vacant(_) => {}
+        }
+    }
+
+    /// The session is held by that incarnation.
+    pub(super) fn hold(&mut self, session: &SessionKey, holder: Holder) {
+        if let Some(line) = self.lines.get_mut(&(session.clone(), holder)) {
+            line.held = true;
+        }
+    }
+
+    /// Takes out all that is remembered of a session.
+    pub(super) fn take(&mut self, session: &SessionKey) -> Vec<(Holder, u64)> {
+        let first = (session.clone(), NOBODY);
+        let of = |key: &(SessionKey, Holder)| key.0 == *session;
+        let keys: Vec<_> = self.lines.range(first..).map(|(key, _)| key.clone()).take_while(of).collect();
+        keys.into_iter().filter_map(|key| self.lines.remove(&key).map(|line| (key.1, line.stamp))).collect()
+    }
+
+    /// Takes out one registration, unless it was made anew.
+    pub(super) fn strike(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
+        let key = (session.clone(), holder);
+        if self.lines.get(&key).is_some_and(|line| line.stamp == stamp) {
+            self.lines.remove(&key);
+        }
+    }
+
+    /// What was registered and is not known to be held by who registered it.
+    pub(super) fn unheld(&self, max: usize) -> Vec<(Holder, SessionKey, u64)> {
+        let unheld = self.lines.iter().filter(|(_, line)| !line.held);
+        unheld.take(max).map(|((key, holder), line)| (*holder, key.clone(), line.stamp)).collect()
+    }
+
+    // === the rest ===
+
+    pub(super) fn is_enrolled(&self, holder: Holder) -> bool {
+        // Nobody is looked at anyway.
+        holder == NOBODY || self.enrolled.contains(&holder)
+    }
+
+    pub(super) fn enroll(&mut self, holder: Holder) {
+        if self.enrolled.len() >= ENROLLED_MAX {
+            self.enrolled.clear();
+        }
+        self.enrolled.insert(holder);
+    }
+
+    pub(super) fn is_settled(&self, tenant: &TenantId) -> bool {
+        self.tenants.contains(tenant)
+    }
+
+    pub(super) fn settle(&mut self, tenant: &TenantId) {
+        if self.tenants.len() >= TENANTS_MAX {
+            self.tenants.clear();
+        }
+        self.tenants.insert(tenant.clone());
+    }
+
+    pub(super) fn walk(&mut self) -> &mut Walk {
+        &mut self.walk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_core::id::{Life, NodeId, SessionId};
+
+    #[test]
+    fn a_new_era_and_a_lost_life_are_forgotten() {
+        let session = SessionKey {
+            tenant: TenantId::default_tenant(),
+            session: SessionId::parse("s").expect("a name"),
+        };
+        let (me, other) =
+            (Holder { node: NodeId(1), life: Life(1) }, Holder { node: NodeId(1), life: Life(2) });
+        let mut book = Book::default();
+        book.live(me, 7);
+        book.register(&session, me, 10);
+        book.register(&session, other, 11);
+        assert_eq!(book.unheld(9).len(), 2);
+        book.hold(&session, me);
+        assert_eq!(book.unheld(9), [(other, session.clone(), 11)]);
+        book.strike(&session, other, 10);
+        assert_eq!(book.stamp(&session, other), Some(11));
+        book.die(other);
+        assert_eq!((book.stamp(&session, other), book.me()), (None, me));
+        book.live(me, 7);
+        assert_eq!(book.stamp(&session, me), Some(10));
+        assert_eq!(book.take(&session), [(me, 10)]);
+        book.register(&session, me, 12);
+        book.live(me, 8);
+        assert_eq!(book.stamp(&session, me), None);
+        book.die(me);
+        assert_eq!(book.me(), NOBODY);
+    }
+}

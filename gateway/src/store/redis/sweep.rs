@@ -1,0 +1,201 @@
+//! What nobody owns that lives.
+//!
+//! Three nets, one below the other: what dead incarnations registered (and what is registered under
+//! nobody's name); what this node registered and did not come to own; and a slow walk through all
+//! sessions, which finds what the indexes have lost.
+use crate::store::redis::call::Call;
+use crate::store::redis::desk::{Desk, Done};
+use crate::store::redis::key::{self, NOBODY};
+use crate::store::redis::listing::{self, FRESH_MS};
+use std::collections::{BTreeMap, BTreeSet};
+use turnway_core::id::{Holder, Seen, SessionKey, TenantId};
+use turnway_core::store::Reply;
+
+/// Registrations looked at in one call.
+const PAGE: usize = 256;
+/// Of this node's own registrations without ownership, so many are looked at in one sweep.
+const UNHELD_MAX: usize = 256;
+/// Sessions that one sweep walks past: 100,000 take a node less than two hours.
+const WALK: usize = 64;
+
+/// What one sweep has found out.
+#[derive(Default)]
+struct Round {
+    leased: BTreeMap<Holder, bool>,
+    due: BTreeMap<SessionKey, Seen>,
+}
+
+/// A registration: by whom, of what, and when.
+struct Line {
+    by: Holder,
+    session: SessionKey,
+    stamp: u64,
+}
+
+impl Desk {
+    pub(super) async fn sweep(&self, limit: u32) -> Done<Reply> {
+        let limit = limit as usize;
+        let mut round = Round::default();
+        let mut lives = vec![(NOBODY, u64::MAX)];
+        let mut enrolled = self.call(Call::look("enrolled", [key::LIVES.to_owned()])).await?;
+        while !enrolled.is_over() {
+            let (life, stamp) = (enrolled.text()?, enrolled.number()?);
+            lives.extend(key::read_life(&life).map(|holder| (holder, stamp)));
+        }
+        let first = self.orphans(lives.iter().map(|(holder, _)| (*holder, 0)).collect(), &mut round).await?;
+        for ((holder, enrolled), lines) in lives.into_iter().zip(first) {
+            let Some(lines) = lines else { continue };
+            if lines.is_empty() && holder != NOBODY {
+                self.strike(holder, enrolled).await?;
+            }
+            self.look_through(holder, lines, limit, &mut round).await?;
+        }
+        let unheld = self.book().unheld(UNHELD_MAX);
+        let unheld = unheld.into_iter().map(|(by, session, stamp)| Line { by, session, stamp }).collect();
+        self.examine(unheld, &mut round).await?;
+        self.walk_on(&mut round).await?;
+        Ok(Reply::Work { sessions: round.due.into_iter().take(limit).collect() })
+    }
+
+    /// What incarnations registered, from an offset each; none of one that lives.
+    async fn orphans(&self, of: Vec<(Holder, usize)>, round: &mut Round) -> Done<Vec<Option<Vec<Line>>>> {
+        let call = |(holder, offset): &(Holder, usize)| {
+            Call::look("orphans", [key::node(holder.node), key::registered(*holder)])
+                .number(self.now())
+                .name(holder.life.0)
+                .number(*offset as u64)
+                .number(PAGE as u64)
+        };
+        let answers = self.calls(of.iter().map(call).collect()).await?;
+        let mut found = Vec::with_capacity(of.len());
+        for ((by, _), mut answer) in of.into_iter().zip(answers) {
+            let leased = answer.flag()?;
+            round.leased.insert(by, leased);
+            let (mut list, mut lines) = (answer.list()?, Vec::new());
+            while !list.is_over() {
+                let (session, stamp) = (list.text()?, list.number()?);
+                lines.extend(key::read_session(&session).map(|session| Line { by, session, stamp }));
+            }
+            found.push((!leased).then_some(lines));
+        }
+        Ok(found)
+    }
+
+    /// The rest of a dead incarnation's registrations, until there is enough to do. What is done there is
+    /// cleared away, so the next sweep begins with what is left.
+    async fn look_through(&self, by: Holder, first: Vec<Line>, limit: usize, round: &mut Round) -> Done<()> {
+        let (mut lines, mut offset) = (first, 0);
+        loop {
+            let count = lines.len();
+            offset += count - self.examine(lines, round).await?;
+            if count < PAGE || round.due.len() >= limit {
+                return Ok(());
+            }
+            match self.orphans(vec![(by, offset)], round).await?.pop().flatten() {
+                Some(more) => lines = more,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Looks at sessions, keeps those that are due, and clears registrations away that nobody needs: old
+    /// ones of what is neither held by whoever registered it nor left lying. Returns how many that were.
+    async fn examine(&self, lines: Vec<Line>, round: &mut Round) -> Done<usize> {
+        let look = |line: &Line| {
+            let session = &line.session;
+            let keys = [key::own(session), key::inbox(session), key::control(session)];
+            Call::look("look", keys).number(self.now())
+        };
+        let mut seen = Vec::with_capacity(lines.len());
+        for mut answer in self.calls(lines.iter().map(look).collect()).await? {
+            seen.push((answer.seen()?, answer.flag()?, answer.number()?));
+        }
+        self.learn(seen.iter().filter_map(|(seen, ..)| seen.holder).collect(), round).await?;
+        let mut idle = Vec::new();
+        for (line, (seen, open, now)) in lines.into_iter().zip(seen) {
+            let due = match seen.holder {
+                None => open,
+                Some(holder) => !round.is_leased(holder),
+            };
+            if due {
+                round.due.insert(line.session, seen);
+            } else if seen.holder == Some(line.by) {
+                self.book().hold(&line.session, line.by);
+            } else if line.stamp.saturating_add(FRESH_MS) < now {
+                idle.push(line);
+            }
+        }
+        let cleared = idle.len();
+        self.clear(idle).await;
+        Ok(cleared)
+    }
+
+    /// Which of these live, as far as it is not known yet.
+    async fn learn(&self, holders: BTreeSet<Holder>, round: &mut Round) -> Done<()> {
+        let unknown: Vec<Holder> = holders.into_iter().filter(|h| !round.leased.contains_key(h)).collect();
+        let call = |holder: &Holder| {
+            Call::look("leased", [key::node(holder.node)]).number(self.now()).name(holder.life.0)
+        };
+        for (holder, mut answer) in unknown.iter().zip(self.calls(unknown.iter().map(call).collect()).await?)
+        {
+            round.leased.insert(*holder, answer.flag()?);
+        }
+        Ok(())
+    }
+
+    async fn clear(&self, lines: Vec<Line>) {
+        let call = |line: &Line| {
+            let call = Call::to("unregister", [key::registered(line.by)]);
+            call.text(&line.session.to_string()).number(line.stamp)
+        };
+        // What stays is found again.
+        let _ = self.calls(lines.iter().map(call).collect()).await;
+        let mut book = self.book();
+        lines.iter().for_each(|line| book.strike(&line.session, line.by, line.stamp));
+    }
+
+    /// Forgets a dead incarnation that has nothing left, unless it is a young one.
+    async fn strike(&self, holder: Holder, enrolled: u64) -> Done<()> {
+        let call = Call::to("strike", [key::LIVES.to_owned()]).number(self.now());
+        self.call(call.text(&key::life(holder)).number(enrolled)).await.map(drop)
+    }
+
+    // === the slow walk ===
+
+    async fn walk_on(&self, round: &mut Round) -> Done<()> {
+        let mut walk = self.book().walk().clone();
+        if walk.tenants.is_empty() {
+            let mut tenants = self.call(Call::look("tenants", [key::TENANTS.to_owned()])).await?;
+            while !tenants.is_over() {
+                walk.tenants.extend(TenantId::parse(&tenants.text()?).ok());
+            }
+        }
+        let Some(tenant) = walk.tenants.last().cloned() else { return Ok(()) };
+        let page = self.page(&key::index(&tenant, None), walk.line.as_deref(), WALK).await?;
+        walk.line = page.lines.last().cloned();
+        if page.lines.len() < WALK {
+            walk.tenants.pop();
+            walk.line = None;
+        }
+        *self.book().walk() = walk;
+        let births = page.lines.iter().filter_map(|line| listing::read(line));
+        let lines = births.map(|birth| {
+            let session = SessionKey { tenant: tenant.clone(), session: birth.session };
+            Line { by: NOBODY, session, stamp: u64::MAX }
+        });
+        let known: BTreeSet<SessionKey> = round.due.keys().cloned().collect();
+        self.examine(lines.collect(), round).await?;
+        // Whoever claims looks twice: from now on every sweep finds it.
+        let lost: Vec<SessionKey> = round.due.keys().filter(|key| !known.contains(*key)).cloned().collect();
+        for session in lost {
+            self.register(&session, NOBODY).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Round {
+    fn is_leased(&self, holder: Holder) -> bool {
+        self.leased.get(&holder).copied().unwrap_or(false)
+    }
+}
