@@ -14,5 +14,7 @@ mod proxy;
 mod replica;
 #[path = "redis_store/start.rs"]
 mod start;
+#[path = "redis_store/sweep.rs"]
+mod sweep;
 #[path = "redis_store/users.rs"]
 mod users;

@@ -134,7 +134,6 @@ async fn what_was_answered_survives_every_kill() {
     figure("ops without an answer, asked again", repeated);
 }
 
-/// Covers: G-03.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wiped_data_is_a_new_era() {
     let dir = tempdir().expect("a directory");

@@ -132,7 +132,6 @@ async fn pour(desk: &mut Desk, ops: Vec<Op>) {
     }
 }
 
-/// Covers: G-08, G-10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn functions_are_quick() {
     let (few, many) = (size("REDIS_PACE_OPS", 200), size("REDIS_PACE_ABREAST", 500));

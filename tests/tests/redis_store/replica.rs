@@ -45,7 +45,7 @@ async fn what_is_answered_is_on_a_replica() {
     assert!(matches!(reply, Reply::Accepted(accepted) if accepted.duplicate), "{reply:?}");
 }
 
-/// Covers: S-42, G-06.
+/// Covers: S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_names_the_next_primary_and_nothing_answered_is_lost() {
     let dir = tempdir().expect("a directory");

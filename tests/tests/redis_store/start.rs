@@ -1,11 +1,19 @@
 //! A server that would not keep the promise is refused, with what would have to be done.
 use crate::desk::{Desk, accept};
 use redis::Value;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 use tempfile::tempdir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::time::timeout;
 use turnway::config::Durability;
 use turnway::store::redis::Options;
-use turnway_core::store::{Op, Refused, Reply};
+use turnway_core::store::{Op, Refused, Reply, StoreError};
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::command::run;
+use turnway_tests::real::node::binary;
 use turnway_tests::real::redis::{Redis, free_port};
 
 /// Covers: S-42.
@@ -78,10 +86,45 @@ async fn without_a_connection_an_op_is_answered_at_once() {
     let mut desk = Desk::try_open(&server.url(), options).await.expect("a store");
     server.kill();
     desk.store.lost().await;
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     for n in 0..100 {
         let answer = desk.ask(accept("s", &format!("m{n}"))).await;
-        assert_eq!(answer, Err(turnway_core::store::StoreError::Unavailable));
+        assert_eq!(answer, Err(StoreError::Unavailable));
     }
-    assert!(began.elapsed() < std::time::Duration::from_millis(500), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+}
+
+/// A node on a Redis that only speaks TLS, with a certificate of `tests/tls`: made by hand, for this machine's
+/// own address and the next hundred years.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_lies_between_where_the_url_says_so() {
+    let dir = tempdir().expect("a directory");
+    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tls");
+    let file = |name: &str| tls.join(name).display().to_string();
+    let (port, ca, own, secret) =
+        (free_port().to_string(), file("ca.pem"), file("server.pem"), file("server.key"));
+    let args = ["--tls-port", &port, "--tls-auth-clients", "no"];
+    let files = ["--tls-ca-cert-file", &ca, "--tls-cert-file", &own, "--tls-key-file", &secret];
+    let server = Redis::start(&dir.path().join("redis"), &[&args[..], &files].concat());
+    let url = format!("rediss://localhost:{port}");
+    let serve =
+        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--durability", "mem", "--store"];
+    let serve = [&serve[..], &[&url]].concat();
+
+    let stranger = run(dir.path(), &serve, &[]).await;
+    assert_eq!(stranger.code, Some(69), "{stranger:?}");
+    assert!(stranger.err.contains("ertificate"), "{}", stranger.err);
+    let mut node = Command::new(binary())
+        .args(&serve)
+        .env("SSL_CERT_FILE", &ca)
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the node's binary starts");
+    let mut lines = BufReader::new(node.stdout.take().expect("piped")).lines();
+    let ready = timeout(PATIENCE, lines.next_line()).await.expect("in time").expect("a line");
+    assert!(ready.is_some_and(|line| line.starts_with("turnway ready ")));
+    let functions: Vec<u64> = server.command(&["FCALL_RO", "turnway1_version", "0"]);
+    assert_eq!(functions.len(), 1);
 }

@@ -18,6 +18,8 @@ const TENANTS_MAX: usize = 16_384;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Line {
     stamp: u64,
+    /// Through which connection, in which era: what was written before either changed may be lost.
+    written: u64,
     /// Whether the session is known to be held by that incarnation.
     held: bool,
 }
@@ -28,6 +30,9 @@ pub(super) struct Book {
     /// Under which name this node registers what it accepts for.
     me: Holder,
     era: Option<u64>,
+    turn: Option<u64>,
+    /// Counts eras and connections.
+    written: u64,
     lines: BTreeMap<(SessionKey, Holder), Line>,
     enrolled: BTreeSet<Holder>,
     tenants: BTreeSet<TenantId>,
@@ -48,6 +53,8 @@ impl Default for Book {
         Self {
             me: NOBODY,
             era: None,
+            turn: None,
+            written: 0,
             lines: BTreeMap::new(),
             enrolled: BTreeSet::new(),
             tenants: BTreeSet::new(),
@@ -61,12 +68,28 @@ impl Book {
         self.me
     }
 
-    /// This node lives under this name, in this era of the store. In a new era nothing is known.
-    pub(super) fn live(&mut self, me: Holder, era: u64) {
-        if self.era.replace(era).is_some_and(|before| before != era) {
-            *self = Self { era: Some(era), ..Self::default() };
+    /// The connection is this one now. A server that was restarted may have lost its last writes.
+    pub(super) fn turn(&mut self, turn: Option<u64>) {
+        if turn.is_some() && self.turn != turn {
+            self.turn = turn;
+            self.doubt();
         }
+    }
+
+    /// This node lives under this name, in this era of the store.
+    pub(super) fn live(&mut self, me: Holder, era: u64) {
         self.me = me;
+        if self.era != Some(era) {
+            self.era = Some(era);
+            self.doubt();
+        }
+    }
+
+    /// What was written may not be there any more. What was not owned is looked after all the same.
+    fn doubt(&mut self) {
+        self.written += 1;
+        self.enrolled.clear();
+        self.tenants.clear();
     }
 
     /// That life is over. What it registered is swept by whoever finds it dead.
@@ -79,20 +102,19 @@ impl Book {
 
     // === sessions ===
 
-    /// When a session was registered under a name, if that is remembered.
+    /// When a session was registered under a name, if that is remembered and not in doubt.
     pub(super) fn stamp(&self, session: &SessionKey, holder: Holder) -> Option<u64> {
-        self.lines.get(&(session.clone(), holder)).map(|line| line.stamp)
+        let line = self.lines.get(&(session.clone(), holder))?;
+        (line.written == self.written).then_some(line.stamp)
     }
 
     pub(super) fn register(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
-        let full = self.lines.len() >= REGISTERED_MAX;
-        let line = self.lines.entry((session.clone(), holder));
-        match line {
-            std::collections::btree_map::Entry::Occupied(mut line) => line.get_mut().stamp = stamp,
-            std::collections::btree_map::Entry::Vacant(line) if !full => {
-                line.insert(Line { stamp, held: false });
-            }
-            std::collections::btree_map::Entry::Vacant(_) => {}
+        let (full, written) = (self.lines.len() >= REGISTERED_MAX, self.written);
+        let key = (session.clone(), holder);
+        if let Some(line) = self.lines.get_mut(&key) {
+            (line.stamp, line.written) = (stamp, written);
+        } else if !full {
+            self.lines.insert(key, Line { stamp, written, held: false });
         }
     }
 
@@ -105,7 +127,7 @@ impl Book {
 
     /// Takes out all that is remembered of a session.
     pub(super) fn take(&mut self, session: &SessionKey) -> Vec<(Holder, u64)> {
-        let first = (session.clone(), NOBODY);
+        let first = (session.clone(), Holder::default());
         let of = |key: &(SessionKey, Holder)| key.0 == *session;
         let keys: Vec<_> = self.lines.range(first..).map(|(key, _)| key.clone()).take_while(of).collect();
         keys.into_iter().filter_map(|key| self.lines.remove(&key).map(|line| (key.1, line.stamp))).collect()
@@ -161,7 +183,7 @@ mod tests {
     use turnway_core::id::{Life, NodeId, SessionId};
 
     #[test]
-    fn a_new_era_and_a_lost_life_are_forgotten() {
+    fn what_was_written_is_not_leaned_on_after_a_new_era_or_connection() {
         let session = SessionKey {
             tenant: TenantId::default_tenant(),
             session: SessionId::parse("s").expect("a name"),
@@ -182,10 +204,18 @@ mod tests {
         book.live(me, 7);
         assert_eq!(book.stamp(&session, me), Some(10));
         assert_eq!(book.take(&session), [(me, 10)]);
-        book.register(&session, me, 12);
-        book.live(me, 8);
-        assert_eq!(book.stamp(&session, me), None);
+        for (stamp, change) in [(12, (Some(1), 8)), (13, (Some(2), 8))] {
+            book.register(&session, me, stamp);
+            assert_eq!(book.stamp(&session, me), Some(stamp));
+            book.turn(change.0);
+            book.live(me, change.1);
+            assert_eq!((book.stamp(&session, me), book.unheld(9).len()), (None, 1));
+        }
+        book.turn(None);
+        book.register(&session, me, 14);
+        book.turn(Some(2));
+        assert_eq!(book.stamp(&session, me), Some(14));
         book.die(me);
-        assert_eq!(book.me(), NOBODY);
+        assert_eq!((book.me(), book.unheld(9).len()), (NOBODY, 0));
     }
 }

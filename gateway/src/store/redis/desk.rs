@@ -40,7 +40,9 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        book.turn(self.commands.turn());
+        book
     }
 
     /// A test's time, or 0: the server's.

@@ -5,7 +5,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use turnway_core::id::{Holder, Life, NodeId, SessionId, SessionKey, TenantId, UserId};
 
 /// Who holds what nobody alive holds: what is registered under this name is looked at by every sweep.
-pub(super) const NOBODY: Holder = Holder { node: NodeId(0), life: Life(0) };
+/// No node ever takes out a lease under it, as names are 128 random bits.
+pub(super) const NOBODY: Holder = Holder { node: NodeId(u128::MAX), life: Life(u128::MAX) };
 
 /// Every incarnation that may have registered something, with the time it was enrolled.
 pub(super) const LIVES: &str = "lives";
