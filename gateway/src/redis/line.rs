@@ -117,7 +117,8 @@ impl Line {
     /// Asks. Where there is no connection it says so at once; nothing is kept for later.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Missed> {
         let mut open = self.current()?;
-        open.judge(heard(open.connection.send_packed_command(command).await))
+        let answer = open.connection.send_packed_command(command).await;
+        open.judge(heard(answer))
     }
 
     /// Asks several things in one go, and answers each.
