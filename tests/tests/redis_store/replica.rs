@@ -42,7 +42,7 @@ async fn what_is_answered_is_on_a_replica() {
     assert!(matches!(desk.ask(read).await, Ok(Reply::Heard(_))));
     replica.signal("-CONT");
     let (reply, _) = desk.ask_until(&accept("s", "m10")).await;
-    assert!(matches!(reply, Reply::Accepted(accepted) if accepted.duplicate), "{reply:?}");
+    assert!(matches!(&reply, Reply::Accepted(accepted) if accepted.duplicate), "{reply:?}");
 }
 
 /// Covers: S-42.
