@@ -6,4 +6,6 @@ pub mod json;
 pub mod note;
 pub mod openai;
 pub mod pattern;
+pub mod run;
 pub mod sse;
+pub mod transcript;

@@ -82,7 +82,7 @@ pub struct Switchboard {
     owed: BTreeMap<SessionKey, Seen>,
     asks: BTreeMap<AskKey, Ask>,
     asks_of: BTreeMap<SessionKey, BTreeSet<AskKey>>,
-    feeds: BTreeMap<SessionKey, Feed>,
+    feeds: BTreeMap<SessionKey, Box<Feed>>,
     /// Links that wait for a session's present state.
     views: BTreeMap<SessionKey, Vec<Waiting>>,
     views_made: u64,

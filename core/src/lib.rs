@@ -6,7 +6,7 @@
 //! - [`session`]: one session's machine: decide, record, then speak.
 //! - [`store`]: everything a store may be asked, as data, and [`store::Shelf`], the model of it.
 //! - [`protocol`]: inputs, facts, orders, refusals, and the one binary codec.
-//! - [`machine`], [`timers`], [`limits`], [`private`]: the shapes every machine shares.
+//! - [`machine`], [`timers`], [`limits`], [`private`], [`shrink`]: what every machine shares.
 //! - [`id`], [`time`], [`rng`]: names, time and chance as values.
 pub mod id;
 pub mod limits;
@@ -16,6 +16,7 @@ pub mod private;
 pub mod protocol;
 pub mod rng;
 pub mod session;
+pub mod shrink;
 pub mod store;
 pub mod time;
 pub mod timers;

@@ -63,7 +63,8 @@ pub const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 pub const LISTENERS_MAX: usize = 64;
 /// Text of one attempt (S-48); then `failed{too_large}`.
 pub const TURN_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// `data` of one fact, as JSON (S-48).
+/// `data` of one fact, as JSON (S-48). An input that would need more is refused with `too_large` before it
+/// is accepted, text is recorded in stretches that fit, and an agent that says more at once has failed.
 pub const FACT_DATA_BYTES_MAX: usize = 64 * 1024;
 /// Attempts at one turn: past it the turn is poison (ownership.md §2.5).
 pub const TURN_ATTEMPTS_MAX: u32 = 3;
@@ -90,8 +91,6 @@ pub const SNAPSHOT_FACTS: u64 = 512;
 pub const SNAPSHOT_BYTES: usize = 1024 * 1024;
 /// Facts of one append: bounds a transaction and a frame.
 pub const APPEND_FACTS_MAX: usize = 64;
-/// Ended runs a session remembers by id, so that a late cancel or output is told apart from an unknown one.
-pub const SESSION_ENDED_RUNS_MAX: usize = 64;
 
 // === agents ===
 

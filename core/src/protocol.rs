@@ -6,3 +6,4 @@ pub mod history;
 pub mod input;
 pub mod json;
 pub mod refusal;
+pub mod trace;

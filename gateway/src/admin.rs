@@ -1,14 +1,24 @@
-//! The operators' listener: health, metrics, drain. Never on the public port (S-45).
+//! The operators' listener: health, metrics, drain, copies of the store. Never on the public port (S-45).
+mod backup;
+
+pub use backup::Backup;
+
 use crate::answer::{self, Body};
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase, Unready};
+use bytes::Buf;
 use http::{Method, Request, Response, StatusCode};
 use prometheus::{Encoder, Registry, TextEncoder};
 use serde::Serialize;
+use std::error::Error;
 use std::sync::Arc;
+use turnway_core::protocol::refusal::Code;
+
+/// Where copies of the store are asked for.
+const BACKUP: &str = "/v1/store/backup";
 
 /// The pages of the operators' listener.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pages {
     /// The process's phase and health.
     pub life: Life,
@@ -16,6 +26,8 @@ pub struct Pages {
     pub registry: Registry,
     /// The same, to be told what is looked up when it is asked for.
     pub metrics: Arc<Metrics>,
+    /// Who copies the store.
+    pub backup: Backup,
 }
 
 /// `/readyz`: ready or not, and the kind of reason, nothing more (S-46).
@@ -32,17 +44,28 @@ struct Readiness {
 
 impl Pages {
     /// Answers one request.
-    pub fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
+    pub async fn serve<B>(self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        if (request.method(), request.uri().path()) == (&Method::POST, BACKUP) {
+            let (head, body) = request.into_parts();
+            return self.backup.answer(&head.headers, body).await;
+        }
+        self.answer(&request)
+    }
+
+    fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
         match (request.method(), request.uri().path()) {
             // Process only: a dead store must not make an orchestrator kill every node.
             (&Method::GET | &Method::HEAD, "/livez") => answer::text(StatusCode::OK, "live\n"),
             (&Method::GET | &Method::HEAD, "/readyz") => self.ready(),
             (&Method::GET | &Method::HEAD, "/metrics") => self.metrics(),
             (&Method::POST, "/drain") => self.drain(),
-            (_, "/livez" | "/readyz" | "/metrics" | "/drain") => {
-                answer::problem(StatusCode::METHOD_NOT_ALLOWED, "invalid_message", "not this way")
+            (_, "/livez" | "/readyz" | "/metrics" | "/drain" | BACKUP) => {
+                answer::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "not this way")
             }
-            (_, _) => answer::problem(StatusCode::NOT_FOUND, "not_found", "there is nothing here"),
+            (_, _) => answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here"),
         }
     }
 
@@ -65,7 +88,11 @@ impl Pages {
             Ok(()) => answer::of(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
             Err(error) => {
                 tracing::error!(%error, "metrics cannot be told");
-                answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "metrics cannot be told")
+                answer::problem(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    Code::InternalError,
+                    "metrics cannot be told",
+                )
             }
         }
     }
@@ -95,7 +122,8 @@ mod tests {
     fn a_node_is_ready_while_it_serves() {
         let registry = Registry::new();
         let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
-        let pages = Pages { life: Life::default(), registry, metrics };
+        let backup = Backup::new(None);
+        let pages = Pages { life: Life::default(), registry, metrics, backup };
         assert_eq!(ask(&pages, Method::GET, "/livez"), StatusCode::OK);
         assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
         pages.life.advance(Phase::Serving);

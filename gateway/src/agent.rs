@@ -14,7 +14,7 @@ mod sse;
 pub mod token;
 
 use crate::agent::attempt::{Attempt, Line, Watch};
-use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint};
+use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint, Profile};
 use crate::agent::health::Health;
 use crate::agent::http::{Client, HttpAgent};
 use crate::agent::token::{RunToken, Tokens};
@@ -57,6 +57,7 @@ pub struct Agents(Arc<Inner>);
 
 struct Inner {
     agents: BTreeMap<AgentId, Agent>,
+    profiles: Vec<Profile>,
     directory: Directory,
     client: Client,
     tokens: Tokens,
@@ -112,6 +113,7 @@ impl Agents {
         let mut directory =
             Directory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };
         let mut agents = BTreeMap::new();
+        let profiles = specs.iter().map(AgentSpec::profile).collect();
         for spec in specs {
             let agent = match spec.endpoint {
                 Endpoint::Http(endpoint) => Agent::Http(Arc::new(HttpAgent {
@@ -138,6 +140,7 @@ impl Agents {
         let places = Arc::new(Semaphore::new(HTTP_ATTEMPTS_MAX));
         Ok(Self(Arc::new(Inner {
             agents,
+            profiles,
             directory,
             client,
             tokens,
@@ -172,6 +175,16 @@ impl Agents {
     /// What is known of the agents beforehand.
     pub fn directory(&self) -> Directory {
         self.0.directory.clone()
+    }
+
+    /// All of them, in the order of the operator.
+    pub fn profiles(&self) -> &[Profile] {
+        &self.0.profiles
+    }
+
+    /// Who answers where nobody is addressed.
+    pub fn default_agent(&self) -> Option<&AgentId> {
+        self.0.directory.default.as_ref()
     }
 
     /// Whether an agent could be reached when it was last tried; an unknown one is not healthy.

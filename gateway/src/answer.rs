@@ -2,6 +2,8 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
+use std::borrow::Cow;
+use turnway_core::protocol::refusal::{Code, Refusal};
 
 /// A body: whole, or a stream.
 pub use axum::body::Body;
@@ -11,8 +13,11 @@ pub use axum::body::Body;
 struct Problem<'a> {
     title: &'a str,
     status: u16,
-    code: &'a str,
+    code: Code,
     detail: &'a str,
+    retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
 }
 
 /// An answer of this kind of content.
@@ -34,9 +39,22 @@ pub fn text(status: StatusCode, content: &'static str) -> Response<Body> {
     of(status, "text/plain; charset=utf-8", content)
 }
 
-/// A refusal as problem JSON; `code` is one of the protocol's error codes.
-pub fn problem(status: StatusCode, code: &str, detail: &str) -> Response<Body> {
-    let title = status.canonical_reason().unwrap_or_default();
-    let problem = Problem { title, status: status.as_u16(), code, detail };
-    of(status, "application/problem+json", serde_json::to_vec(&problem).unwrap_or_default())
+/// A refusal as problem JSON.
+pub fn problem(status: StatusCode, code: Code, detail: impl Into<Cow<'static, str>>) -> Response<Body> {
+    refused(status, &Refusal::new(code, detail))
+}
+
+/// The same, with the time to come back, if there is one.
+pub fn refused(status: StatusCode, refusal: &Refusal) -> Response<Body> {
+    let Refusal { code, message, retry_after_ms } = refusal;
+    let (title, retryable) = (status.canonical_reason().unwrap_or_default(), code.retryable());
+    let (code, detail, retry_after_ms) = (*code, &**message, *retry_after_ms);
+    let problem = Problem { title, status: status.as_u16(), code, detail, retryable, retry_after_ms };
+    let body = serde_json::to_vec(&problem).unwrap_or_default();
+    let mut response = of(status, "application/problem+json", body);
+    if let Some(ms) = retry_after_ms {
+        // Whole seconds, and never none at all.
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).max(1)));
+    }
+    response
 }

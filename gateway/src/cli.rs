@@ -1,12 +1,15 @@
 //! What can be typed after `turnway`, one file per command.
+pub mod agents;
 mod calendar;
 pub mod chat;
 pub mod check_config;
 pub mod gateway;
+mod http;
 pub mod plan;
 pub mod replay;
 mod said;
 pub mod serve;
+pub mod sessions;
 pub mod store;
 mod table;
 pub mod trouble;
@@ -44,6 +47,10 @@ pub enum Command {
     Chat(chat::ChatArgs),
     /// Show a session's log, fact by fact
     Replay(replay::ReplayArgs),
+    /// List sessions, the last made first
+    Sessions(sessions::SessionsArgs),
+    /// List the agents a gateway knows
+    Agents(agents::AgentsArgs),
     /// Say whether a node would start with this configuration, or everything that is wrong with it
     CheckConfig(serve::ServeArgs),
     /// Print a complete configuration file that changes nothing

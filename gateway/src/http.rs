@@ -4,18 +4,32 @@
 //! - [`guest`]: a request as a link of its own. All opinions are the switchboard's: whose a session is,
 //!   what a repeat is, in which order things come.
 //! - [`problem`]: refusals as problem JSON, each code with its status.
-//! - [`intake`]: bodies and headers within bounds; [`stream`]: notes as server-sent events.
-//! - [`turns`]: one input and its answer; `openai`: the same in OpenAI's words. `node`: what this is.
+//! - [`intake`], [`query`]: bodies, headers and parameters within bounds; [`stream`]: notes as server-sent
+//!   events; [`read`]: facts of a session.
+//! - `turns`: one input and its answer; `openai`: the same in OpenAI's words · `sessions`, `events`,
+//!   `messages`, `runs`, `agents`: what there is · `node`: what this is · `openapi`: all of it for programs.
+//! - [`counted`]: all of it, counted.
+mod agents;
+mod counted;
+mod events;
 pub mod guest;
 pub mod intake;
+mod messages;
 mod node;
 mod openai;
+mod openapi;
 pub mod problem;
+pub mod query;
+pub mod read;
+mod runs;
+mod sessions;
 pub mod stream;
 mod turns;
 
+pub use counted::counted;
 pub use node::Node;
 
+use crate::agent::Agents;
 use crate::answer::Body;
 use crate::clock::Clock;
 use crate::door::Door;
@@ -25,13 +39,13 @@ use axum::Router;
 use axum::routing::{get, post};
 use http::{HeaderMap, Response};
 use problem::Problem;
+use std::fmt;
 use std::sync::Arc;
 use turnway_core::protocol::agent::Directory;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
 
 /// Everything a request needs of its node.
-#[derive(Debug)]
 pub struct Desk {
     /// Who may come in.
     pub door: Door,
@@ -41,6 +55,8 @@ pub struct Desk {
     pub board: Board,
     /// The agents there are.
     pub directory: Arc<Directory>,
+    /// Who answers.
+    pub agents: Agents,
     /// The time.
     pub clock: Clock,
     /// When the node began.
@@ -60,6 +76,14 @@ pub type Answer = Result<Response<Body>, Problem>;
 pub fn router(desk: Arc<Desk>) -> Router {
     Router::new()
         .route("/", get(node::show))
+        .route("/openapi.json", get(openapi::show))
+        .route("/v1/agents", get(agents::list))
+        .route("/v1/runs/{run_id}", get(runs::show).post(runs::command).fallback(runs::neither))
+        .route("/v1/runs/{run_id}/events", get(runs::facts))
+        .route("/v1/sessions", get(sessions::list))
+        .route("/v1/sessions/{session_id}", get(sessions::show))
+        .route("/v1/sessions/{session_id}/events", get(events::of_session))
+        .route("/v1/sessions/{session_id}/messages", get(messages::list))
         .route("/v1/sessions/{session_id}/turns", post(turns::create))
         .method_not_allowed_fallback(not_this_way)
         .merge(openai::router())
@@ -73,6 +97,12 @@ async fn nothing() -> Problem {
 
 async fn not_this_way() -> Problem {
     Problem::method_not_allowed()
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").finish_non_exhaustive()
+    }
 }
 
 // === impl Desk ===

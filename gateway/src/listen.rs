@@ -2,9 +2,11 @@
 //!
 //! - [`Listener`]: a bound socket and its accept loop.
 //! - [`seam`]: where frames begin and end, below the WebSocket codec.
+//! - `patience`: a socket that gives up on a peer that takes nothing.
 //! - [`upgrade`]: from an HTTP request to a WebSocket.
 //! - [`websocket`]: one link from its first byte to its last.
 mod end;
+mod patience;
 pub mod seam;
 pub mod upgrade;
 pub mod websocket;
@@ -18,7 +20,8 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioTimer;
+use patience::Patience;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -27,6 +30,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
+use turnway_core::limits;
+use turnway_core::protocol::refusal::Code;
 use upgrade::Reception;
 
 /// A request's line and headers together (S-10).
@@ -37,6 +42,9 @@ const HEADERS_MAX: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Before the next try where the process is out of files or memory: at once would only burn a core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// Connections that wait to be accepted. After a restart everybody comes back at once, and whoever finds the
+/// queue full tries again a whole second later. The system may allow fewer.
+const WAITING_MAX: i32 = 4096;
 /// What is said to a connection there is no room for; there is no task for it that could say more.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
@@ -78,6 +86,8 @@ impl Listener {
     /// Takes a port.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = std::net::TcpListener::bind(address)?;
+        // The standard library asks for 128; asking again changes it.
+        rustix::net::listen(&socket, WAITING_MAX)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         Ok(Self { socket, address })
@@ -129,7 +139,7 @@ async fn connection(stream: TcpStream, house: Arc<House>, room: Room) {
         .max_header_size(HEADER_BYTES_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(Patience::new(stream, limits::STALL_TIMEOUT), service)
         .with_upgrades();
     let mut http = std::pin::pin!(http);
     let ended = tokio::select! {
@@ -154,7 +164,7 @@ impl House {
     ) -> Either<Ready<Response<Body>>, BoxFuture<'static, Response<Body>>> {
         if let Err(unwelcome) = browser::check(request.uri(), request.headers()) {
             self.metrics.links.began(Handshake::Unwelcome);
-            let refused = answer::problem(StatusCode::FORBIDDEN, "forbidden", unwelcome.why());
+            let refused = answer::problem(StatusCode::FORBIDDEN, Code::Forbidden, unwelcome.why());
             return Either::Left(ready(refused));
         }
         match &self.reception {

@@ -6,13 +6,17 @@ use tokio::runtime::{Builder, Runtime};
 use turnway::app::App;
 use turnway::cli::plan::{self, Plan};
 use turnway::cli::serve::ServeArgs;
-use turnway::cli::{self, Cli, Command, Exit, Trouble, chat, check_config, complain, replay, store, version};
+use turnway::cli::{
+    self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, replay, sessions, store, version,
+};
 use turnway::config::LogFormat;
 use turnway::trace::{self, Shape};
 
-/// Gives memory back after many connections have closed, which the system's allocator does not.
+/// Gives memory back after many connections have closed, also where nothing happens any more: the
+/// system's allocator does not, and others wait for the next allocation of each thread. Its settings
+/// are compiled in, from `.cargo/config.toml`.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     // Whoever speaks TLS takes the process's provider; there is one, for all of them.
@@ -36,10 +40,15 @@ fn obey(command: Command, json: bool) -> Result<Exit, Trouble> {
         Command::Serve(args) => serve(&args),
         Command::Chat(args) => in_runtime(chat::run(args)),
         Command::Replay(args) => in_runtime(replay::run(args, json)),
+        Command::Sessions(args) => in_runtime(sessions::run(args, json)),
+        Command::Agents(args) => in_runtime(agents::run(args, json)),
         Command::CheckConfig(args) => check_config::run(&args, json),
         Command::DefaultConfig => cli::default_config(json),
         Command::ConfigDoc => cli::config_doc(json),
-        Command::Store(command) => store::run(&command, json),
+        Command::Store(command) => match store::node(&command) {
+            Some(wish) => in_runtime(store::ask(wish, json)),
+            None => store::run(&command, json),
+        },
         Command::Version => version::run(json),
     }
 }

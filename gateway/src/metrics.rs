@@ -1,6 +1,6 @@
 //! What is counted, by area: families in a registry that is passed in, with bounded labels (S-39).
 //!
-//! - [`links`], [`store`], [`driver`], [`agents`], [`bus`], [`node`]: what the shell's rooms count themselves.
+//! - [`links`], [`http`], [`store`], [`driver`], [`agents`], [`bus`], [`node`]: what the shell's rooms count themselves.
 //! - [`switchboard`]: what the brain counts, told by the driver.
 //! - [`workshop`]: where families are made; [`document`]: how they are described to people.
 mod agents;
@@ -8,6 +8,7 @@ mod buckets;
 mod bus;
 mod document;
 mod driver;
+mod http;
 mod links;
 mod node;
 mod store;
@@ -18,6 +19,7 @@ pub use agents::AgentMetrics;
 pub use bus::{BusMetrics, Lapse, Loss};
 pub use document::document;
 pub use driver::{DriverMetrics, Source};
+pub use http::{HttpMetrics, Method as HttpMethod, ROUTES};
 pub use links::{Direction, Handshake, LinkMetrics};
 pub use node::NodeMetrics;
 pub use store::{StoreMetrics, Unanswered};
@@ -33,6 +35,8 @@ use workshop::Workshop;
 pub struct Metrics {
     /// Connections of clients.
     pub links: LinkMetrics,
+    /// Requests that stay HTTP.
+    pub http: HttpMetrics,
     /// What is asked of the store.
     pub store: StoreMetrics,
     /// The task that owns the switchboard.
@@ -72,6 +76,7 @@ impl Metrics {
         let workshop = &mut Workshop::new(registry);
         Ok(Self {
             links: LinkMetrics::register(workshop)?,
+            http: HttpMetrics::register(workshop)?,
             store: StoreMetrics::register(workshop)?,
             driver: DriverMetrics::register(workshop)?,
             agents: AgentMetrics::register(workshop)?,

@@ -183,7 +183,7 @@ def an_agents_failure_is_told_once(client: openai.OpenAI) -> None:
     for stream in (False, True):
         for what, code, status in [("fail", "agent_error", 502), ("away", "agent_unavailable", 503)]:
             error = refused(openai.InternalServerError, code, status, client=client, messages=user(what), stream=stream)
-            assert error.type == "server_error", error.body
+            assert error.type == "server_error" and error.request_id, error.body
             assert what == "away" or error.body["agent_code"] == "quota", error.body
     # After the first word it comes in the stream.
     said = []

@@ -5,6 +5,7 @@ pub mod http;
 pub mod node;
 pub mod python;
 pub mod redis;
+pub mod web;
 pub mod wire;
 
 use std::time::Duration;

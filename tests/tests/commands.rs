@@ -3,6 +3,8 @@
 mod config;
 #[path = "commands/form.rs"]
 mod form;
+#[path = "commands/lists.rs"]
+mod lists;
 #[path = "commands/replay.rs"]
 mod replay;
 #[path = "commands/store.rs"]

@@ -359,3 +359,24 @@ async fn a_full_node_says_so() {
         assert!(begun.elapsed() < PATIENCE, "nobody left");
     }
 }
+
+/// A node that cannot accept for a moment turns nobody away: who finds the queue full would try again only
+/// after a second, and then after two.
+///
+/// Covers: G-12.
+#[tokio::test]
+async fn a_burst_of_connections_waits_to_be_accepted() {
+    let dir = directory();
+    let mut node = Node::start(dir.path(), &[]).await;
+    node.signal("-STOP").await;
+    let mut waiting = Vec::new();
+    for n in 0..400 {
+        let connected = timeout(PATIENCE, TcpStream::connect(node.http)).await;
+        waiting
+            .push(connected.unwrap_or_else(|_| panic!("connection {n} found no place")).expect("a listener"));
+    }
+    node.signal("-CONT").await;
+    drop(waiting);
+    assert_eq!(get(node.http, "/").await.0, 200);
+    node.must_run();
+}

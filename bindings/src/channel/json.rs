@@ -4,10 +4,12 @@
 //! content: what is wrong is named by its field, never quoted (S-38).
 //!
 //! # Layout (each line leans only on those below it)
-//! - [`parse`]: a text into a [`parse::ClientMessage`]; [`render`]: a note into texts.
+//! - [`parse`]: a text into a [`parse::ClientMessage`]; [`render`]: a note into texts; [`envelope`]: a fact
+//!   as it lies in the log.
 //! - `mention`: whom an input addresses; `frame`: the shapes that are written.
 //! - `fields`: one field of one kind; [`strict`]: JSON within bounds.
 //! - [`malformed`]: what can be wrong.
+pub mod envelope;
 pub(in crate::channel) mod fields;
 mod frame;
 pub mod malformed;

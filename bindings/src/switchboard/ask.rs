@@ -140,9 +140,9 @@ impl Switchboard {
             return self.refuse(link, ask.request_id, ask.session, None, Refusal::not_found());
         }
         let session = ask.session.unwrap_or_else(|| self.make_session(now));
-        let followed = self.links.get(link).map_or(0, |there| there.sessions.len());
+        let followed = self.links.get(link).map_or(0, |there| there.following());
         let key = SessionKey { tenant: principal.tenant.clone(), session };
-        let follows = self.links.get(link).is_some_and(|there| there.sessions.contains(&key));
+        let follows = self.links.get(link).is_some_and(|there| there.follows(&key));
         if followed >= limits::LINK_SUBSCRIPTIONS_MAX && !follows {
             let refusal = Refusal::new(Code::RateLimited, "too many subscriptions on one connection");
             return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
@@ -164,6 +164,11 @@ impl Switchboard {
             metadata: ask.metadata,
             traceparent: ask.traceparent,
         });
+        if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
+            let why = format!("message and metadata take more than {} bytes", limits::FACT_DATA_BYTES_MAX);
+            let refusal = Refusal::new(Code::TooLarge, why);
+            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+        }
         let hash = input.body_hash();
         let ask_key = AskKey::Input(input.run_id.clone(), hash);
         if planted(Mutant::AcceptEarly) {

@@ -35,7 +35,8 @@ pub(super) struct Feed {
     /// The session after every fact up to the head, which is `state.tail`.
     pub(super) state: State,
     pub(super) user: Option<UserId>,
-    pub(super) subs: BTreeMap<LinkId, Sub>,
+    /// In boxes: a map has room for eleven, and most sessions have one link.
+    pub(super) subs: BTreeMap<LinkId, Box<Sub>>,
     pub(super) stamp: Stamp,
     /// The last fact anyone has spoken of.
     pub(super) known: Seq,
@@ -74,11 +75,11 @@ impl Switchboard {
     pub(super) fn subscribe(&mut self, link: LinkId, ask: Subscribe) {
         let Some(there) = self.links.get_mut(link) else { return };
         let key = SessionKey { tenant: there.principal.tenant.clone(), session: ask.session };
-        if there.sessions.len() >= limits::LINK_SUBSCRIPTIONS_MAX && !there.sessions.contains(&key) {
+        if there.following() >= limits::LINK_SUBSCRIPTIONS_MAX && !there.follows(&key) {
             let refusal = Refusal::new(Code::RateLimited, "too many subscriptions on one connection");
             return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
-        there.sessions.insert(key.clone());
+        there.follow(&key);
         let mut sub = Sub::joining(ask.after_seq.map(|seq| (seq, ask.after_epoch)));
         if let Some(feed) = self.feeds.get_mut(&key) {
             let waiting = feed.subs.get(&link).map_or(0, |before| before.greets.len());
@@ -98,10 +99,10 @@ impl Switchboard {
     /// Whoever says something follows what becomes of it: from directly before its turn's first fact.
     pub(super) fn follow(&mut self, key: &SessionKey, link: LinkId, run_id: &RunId, tail: Cursor) {
         let Some(there) = self.links.get_mut(link) else { return };
-        if there.sessions.contains(key) || there.sessions.len() >= limits::LINK_SUBSCRIPTIONS_MAX {
+        if there.follows(key) || there.following() >= limits::LINK_SUBSCRIPTIONS_MAX {
             return;
         }
-        there.sessions.insert(key.clone());
+        there.follow(key);
         let epoch = (tail.seq > Seq(0)).then_some(tail.epoch);
         let mut sub = Sub::joining(Some((tail.seq, epoch)));
         sub.hold = Some(run_id.clone());
@@ -111,7 +112,7 @@ impl Switchboard {
     fn add(&mut self, key: &SessionKey, link: LinkId, mut sub: Sub, stage: Stage) {
         sub.asked = self.view_number(key);
         if let Some(feed) = self.feeds.get_mut(key) {
-            feed.subs.insert(link, sub);
+            feed.subs.insert(link, Box::new(sub));
             let principal = self.links.get(link).map(|there| &there.principal);
             let known = principal.is_some_and(|who| authorize(who, Action::Read, feed.user.as_ref()).is_ok());
             match feed.stage {
@@ -125,8 +126,8 @@ impl Switchboard {
             return;
         }
         let mut feed = Feed::new(stage);
-        feed.subs.insert(link, sub);
-        self.feeds.insert(key.clone(), feed);
+        feed.subs.insert(link, Box::new(sub));
+        self.feeds.insert(key.clone(), Box::new(feed));
         match stage {
             Stage::Listening => self.listen(key),
             Stage::Checking | Stage::Viewing | Stage::Live => self.view(key),
@@ -135,7 +136,7 @@ impl Switchboard {
 
     pub(super) fn unsubscribe(&mut self, key: &SessionKey, link: LinkId) {
         if let Some(there) = self.links.get_mut(link) {
-            there.sessions.remove(key);
+            there.unfollow(key);
         }
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.subs.remove(&link);
@@ -198,7 +199,7 @@ impl Switchboard {
         let Some(feed) = self.feeds.remove(key) else { return };
         for (link, sub) in feed.subs {
             if let Some(there) = self.links.get_mut(link) {
-                there.sessions.remove(key);
+                there.unfollow(key);
             }
             let refusal = Refusal::new(Code::RateLimited, "too many nodes listen to this session");
             self.refuse_sub(link, key, sub.greets, &refusal);

@@ -16,11 +16,37 @@ pub(super) struct Links {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) principal: Principal,
-    pub(super) sessions: BTreeSet<SessionKey>,
+    /// Sessions it follows, in order: few, and most often one.
+    sessions: Vec<SessionKey>,
     /// Requests on their way.
     pub(super) asks: BTreeSet<AskKey>,
     unwritten: usize,
     full: bool,
+}
+
+impl Link {
+    /// Whether it follows a session.
+    pub(super) fn follows(&self, key: &SessionKey) -> bool {
+        self.sessions.binary_search(key).is_ok()
+    }
+    /// How many sessions it follows.
+    pub(super) fn following(&self) -> usize {
+        self.sessions.len()
+    }
+    /// From now on it follows this session.
+    pub(super) fn follow(&mut self, key: &SessionKey) {
+        if let Err(place) = self.sessions.binary_search(key) {
+            self.sessions.reserve_exact(1);
+            self.sessions.insert(place, key.clone());
+        }
+    }
+    /// It does not any more.
+    pub(super) fn unfollow(&mut self, key: &SessionKey) {
+        if let Ok(place) = self.sessions.binary_search(key) {
+            self.sessions.remove(place);
+            self.sessions.shrink_to_fit();
+        }
+    }
 }
 
 impl Links {
@@ -52,7 +78,7 @@ impl Links {
 impl Switchboard {
     pub(super) fn connect(&mut self, link: LinkId, principal: Principal) {
         let fresh =
-            Link { principal, sessions: BTreeSet::new(), asks: BTreeSet::new(), unwritten: 0, full: false };
+            Link { principal, sessions: Vec::new(), asks: BTreeSet::new(), unwritten: 0, full: false };
         self.links.links.insert(link, fresh);
         if self.drain.is_some() {
             self.note(link, super::drain::go_away());

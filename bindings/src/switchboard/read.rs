@@ -6,6 +6,7 @@ use std::collections::btree_map::Entry;
 use turnway_core::id::{Cursor, Epoch, LinkId, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::shrink::Shrink;
 use turnway_core::store::{Heard, Op};
 use turnway_core::time::Now;
 
@@ -30,6 +31,7 @@ impl Switchboard {
         self.rebuild_page(now, key, heard);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let since = feed.reads.remove(&after).unwrap_or_default();
+        feed.reads.shrink_if_empty();
         if feed.stage != Stage::Live {
             return;
         }

@@ -10,6 +10,7 @@ use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask as Asked, Input};
 use turnway_core::protocol::refusal::Refusal;
+use turnway_core::shrink::Shrink;
 use turnway_core::time::Now;
 
 /// Every so many rings the store is asked again who owns.
@@ -83,6 +84,7 @@ impl Switchboard {
         for asker in &ask.askers {
             if let Some(there) = self.links.get_mut(asker.link) {
                 there.asks.remove(ask_key);
+                there.asks.shrink_if_empty();
             }
         }
         if let Some(asks) = self.asks_of.get_mut(&ask.key) {
@@ -148,8 +150,7 @@ impl Switchboard {
                     self.view(&ask.key);
                 }
                 Asked::Close => {
-                    let follows =
-                        self.links.get(asker.link).is_some_and(|link| link.sessions.contains(&ask.key));
+                    let follows = self.links.get(asker.link).is_some_and(|link| link.follows(&ask.key));
                     if !(shown && follows) {
                         let (request_id, session) = (asker.request_id, ask.key.session.clone());
                         self.note(asker.link, Note::Closed { request_id, session });
@@ -200,7 +201,7 @@ impl Switchboard {
         }
         let key = ask.key.clone();
         let links = &self.links;
-        let follows = |link: LinkId| links.get(link).is_some_and(|there| there.sessions.contains(&key));
+        let follows = |link: LinkId| links.get(link).is_some_and(|there| there.follows(&key));
         let mut told = Vec::new();
         for asker in ask.askers.iter_mut().filter(|asker| !asker.told && follows(asker.link)) {
             asker.told = true;

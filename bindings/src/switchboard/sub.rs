@@ -14,6 +14,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::session::{Phase, RunPhase, State};
+use turnway_core::shrink::Shrink;
 
 /// What is needed to show a link something.
 pub(super) struct Post<'a> {
@@ -133,6 +134,7 @@ impl Sub {
                 self.texts.insert(run_id.clone(), TextPos::at(*attempt, 0));
             } else if entry.fact.is_terminal() {
                 self.texts.remove(run_id);
+                self.texts.shrink_if_empty();
             }
         }
         let asked = self.types.iter().any(|pattern| pattern.matches(entry.fact.name()));

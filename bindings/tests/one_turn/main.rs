@@ -10,6 +10,7 @@ use turnway_core::id::{LinkId, Principal, SessionId, TenantId};
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
+use turnway_core::protocol::json::Json;
 use turnway_core::store::StoreError;
 
 /// Covers: ST-4, ST-5, MP-A4, MP-A11, MP-B2, MP-B11, MP-F2, SR-S3, SR-A1, SR-A5, SR-A6, SR-A11, SR-G4,
@@ -52,6 +53,24 @@ fn a_turn_goes_there_and_back() {
     bench.run(Duration::from_secs(5));
     let key = turnway_core::id::SessionKey { tenant: TenantId::default_tenant(), session: session() };
     assert_eq!(bench.shelf.session(&key).and_then(|slot| slot.holder), None);
+}
+
+/// Covers: S-48.
+#[test]
+fn what_no_fact_could_hold_is_not_accepted() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    // Names take the rest.
+    for (bytes, expected) in [(64 * 1024, "refused too_large"), (63 * 1024, "accepted false")] {
+        let text = "x".repeat(bytes);
+        bench.give(Input::Say { link: LinkId(1), command: say("m1", &text) });
+        assert_eq!(bench.seen(1).first().map(String::as_str), Some(expected), "{bytes}");
+    }
+    // So does what is only small where it was written: a number may grow to five times its length.
+    let Command::Invoke(mut invoke) = say("m2", "hi") else { panic!("an invoke") };
+    invoke.metadata = Some(Json(vec![1e15; 5_000].into()));
+    bench.give(Input::Say { link: LinkId(1), command: Command::Invoke(invoke) });
+    assert_eq!(bench.seen(1).last().map(String::as_str), Some("refused too_large"));
 }
 
 /// Covers: SR-C1, SR-C4, SR-C9, ST-12, RX-6, ST-14.

@@ -2,9 +2,10 @@
 use crate::id::{AgentId, Epoch, RunId, SessionKey, UserId};
 use crate::limits;
 use crate::private::Private;
+use crate::protocol::entry::Scope;
 use crate::protocol::history::History;
 use crate::protocol::input::Message;
-use crate::protocol::json::Json;
+use crate::protocol::json::{Json, json_bytes};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -148,6 +149,9 @@ pub enum StopReason {
     Timeout,
 }
 
+/// What a fact about an agent's words has besides them: the names of its fields, counts and a hash.
+const DATA_NAMES_BYTES: usize = 256;
+
 /// What an agent may report of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEvent {
@@ -178,6 +182,20 @@ pub enum AgentEvent {
     CancelAcked,
     /// It did not work out.
     Failed(AgentFailure),
+}
+
+// === impl AgentEvent ===
+
+impl AgentEvent {
+    /// What the agent's own words take in a fact, as JSON. Text is recorded in stretches that fit, and
+    /// words about a failure are cut, so neither counts.
+    pub fn data_bytes(&self) -> usize {
+        match self {
+            Self::State { state, detail } => json_bytes(&(Scope::Agent, state, detail)) + DATA_NAMES_BYTES,
+            Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_NAMES_BYTES,
+            Self::Acked | Self::Delta { .. } | Self::CancelAcked | Self::Failed(_) => 0,
+        }
+    }
 }
 
 /// What went wrong at an agent.

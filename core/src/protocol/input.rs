@@ -1,7 +1,7 @@
 //! What people ask, as it lies in a session's inbox or control lane.
 use crate::id::{AgentId, ControlId, MessageId, RequestId, RunId, UserId};
 use crate::protocol::history::History;
-use crate::protocol::json::Json;
+use crate::protocol::json::{Json, json_bytes};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -136,6 +136,12 @@ impl Input {
         // A tuple of serialisable values always serialises.
         let bytes = serde_json::to_vec(&serde_json::to_value(body).unwrap_or_default()).unwrap_or_default();
         Sha256::digest(bytes).into()
+    }
+    /// Bytes the `data` of its `user.message` takes, as JSON.
+    pub fn fact_bytes(&self) -> usize {
+        let names = (&self.message_id, &self.request_id, &self.user, &self.agent_id, self.strategy);
+        // The names of the fields, and a hash of what was said before.
+        256 + json_bytes(&names) + json_bytes(&self.message) + json_bytes(&self.metadata)
     }
     /// Bytes it takes in the inbox, for the limit.
     pub fn weight(&self) -> usize {

@@ -210,16 +210,18 @@ impl SessionRuntime {
             return self.agent_cancelling(now, run_id, &event);
         }
         live.sign_at = now.mono + live.silence;
+        if event.data_bytes() > limits::FACT_DATA_BYTES_MAX {
+            return self.end(now, run_id, Ending::from(AgentFailure::TooLarge));
+        }
         match event {
             AgentEvent::Acked => self.acked(now, run_id),
             AgentEvent::Delta { kind: TextKind::Text, text } => self.spoke(now, run_id, &text),
             AgentEvent::Delta { kind: TextKind::Reasoning, text } => self.reasoned(&text),
+            AgentEvent::State { .. } if live.states >= limits::AGENT_STATES_MAX => {
+                self.counts.late_reports += 1
+            }
             AgentEvent::State { state, detail } => {
                 live.states += 1;
-                if live.states > limits::AGENT_STATES_MAX {
-                    self.counts.late_reports += 1;
-                    return;
-                }
                 self.record(now, Fact::RunState { scope: Scope::Agent, state, detail }, About::agent(run_id));
             }
             AgentEvent::Done { stop, usage } => self.end(now, run_id, Ending::Completed { stop, usage }),

@@ -3,6 +3,7 @@ use crate::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Se
 use crate::mutant::{Mutant, planted};
 use crate::protocol::codec::{self, CodecError, Kind};
 use crate::protocol::entry::{Admission, Entry, Fact, Scope};
+use crate::shrink::Shrink;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -185,6 +186,7 @@ impl State {
         }
         if entry.fact.is_terminal() {
             self.runs.remove(run_id);
+            self.runs.shrink_if_empty();
             self.waiting.retain(|waiting| waiting != run_id);
             self.running = self.running.take().filter(|running| running != run_id);
             return;

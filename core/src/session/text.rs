@@ -2,11 +2,15 @@
 use crate::id::Seq;
 use crate::limits;
 use crate::private::Private;
+use crate::protocol::json::text_within;
 use crate::time::{Mono, Now};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+
+/// What a stretch's fact says besides its text: attempt, offset, names and quotes.
+const FRAME_BYTES: usize = 128;
 
 /// One attempt's text. Offsets are UTF-8 bytes from its beginning.
 #[derive(Clone)]
@@ -92,11 +96,10 @@ impl Text {
     pub(super) fn unsaved(&self) -> Option<(u64, String)> {
         let skip = usize::try_from(self.saved - self.kept_from).ok()?;
         let rest = self.kept.get(skip..).filter(|rest| !rest.is_empty())?;
-        let mut end = rest.len().min(limits::CHECKPOINT_BYTES);
-        while !rest.is_char_boundary(end) {
-            end -= 1;
-        }
-        Some((self.saved, rest[..end].to_owned()))
+        let stretch = &rest[..rest.floor_char_boundary(limits::CHECKPOINT_BYTES)];
+        // Control characters take six bytes each where they are written down.
+        let end = text_within(stretch, limits::FACT_DATA_BYTES_MAX - FRAME_BYTES);
+        Some((self.saved, stretch[..end].to_owned()))
     }
 
     /// That stretch was recorded at this place.

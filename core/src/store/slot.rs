@@ -7,6 +7,7 @@ use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
+use crate::shrink::Shrink;
 use crate::store::{
     Accepted, Append, Birth, Claimed, Found, Heard, Inputs, Keep, Refused, Reply, Snapshot, Summary, View,
 };
@@ -238,6 +239,7 @@ impl Slot {
             for (place, run_id) in ends {
                 if !planted(Mutant::ConsumeApart) {
                     self.inbox.remove(place);
+                    self.inbox.shrink_if_empty();
                 }
                 if let Some(taken) = self.taken.get_mut(run_id) {
                     taken.ended = Some(last);
@@ -245,6 +247,7 @@ impl Slot {
             }
             for place in answers {
                 self.control.remove(place);
+                self.control.shrink_if_empty();
             }
             self.closed = closed.unwrap_or(self.closed);
         }

@@ -1,4 +1,5 @@
 //! The session machine by script: what is said to it, and what it records, orders and shows.
+mod bounds;
 mod script;
 
 use script::{Script, check, check_with};

@@ -16,6 +16,7 @@ use turnway_core::protocol::agent::{
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Content, Control, Input as Request, Message, Role, Strategy};
+use turnway_core::protocol::json::Json;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input, Output, SessionRuntime, State};
 use turnway_core::time::{Millis, Mono, Now};
@@ -222,6 +223,18 @@ impl Script {
             ["flood", bytes] => {
                 let text = Private("x".repeat(bytes.parse().expect("a number")));
                 self.report(AgentEvent::Delta { kind: TextKind::Text, text });
+            }
+            ["murmur", bytes] => {
+                let text = "\u{1}".repeat(bytes.parse().expect("a number"));
+                self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(text) });
+            }
+            ["state", bytes] => {
+                let detail = Some(Json("x".repeat(bytes.parse().expect("a number")).into()));
+                self.report(AgentEvent::State { state: "busy".to_owned(), detail });
+            }
+            ["done", bytes] => {
+                let usage = Some(Json("x".repeat(bytes.parse().expect("a number")).into()));
+                self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage });
             }
             ["done"] => self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None }),
             ["fail"] => self.report(AgentEvent::Failed(AgentFailure::Broken("status 500".to_owned()))),

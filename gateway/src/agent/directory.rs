@@ -25,6 +25,21 @@ pub struct AgentSpec {
     pub steer: bool,
 }
 
+/// An agent as it shows itself to whoever may ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Its name.
+    pub id: AgentId,
+    /// `http` or `builtin`.
+    pub kind: &'static str,
+    /// Where it is, for operators.
+    pub url: Option<String>,
+    /// Whether it takes cancels of its own.
+    pub cancel: bool,
+    /// Whether it takes further inputs while it runs.
+    pub steer: bool,
+}
+
 /// Where an agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
@@ -192,6 +207,15 @@ impl AgentSpec {
             }
             (_, _) => Err(wrong),
         }
+    }
+
+    /// What may be told of it.
+    pub fn profile(&self) -> Profile {
+        let (kind, url) = match &self.endpoint {
+            Endpoint::Http(http) => ("http", Some(http.base())),
+            Endpoint::Builtin(_) => ("builtin", None),
+        };
+        Profile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.steer }
     }
 
     /// The agents of `--demo`: `echo`, then `counter`.

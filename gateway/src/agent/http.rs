@@ -86,6 +86,11 @@ impl HttpEndpoint {
         Ok(Self { invoke: at("invoke")?, cancel: at("cancel")?, health: at("health")? })
     }
 
+    /// As it was given, without a slash at its end.
+    pub fn base(&self) -> String {
+        self.invoke.to_string().trim_end_matches("/invoke").to_owned()
+    }
+
     /// Whether it needs TLS.
     pub fn is_https(&self) -> bool {
         self.invoke.scheme_str() == Some("https")

@@ -14,13 +14,12 @@ use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
 use crate::metrics::{Metrics, Unanswered};
 use crate::phase::{Life, Phase};
-use crate::store::embedded::{self, Embedded, OpenError};
+use crate::store::embedded::{self, Copier, Embedded, OpenError};
 use crate::store::memory::Memory;
 use crate::store::redis::{self, Redis};
 use crate::store::{Answers, Store};
 use crate::{admin, http};
 use futures_util::FutureExt;
-use futures_util::future::ready;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use prometheus::Registry;
@@ -119,7 +118,7 @@ impl App {
             tasks: TaskTracker::new(),
         };
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
-        let store = shared.store(&plan.config.store, &fatal, answers.sink(), runtime)?;
+        let (store, copier) = shared.store(&plan.config.store, &fatal, answers.sink(), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let agents = Agents::new(
             plan.agents.clone(),
@@ -139,7 +138,7 @@ impl App {
         let driver = shared.driver(store, &agents, bus, inbox, &plan)?;
         Ok(Self {
             public: (public, Arc::new(shared.house(&plan, board, &agents))),
-            admin: (admin, Arc::new(shared.office(registry))),
+            admin: (admin, Arc::new(shared.office(registry, copier))),
             plan,
             node: shared.node,
             fleet,
@@ -213,11 +212,11 @@ impl Shared {
         fatal: &Arc<Notify>,
         answers: Answers,
         runtime: &Handle,
-    ) -> Result<Arc<dyn Store>, BuildError> {
+    ) -> Result<(Arc<dyn Store>, Option<Copier>), BuildError> {
         let clock = self.clock.clone();
         let clock: embedded::Clock = Arc::new(move || clock.now());
         match config {
-            StoreConfig::Memory => Ok(Arc::new(Memory::new(clock, answers))),
+            StoreConfig::Memory => Ok((Arc::new(Memory::new(clock, answers)), None)),
             StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes } => {
                 let fatal = Arc::clone(fatal);
                 let mut options = embedded::Options::new(clock, Arc::new(move |_| fatal.notify_one()));
@@ -233,18 +232,19 @@ impl Shared {
                 options.reserve_bytes = *reserve_bytes;
                 let metrics = Arc::clone(&self.metrics);
                 options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
-                Ok(Arc::new(Embedded::open(dir, options, answers)?))
+                let store = Embedded::open(dir, options, answers)?;
+                let copier = store.copier();
+                Ok((Arc::new(store), Some(copier)))
             }
             StoreConfig::Redis { url, durability, deployer } => {
                 let options =
                     redis::Options { durability: *durability, deployer: deployer.clone(), clock: None };
                 let store = runtime.block_on(Redis::open(url.clone(), options, answers));
-                Ok(Arc::new(
-                    store.map_err(|error| BuildError::Redis {
-                        url: url.to_string(),
-                        error: Box::new(error),
-                    })?,
-                ))
+                let store = store.map_err(|error| BuildError::Redis {
+                    url: url.to_string(),
+                    error: Box::new(error),
+                })?;
+                Ok((Arc::new(store), None))
             }
         }
     }
@@ -256,6 +256,7 @@ impl Shared {
             links: Arc::clone(&self.links),
             board: board.clone(),
             directory: Arc::new(agents.directory()),
+            agents: agents.clone(),
             clock: self.clock.clone(),
             began: self.clock.now().store,
             life: self.life.clone(),
@@ -272,7 +273,9 @@ impl Shared {
             durability: plan.config.store.promise(),
             tasks: self.tasks.clone(),
         };
-        let router = TowerToHyperService::new(http::router(Arc::new(desk)));
+        let router = http::router(Arc::new(desk));
+        let router = http::counted(router, Arc::clone(&self.metrics), self.clock.clone());
+        let router = TowerToHyperService::new(router);
         House {
             pages: Arc::new(move |request| {
                 router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()
@@ -287,10 +290,11 @@ impl Shared {
     }
 
     /// Behind the operators' listener.
-    fn office(&self, registry: Registry) -> House {
-        let pages = admin::Pages { life: self.life.clone(), metrics: Arc::clone(&self.metrics), registry };
+    fn office(&self, registry: Registry, copier: Option<Copier>) -> House {
+        let (life, metrics) = (self.life.clone(), Arc::clone(&self.metrics));
+        let pages = admin::Pages { life, metrics, registry, backup: admin::Backup::new(copier) };
         House {
-            pages: Arc::new(move |request| ready(pages.answer(&request)).boxed()),
+            pages: Arc::new(move |request| pages.clone().serve(request).boxed()),
             reception: None,
             until: Phase::Leaving,
             life: self.life.clone(),

@@ -16,9 +16,31 @@ pub(super) fn date(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
 }
 
+/// How long ago that was; short enough for a column.
+pub(super) fn ago(ms: u64, now: u64) -> String {
+    let seconds = now.saturating_sub(ms) / 1000;
+    match seconds {
+        0..60 => format!("{seconds}s ago"),
+        60..3600 => format!("{}m ago", seconds / 60),
+        3600..86_400 => format!("{}h ago", seconds / 3600),
+        86_400.. => format!("{}d ago", seconds / 86_400),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_is_told_in_one_unit() {
+        let told = [(0, "0s ago"), (59_999, "59s ago"), (60_000, "1m ago"), (7_200_000, "2h ago")];
+        for (passed, expected) in told {
+            assert_eq!(ago(1_000_000, 1_000_000 + passed), expected);
+        }
+        assert_eq!(ago(0, 90 * 86_400_000), "90d ago");
+        // A machine whose clock is behind.
+        assert_eq!(ago(5_000, 0), "0s ago");
+    }
 
     #[test]
     fn times_are_read_off_the_calendar() {

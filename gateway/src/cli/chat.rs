@@ -9,6 +9,7 @@ use clap::Args;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use turnway_client::{Client, ClientError, Done, Event, Failure, Invoke, Session, Start, Subscribe};
@@ -105,6 +106,9 @@ impl Chat {
     async fn talk(mut self, mut client: Client) -> Result<Exit, Trouble> {
         let mut lines = read_lines();
         let mut stops = 0;
+        // One ear for all of it: between two of them a Ctrl-C would go unheard.
+        let mut interrupts =
+            signal(SignalKind::interrupt()).map_err(|error| Trouble::Unavailable(error.to_string()))?;
         loop {
             if self.step().await == Next::Leave || self.screen.is_over() {
                 break;
@@ -130,7 +134,7 @@ impl Chat {
                     self.history = None;
                     Next::Go
                 }
-                _ = tokio::signal::ctrl_c() => {
+                _ = interrupts.recv() => {
                     stops += 1;
                     if stops > 1 || self.open.is_empty() { Next::Leave } else { self.cancel().await }
                 }

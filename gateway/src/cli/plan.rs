@@ -140,7 +140,9 @@ fn mistake(place: &Place, bad: &BadAgent) -> Mistake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Flag;
+    use crate::config::{Flag, StoreConfig};
+    use crate::store::embedded::Options;
+    use std::sync::Arc;
 
     fn plan(file: &str, flags: &[(Flag, &str)]) -> Result<Plan, Vec<String>> {
         let flags = flags.iter().map(|(flag, value)| (*flag, (*value).to_owned())).collect();
@@ -150,6 +152,18 @@ mod tests {
 
     fn names(plan: &Plan) -> Vec<&str> {
         plan.agents.iter().map(|spec| spec.id.as_str()).collect()
+    }
+
+    /// The table of settings is read by people, the store's options by whoever opens one.
+    #[test]
+    fn the_stores_own_defaults_stand_in_the_table() {
+        let plan = plan("", &[]).expect("good");
+        let StoreConfig::Embedded { cache_bytes, reserve_bytes, .. } = plan.config.store else {
+            panic!("embedded")
+        };
+        let clock = crate::clock::Clock::start();
+        let options = Options::new(Arc::new(move || clock.now()), Arc::new(|_| {}));
+        assert_eq!((cache_bytes, reserve_bytes), (options.cache_bytes as u64, options.reserve_bytes));
     }
 
     #[test]

@@ -3,14 +3,17 @@ mod line;
 
 use self::line::Line;
 use super::gateway::{self, Gateway};
+use super::http::{Ask, PATIENCE, Server};
+use super::table::width;
 use super::{Exit, Trouble, complain, say, say_json};
 use clap::Args;
+use http::Method;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 use turnway_bindings::channel::pattern::Pattern;
-use turnway_client::{Client, Cursor, Event, Failure, Place, Start, Subscribe};
+use turnway_client::{Client, Cursor, Event, Failure, Place, Session, Start, Subscribe};
 
 /// A log that is not shown to its end within this of its last fact will not be.
 const QUIET_MAX: Duration = Duration::from_secs(10);
@@ -51,8 +54,13 @@ enum Next {
 struct Replay<'a> {
     args: &'a ReplayArgs,
     json: bool,
+    session: Session,
+    /// The last fact that came.
+    seen: u64,
     /// A `done` whose text is told next.
     end: Option<(Place, Map<String, Value>)>,
+    /// Another subscription has been asked for: what comes before its answer is of the old one.
+    deaf: bool,
     away: bool,
 }
 
@@ -63,21 +71,15 @@ pub async fn run(args: ReplayArgs, json: bool) -> Result<Exit, Trouble> {
         signal(SignalKind::interrupt()).map_err(|error| Trouble::Unavailable(error.to_string()))?;
     let mut client =
         Client::connect(args.gateway.options()).await.map_err(|error| gateway::refused(&error))?;
-    let start = match args.after {
-        Some(seq) if seq > 0 => Start::After(Cursor { seq, epoch: None }),
-        Some(_) | None => Start::Beginning,
-    };
-    // Every type, so that the last fact is seen to be the last; what is not wanted is left out here.
-    let wish = Subscribe::from(start).with_types([">"]).with_facts();
-    let session = client.session(args.session.clone());
-    session.subscribe(wish).await.map_err(|error| gateway::refused(&error))?;
-    let mut replay = Replay { args: &args, json, end: None, away: false };
+    let (session, seen) = (client.session(args.session.clone()), args.after.unwrap_or_default());
+    let mut replay = Replay { args: &args, json, session, seen, end: None, deaf: false, away: false };
+    replay.subscribe().await?;
     loop {
         let event = tokio::select! {
             _ = stop.recv() => break,
             event = next(&mut client, args.follow) => event?,
         };
-        if replay.hear(event)? == Next::End && !args.follow {
+        if replay.hear(event).await? == Next::End && !args.follow {
             break;
         }
     }
@@ -103,21 +105,41 @@ async fn next(client: &mut Client, follow: bool) -> Result<Event, Trouble> {
 // === impl Replay ===
 
 impl Replay<'_> {
+    /// Asks for what comes after the last fact that came.
+    async fn subscribe(&mut self) -> Result<(), Trouble> {
+        let start = match self.seen {
+            0 => Start::Beginning,
+            seq => Start::After(Cursor { seq, epoch: None }),
+        };
+        // Every type, so that the last fact is seen to be the last; what is not wanted is left out here.
+        let wish = Subscribe::from(start).with_types([">"]).with_facts();
+        self.deaf = true;
+        self.session.subscribe(wish).await.map_err(|error| gateway::refused(&error))
+    }
+
     #[allow(clippy::wildcard_enum_match_arm, reason = "newer clients tell of more")]
-    fn hear(&mut self, event: Event) -> Result<Next, Trouble> {
+    async fn hear(&mut self, event: Event) -> Result<Next, Trouble> {
         match event {
-            Event::Fact { place, body, .. } if line::kind(&body) == "done" => self.end = Some((place, body)),
-            Event::Fact { place, body, .. } => self.show(&Line { place, body: &body, done: None })?,
+            Event::Subscribed { .. } => self.deaf = false,
+            Event::Reset { reason, snapshot, .. } => {
+                self.deaf = false;
+                self.reset(&reason, snapshot.map_or(0, |snapshot| snapshot.seq)).await?;
+            }
+            Event::Error(failure) => return Err(self.refused(*failure)),
+            Event::Fact { .. } | Event::Done(_) | Event::CaughtUp { .. } if self.deaf => {}
+            Event::Fact { place, body, .. } => {
+                self.seen = place.seq;
+                match line::kind(&body) {
+                    "done" => self.end = Some((place, body)),
+                    _ => self.show(&Line { place, body: &body, done: None })?,
+                }
+            }
             Event::Done(done) => {
                 if let Some((place, body)) = self.end.take() {
                     self.show(&Line { place, body: &body, done: Some(&done) })?;
                 }
             }
             Event::CaughtUp { .. } => return Ok(Next::End),
-            Event::Error(failure) => return Err(self.refused(*failure)),
-            Event::Reset { reason, snapshot, .. } => {
-                self.reset(&reason, snapshot.map_or(0, |snapshot| snapshot.seq))?;
-            }
             Event::Disconnected { reason, retry_in: None, .. } => return Err(Trouble::Unavailable(reason)),
             Event::Disconnected { reason, .. } => self.lost(&reason),
             Event::Connected { .. } => self.found(),
@@ -143,24 +165,44 @@ impl Replay<'_> {
         if !self.args.types.is_empty() && !self.args.types.iter().any(|pattern| pattern.matches(kind)) {
             return Ok(());
         }
-        if self.json { say_json(&line.json()) } else { say(&format!("{}\n", line.text())) }
+        if self.json { say_json(&line.json()) } else { say(&format!("{}\n", line.text(width()))) }
     }
 
-    /// History is missing. Whoever follows wants what comes; whoever replays wanted the history.
-    fn reset(&self, reason: &str, seq: u64) -> Result<(), Trouble> {
-        let what = match reason {
-            "trimmed" => "what lies before has been trimmed away (store.retention)",
-            "regressed" => "the store has lost facts that were shown before: it may have been restored",
-            _ => "what lies before is gone",
+    /// History is missing: goes on where it begins.
+    async fn reset(&mut self, reason: &str, end: u64) -> Result<(), Trouble> {
+        let floor = if reason == "trimmed" { self.floor().await } else { None };
+        let shown = self.seen > self.args.after.unwrap_or_default();
+        let seq = floor.unwrap_or(end);
+        let told = match reason {
+            "trimmed" => format!("facts up to {seq} are forgotten (store.retention)"),
+            "regressed" if shown => {
+                format!("the store has lost facts after {seq} or before; was it restored?")
+            }
+            "regressed" => format!("the log ends at fact {seq}"),
+            _ => format!("facts up to {seq} are gone"),
         };
-        if !self.args.follow {
-            return Err(Trouble::Failed(format!("{what}; facts after {seq} are there (--after {seq})")));
+        if floor.is_none() && !self.args.follow {
+            return Err(Trouble::Failed(told));
         }
+        self.seen = seq;
         if self.json {
-            return say_json(&json!({"type": "reset", "reason": reason, "seq": seq}));
+            say_json(&json!({"type": "reset", "reason": reason, "seq": seq}))?;
         }
-        self.aside(&format!("{what}; going on after fact {seq}"));
-        Ok(())
+        self.aside(&told);
+        match floor {
+            Some(_) => self.subscribe().await,
+            // The client goes on from the end by itself.
+            None => Ok(()),
+        }
+    }
+
+    /// Facts up to this are forgotten.
+    async fn floor(&self) -> Option<u64> {
+        let server = Server::parse(&self.args.gateway.url).ok()?;
+        let path = format!("/v1/sessions/{}/events?after_seq={}&limit=1", self.args.session, self.seen);
+        let user = self.args.gateway.user.as_deref();
+        let ask = Ask { method: Method::GET, path: &path, user, body: None, patience: PATIENCE };
+        server.ask(ask).await.ok()?.get("floor")?.as_u64()
     }
 
     fn refused(&self, failure: Failure) -> Trouble {

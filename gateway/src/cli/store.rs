@@ -1,20 +1,23 @@
 //! `turnway store …`: what an operator does with an embedded store's directory.
+use super::http::{Ask, Server};
 use super::{Exit, Trouble, say, say_json};
 use crate::clock::Clock;
 use crate::config::amount::show_size;
 use crate::store::embedded::{self, OpenError, Options, Report};
 use clap::{Args, Subcommand};
+use http::Method;
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What to do with it.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
     /// Read all of a store that is not in use, and tell what does not fit together; nothing is written
     Check(CheckArgs),
-    /// Copy a store that is not in use into a new or empty directory, and read the copy before it counts
+    /// Copy a store into a new or empty directory, and read the copy before it counts
     Backup(BackupArgs),
     /// Make a store of a backup, in a new or empty directory
     Restore(RestoreArgs),
@@ -29,11 +32,18 @@ pub struct CheckArgs {
 
 /// From where to where.
 #[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "turnway store backup [OPTIONS] <DIR> <TO>\n       turnway store backup [OPTIONS] --admin <URL> <TO>"
+)]
 pub struct BackupArgs {
-    /// The store's directory
-    pub dir: PathBuf,
-    /// The backup's directory, new or empty
-    pub to: PathBuf,
+    /// The directory of a store that is not in use, unless a node is asked; then the backup's directory,
+    /// new or empty
+    #[arg(required = true, num_args = 1..=2, value_names = ["DIR", "TO"])]
+    pub dirs: Vec<PathBuf>,
+    /// Ask a node that runs on this machine to copy its store, at its operators' address, such as
+    /// http://127.0.0.1:8081
+    #[arg(long, value_name = "URL")]
+    pub admin: Option<String>,
 }
 
 /// From where to where.
@@ -44,6 +54,14 @@ pub struct RestoreArgs {
     /// The store's directory, new or empty
     pub dir: PathBuf,
 }
+
+/// What to do about a node that has the store.
+const STOP: &str = "stop the node first";
+const BACKED_UP: &str = "backed up, read again and whole";
+/// Nothing else is in this process.
+const CACHE_BYTES: usize = 64 * 1024 * 1024;
+/// A copy takes as long as the disk does; a day is a slip of the disk.
+const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What was found, as JSON.
 #[derive(Serialize)]
@@ -63,33 +81,64 @@ pub fn run(command: &StoreCommand, json: bool) -> Result<Exit, Trouble> {
     done.unwrap_or_else(|_| Err(Trouble::Bug("a panic while the store was read or copied".to_owned())))
 }
 
-fn obey(command: &StoreCommand, json: bool) -> Result<Exit, Trouble> {
+/// The node that is to copy its store, and where to, if that is what is asked.
+pub fn node(command: &StoreCommand) -> Option<(&str, &Path)> {
     match command {
-        StoreCommand::Check(args) => {
-            let report = embedded::check(&args.dir, &options()).map_err(|error| trouble(&error))?;
-            show(json, &args.dir, "whole", &report)
-        }
-        StoreCommand::Backup(args) => copy(json, &args.dir, &args.to, "backed up, read again and whole"),
-        StoreCommand::Restore(args) => copy(json, &args.from, &args.dir, "restored, read again and whole"),
+        StoreCommand::Backup(BackupArgs { dirs, admin: Some(url) }) => match dirs.as_slice() {
+            [to] => Some((url, to)),
+            _ => None,
+        },
+        StoreCommand::Check(_) | StoreCommand::Backup(_) | StoreCommand::Restore(_) => None,
     }
 }
 
-fn copy(json: bool, from: &Path, to: &Path, done: &str) -> Result<Exit, Trouble> {
-    let report = embedded::copy(from, to, &options()).map_err(|error| trouble(&error))?;
+/// Asks a node to copy its store.
+pub async fn ask((url, to): (&str, &Path), json: bool) -> Result<Exit, Trouble> {
+    let to = std::path::absolute(to).map_err(|error| Trouble::Usage(format!("{}: {error}", to.display())))?;
+    let (method, path, user) = (Method::POST, "/v1/store/backup", None);
+    let body = Some(serde_json::json!({ "to": to }));
+    let told = Server::parse(url)?.ask(Ask { method, path, user, body, patience: PATIENCE }).await?;
+    let report: Report = serde_json::from_value(told)
+        .map_err(|error| Trouble::Failed(format!("an answer of another release: {error}")))?;
+    show(json, &to, BACKED_UP, &report)
+}
+
+fn obey(command: &StoreCommand, json: bool) -> Result<Exit, Trouble> {
+    match command {
+        StoreCommand::Check(args) => {
+            let report = embedded::check(&args.dir, &options()).map_err(|error| trouble(&error, STOP))?;
+            show(json, &args.dir, "whole", &report)
+        }
+        StoreCommand::Backup(args) => match (args.dirs.as_slice(), &args.admin) {
+            ([dir, to], None) => {
+                copy(json, dir, to, BACKED_UP, "stop the node first, or ask it with --admin")
+            }
+            (_, None) => Err(Trouble::Usage("backup needs DIR and TO, or --admin URL and TO".to_owned())),
+            (_, Some(_)) => Err(Trouble::Usage("with --admin, backup needs TO alone".to_owned())),
+        },
+        StoreCommand::Restore(args) => {
+            copy(json, &args.from, &args.dir, "restored, read again and whole", STOP)
+        }
+    }
+}
+
+fn copy(json: bool, from: &Path, to: &Path, done: &str, busy: &str) -> Result<Exit, Trouble> {
+    let report = embedded::copy(from, to, &options()).map_err(|error| trouble(&error, busy))?;
     show(json, to, done, &report)
 }
 
 fn options() -> Options {
     let clock = Clock::start();
-    // There is no writer that could fail.
-    Options::new(Arc::new(move || clock.now()), Arc::new(|_| {}))
+    // There is no writer that could fail. All of the file is read, and more than once.
+    let options = Options::new(Arc::new(move || clock.now()), Arc::new(|_| {}));
+    Options { cache_bytes: CACHE_BYTES, ..options }
 }
 
-/// What keeps a store from being looked at.
-fn trouble(error: &OpenError) -> Trouble {
+/// What keeps a store from being looked at; `busy` is what to do about a node that has it.
+fn trouble(error: &OpenError, busy: &str) -> Trouble {
     let told = error.to_string();
     match error {
-        OpenError::InUse { .. } => Trouble::Unavailable(format!("{told}; stop the node first")),
+        OpenError::InUse { .. } => Trouble::Unavailable(format!("{told}; {busy}")),
         OpenError::Missing { .. } | OpenError::Directory { .. } | OpenError::Network { .. } => {
             Trouble::Unavailable(told)
         }

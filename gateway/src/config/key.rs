@@ -172,7 +172,7 @@ pub const SETTINGS: [Setting; 14] = [
         kind: Kind::Size,
         form: "SIZE",
         flag: None,
-        default: Fallback::Fixed("64MiB"),
+        default: Fallback::Fixed("4MiB"),
         doc: "Memory for pages of an embedded store's file.",
     },
     Setting {

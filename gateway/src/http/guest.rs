@@ -159,20 +159,7 @@ impl Guest {
     /// its first fact, and whatever else happens in the session.
     pub async fn invoke(&mut self, invoke: Invoke) -> Result<Accepted, Unanswered> {
         self.say(Command::Invoke(Box::new(invoke))).await?;
-        self.answer(|note| match note {
-            Note::Accepted(accepted) => Some(*accepted),
-            Note::Fact { .. }
-            | Note::Delta { .. }
-            | Note::Subscribed { .. }
-            | Note::Opened { .. }
-            | Note::Closed { .. }
-            | Note::CancelTaken { .. }
-            | Note::Listed { .. }
-            | Note::Found { .. }
-            | Note::Refused { .. }
-            | Note::GoAway { .. } => None,
-        })
-        .await
+        self.answer(|note| if let Note::Accepted(accepted) = note { Some(*accepted) } else { None }).await
     }
 }
 

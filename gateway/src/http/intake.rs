@@ -14,6 +14,9 @@ use turnway_core::protocol::refusal::Code;
 /// connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The id of the last event that came.
+pub const LAST_EVENT_ID: &str = "last-event-id";
+
 /// Reads a JSON body of at most [`limits::MESSAGE_BYTES_MAX`], as text.
 pub async fn json(headers: &HeaderMap, body: Body) -> Result<String, Problem> {
     json_within(headers, body, limits::MESSAGE_BYTES_MAX).await

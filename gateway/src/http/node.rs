@@ -1,10 +1,12 @@
 //! `GET /`: what this is.
 use crate::answer::{self, Body};
 use crate::http::Desk;
+use crate::http::openapi::refusals::Plain;
 use axum::extract::State;
 use http::{Response, StatusCode};
 use serde::Serialize;
 use std::sync::Arc;
+use utoipa::ToSchema;
 
 /// A node as it shows itself to whoever finds its port.
 #[derive(Clone, Debug)]
@@ -13,14 +15,18 @@ pub struct Node {
     pub name: String,
 }
 
-#[derive(Serialize)]
-struct View<'a> {
+#[derive(Serialize, ToSchema)]
+#[schema(as = Node)]
+pub(super) struct View<'a> {
     name: &'a str,
     version: &'static str,
     links: usize,
     connect: &'static str,
 }
 
+/// What this is
+#[utoipa::path(get,
+    operation_id = "show_node", path = "/", responses((status = 200, description = "The node", body = View), Plain))]
 pub(super) async fn show(State(desk): State<Arc<Desk>>) -> Response<Body> {
     let view = View {
         name: &desk.node.name,

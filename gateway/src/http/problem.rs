@@ -4,7 +4,6 @@ use crate::door::Denied;
 use crate::http::guest::{Parted, Unanswered};
 use axum::response::IntoResponse;
 use http::{HeaderValue, Response, StatusCode, header};
-use serde::Serialize;
 use std::borrow::Cow;
 use turnway_bindings::channel::json::malformed::{Flaw, Malformed};
 use turnway_core::limits;
@@ -15,18 +14,8 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 pub struct Problem {
     status: StatusCode,
     refusal: Refusal,
-}
-
-/// As it is written.
-#[derive(Serialize)]
-struct View<'a> {
-    title: &'a str,
-    status: u16,
-    code: Code,
-    detail: &'a str,
-    retryable: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_ms: Option<u64>,
+    /// `Allow`.
+    allow: Option<&'static str>,
 }
 
 /// The status of a code: `docs/http.md` has the same table.
@@ -84,6 +73,16 @@ impl Problem {
         Self::invalid("not this way").with_status(StatusCode::METHOD_NOT_ALLOWED)
     }
 
+    /// The same, where it is not the router that knows which methods are.
+    pub fn only(methods: &'static str) -> Self {
+        Self { allow: Some(methods), ..Self::method_not_allowed() }
+    }
+
+    /// A bug of ours.
+    pub fn internal() -> Self {
+        Self::new(Code::InternalError, "an answer could not be made")
+    }
+
     /// This node takes on nothing more.
     pub fn draining() -> Self {
         Refusal::new(Code::Draining, "this node leaves").retry_after(limits::STORE_RETRY_AFTER).into()
@@ -102,7 +101,7 @@ impl Problem {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        Self { status: status_of(refusal.code), refusal }
+        Self { status: status_of(refusal.code), refusal, allow: None }
     }
 }
 
@@ -150,17 +149,9 @@ impl From<Unanswered> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response<Body> {
-        let Refusal { code, message, retry_after_ms } = &self.refusal;
-        let title = self.status.canonical_reason().unwrap_or_default();
-        let (status, retryable) = (self.status.as_u16(), code.retryable());
-        let (code, detail, retry_after_ms) = (*code, &**message, *retry_after_ms);
-        let view = View { title, status, code, detail, retryable, retry_after_ms };
-        let body = serde_json::to_vec(&view).unwrap_or_default();
-        let mut response = answer::of(self.status, "application/problem+json", body);
-        if let Some(ms) = retry_after_ms {
-            // Whole seconds, and never none at all.
-            let seconds = HeaderValue::from(ms.div_ceil(1000).max(1));
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        let mut response = answer::refused(self.status, &self.refusal);
+        if let Some(methods) = self.allow {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
         }
         response
     }

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Response, header};
 use std::convert::Infallible;
 use std::time::Duration;
 use turnway_bindings::channel::note::Note;
-use turnway_bindings::channel::sse::{HEARTBEAT, Turn};
+use turnway_bindings::channel::sse::{HEARTBEAT, Log, Turn};
 use turnway_core::time::Millis;
 
 /// After so much silence something is said, so that nobody in between takes the answer for dead.
@@ -32,6 +32,15 @@ impl Story for Turn {
     }
     fn is_over(&self) -> bool {
         Turn::is_over(self)
+    }
+}
+
+impl Story for Log {
+    fn show(&mut self, ts: Millis, note: &Note, to: &mut String) {
+        Log::show(self, ts, note, to);
+    }
+    fn is_over(&self) -> bool {
+        Log::is_over(self)
     }
 }
 

@@ -4,6 +4,8 @@
 //! resumed, the same request is made again with the last event's id as `Last-Event-ID`: to the
 //! switchboard it is a repeat, and what its reader has already is left out.
 use crate::answer::Body;
+use crate::http::openapi::refusals::Said;
+use crate::http::openapi::shape;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Desk, intake, stream};
 use crate::phase::Phase;
@@ -18,9 +20,24 @@ use turnway_core::id::{MessageId, SessionId};
 
 /// The name of a message, for requests that may be repeated.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// The id of the last event that came.
-const LAST_EVENT_ID: &str = "last-event-id";
 
+/// Say one thing, and hear the answer as it comes
+#[utoipa::path(
+    post,
+    operation_id = "create_turn",
+    path = "/v1/sessions/{session_id}/turns",
+    params(
+        ("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
+        ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("idempotency-key" = Option<String>, Header, description = "The message's id: the same again is the same turn", pattern = "^[!-~]([ -~]{0,254}[!-~])?$"),
+        ("last-event-id" = Option<String>, Header, example = "0-0-0-0-aaaaaaaa", description = "The `id` of the last event that came: what came before is left out", pattern = "^(0|[1-9][0-9]{0,14})-(0|[1-9][0-9]{0,14})-(0|[1-9][0-9]{0,8})-(0|[1-9][0-9]{0,14})-[a-z2-7]{8}$"),
+    ),
+    request_body = shape::Turn,
+    responses(
+        (status = 200, description = "The turn's messages, each as the `data:` of an event, to its `done`", content_type = "text/event-stream", body = shape::Event),
+        Said,
+    ),
+)]
 pub(super) async fn create(
     State(desk): State<Arc<Desk>>,
     path: Result<Path<String>, PathRejection>,
@@ -28,9 +45,9 @@ pub(super) async fn create(
     body: Body,
 ) -> Answer {
     let session = intake::name(&intake::path(path)?, SessionId::parse)?;
-    let resume = intake::header(&headers, LAST_EVENT_ID)?
-        .map(|text| Cursor::parse(text).map_err(|why| Problem::invalid(format!("{LAST_EVENT_ID}: {why}"))));
-    let resume = resume.transpose()?;
+    let bad = |why| Problem::invalid(format!("{}: {why}", intake::LAST_EVENT_ID));
+    let resume = intake::header(&headers, intake::LAST_EVENT_ID)?;
+    let resume = resume.map(|text| Cursor::parse(text).map_err(bad)).transpose()?;
     let text = intake::json(&headers, body).await?;
     let invoke = name(parse_turn(&text, &session)?, &headers)?;
     if desk.life.phase() >= Phase::Draining {

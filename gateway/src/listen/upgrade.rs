@@ -1,5 +1,6 @@
 //! `GET /v1/connect`: from an HTTP request to a WebSocket (RFC 6455 §4.2).
 use super::Room;
+use super::patience::Patience;
 use super::seam::Seam;
 use super::websocket::{self, Socket};
 use crate::answer::{self, Body};
@@ -10,7 +11,6 @@ use crate::metrics::{Handshake, Metrics};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_util::task::TaskTracker;
 use turnway_core::id::NodeId;
 use turnway_core::limits;
+use turnway_core::protocol::refusal::Code;
 
 /// Where clients connect.
 pub const PATH: &str = "/v1/connect";
@@ -27,6 +28,8 @@ const PROTOCOL: &str = "turnway.v1";
 /// Most links are idle: what they hold meanwhile counts 18,000 times. tungstenite keeps 128 KiB
 /// by itself, and this much costs no throughput.
 const READ_BUFFER_BYTES: usize = 1024;
+/// While a link is idle: the next message, most often a short one, is read with one call or two.
+const IDLE_READ_BUFFER_BYTES: usize = 256;
 /// Notes that come together leave together.
 const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 /// Writing waits for the socket long before this; one note may be large.
@@ -100,7 +103,7 @@ impl Reception {
 
 /// The socket under HTTP, and what the client has already sent after its request.
 fn bare(upgraded: Upgraded) -> Result<(TcpStream, Vec<u8>), Upgraded> {
-    let parts = upgraded.downcast::<TokioIo<TcpStream>>()?;
+    let parts = upgraded.downcast::<Patience>()?;
     Ok((parts.io.into_inner(), parts.read_buf.to_vec()))
 }
 
@@ -114,11 +117,13 @@ async fn open(stream: TcpStream, read: Vec<u8>) -> Box<Socket> {
 }
 
 /// A fresh codec over a socket whose old one holds nothing.
-pub(super) async fn refit(seam: Seam) -> Socket {
-    WebSocketStream::from_raw_socket(seam, Role::Server, Some(codec())).await
+pub(super) async fn refit(seam: Seam, is_idle: bool) -> Socket {
+    let config = if is_idle { codec().read_buffer_size(IDLE_READ_BUFFER_BYTES) } else { codec() };
+    WebSocketStream::from_raw_socket(seam, Role::Server, Some(config)).await
 }
 
-fn codec() -> WebSocketConfig {
+/// How a link's socket buffers, and what it takes. The echo server that benchmarks compare with uses the same.
+pub fn codec() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES)
@@ -165,7 +170,7 @@ fn check<B>(request: &Request<B>) -> Result<HeaderValue, NoHandshake> {
 impl NoHandshake {
     fn answer(self) -> Response<Body> {
         let refuse = |status, why, name, value| {
-            let mut response = answer::problem(status, "invalid_message", why);
+            let mut response = answer::problem(status, Code::InvalidMessage, why);
             response.headers_mut().insert(name, HeaderValue::from_static(value));
             response
         };

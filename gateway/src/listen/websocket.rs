@@ -35,6 +35,8 @@ const LONG: Duration = Duration::from_secs(3600);
 const LARGE_MESSAGE: usize = 8 * 1024;
 /// After messages of this many bytes it is exchanged once the link is idle.
 const SOME_BYTES: usize = 512;
+/// An idle link's codec reads in small steps; after so many bytes the link is not idle any more.
+const MANY_BYTES: usize = 4 * 1024;
 
 /// A link while it lasts.
 struct Visit<'a> {
@@ -62,6 +64,8 @@ struct Visit<'a> {
 struct Wear {
     bytes: usize,
     largest: usize,
+    /// It was made for an idle link.
+    is_small: bool,
 }
 
 /// How far a link has come.
@@ -172,17 +176,19 @@ impl<'a> Visit<'a> {
         let is_idle = matches!(event, Event::Alarm);
         self.take(event).await?;
         self.perform().await?;
-        let is_worn = self.wear.largest >= LARGE_MESSAGE || (is_idle && self.wear.bytes >= SOME_BYTES);
-        if is_worn && self.socket.get_ref().is_between() { self.refit().await } else { Ok(()) }
+        if self.wear.is_due(is_idle) && self.socket.get_ref().is_between() {
+            self.refit(is_idle).await?;
+        }
+        Ok(())
     }
 
     /// Gives the socket a fresh codec: the old one would keep its buffers for as long as the link lives.
-    async fn refit(&mut self) -> Result<(), End> {
+    async fn refit(&mut self, is_idle: bool) -> Result<(), End> {
         // The codec may still owe a pong.
         self.push(|socket, cx| socket.poll_flush(cx)).await?;
         let seam = std::mem::take(self.socket.get_mut());
-        *self.socket = refit(seam).await;
-        self.wear = Wear::default();
+        *self.socket = refit(seam, is_idle).await;
+        self.wear = Wear { is_small: is_idle, ..Wear::default() };
         Ok(())
     }
 
@@ -340,6 +346,12 @@ impl<'a> Visit<'a> {
 // === impl Wear ===
 
 impl Wear {
+    /// Whether another codec would do better.
+    fn is_due(self, is_idle: bool) -> bool {
+        let is_tight = self.is_small && self.bytes >= MANY_BYTES;
+        self.largest >= LARGE_MESSAGE || is_tight || (is_idle && self.bytes >= SOME_BYTES)
+    }
+
     fn add(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.largest = self.largest.max(bytes);

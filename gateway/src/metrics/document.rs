@@ -11,8 +11,8 @@ const HEAD: &str = "# Metrics
 
 `GET /metrics` on the operators' listener, in Prometheus' text format. Names are
 `turnway_<area>_<what>_<unit or total>`. Labels have small fixed sets of values, all of them below; none is
-an id or holds content. Everything is there from the start, but for what is counted by `op`: that is there
-from the first op of its kind. Times at the owner begin anew where another owner takes a turn over.
+an id or holds content. Everything is there from the start, but for what is counted by `op` or by `route`: that
+is there from the first of its kind. Times at the owner begin anew where another owner takes a turn over.
 [operations.md](operations.md) says what to watch, and `deploy/prometheus/rules.yml` what to be woken for.
 ";
 
@@ -21,6 +21,7 @@ const AREAS: [(&str, &str); 15] = [
     ("build", "The build"),
     ("node", "The node"),
     ("link", "Connections of clients"),
+    ("http", "HTTP requests"),
     ("request", "Requests of clients"),
     ("turn", "Turns"),
     ("inbox", "Inboxes"),

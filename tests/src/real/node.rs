@@ -105,6 +105,11 @@ impl Node {
         assert!(exit.is_none(), "the node has exited: {exit:?}\n{}", tail(&self.dir));
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("the node is running")
+    }
+
     /// Kilobytes of resident memory.
     pub fn resident_kib(&self) -> u64 {
         let pid = self.child.id().expect("the node is running");

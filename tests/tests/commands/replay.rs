@@ -174,3 +174,34 @@ async fn a_follower_whose_reader_has_left_leaves() {
     let ended = timeout(PATIENCE, child.wait_with_output()).await.expect("it leaves").expect("ended");
     assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
 }
+
+/// Where the beginning of a log is forgotten, what is left of it is shown, and what is missing is said.
+#[tokio::test]
+async fn a_trimmed_log_is_shown_from_where_it_begins() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo", "--retention", "facts=10"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    for n in 0..20 {
+        wire.turn("s1", "echo", &format!("m{n}"), &format!("turn {n}")).await.expect("a turn");
+    }
+    let told = replay(&node, &["s1", "--json"]).await;
+    assert_eq!(told.code, Some(0), "{}", told.err);
+    let lines = told.lines();
+    assert_eq!(
+        (&lines[0]["type"], &lines[0]["reason"]),
+        (&json!("reset"), &json!("trimmed")),
+        "{}",
+        lines[0]
+    );
+    let places: Vec<u64> = lines[1..].iter().map(|line| line["seq"].as_u64().expect("a place")).collect();
+    let floor = lines[0]["seq"].as_u64().expect("a place");
+    assert!(floor > 0 && places.len() >= 10, "{places:?}");
+    assert_eq!(places, (floor + 1..=floor + places.len() as u64).collect::<Vec<_>>());
+    assert_eq!(lines.last().map(|line| line["text"].clone()), Some(json!("turn 19")));
+    let told = replay(&node, &["s1"]).await;
+    assert!(told.code == Some(0) && told.err.contains("are forgotten"), "{told:?}");
+    let after = replay(&node, &["s1", "--json", "--after", &(floor + 3).to_string()]).await.lines();
+    assert_eq!(after, lines[4..]);
+    let beyond = replay(&node, &["s1", "--after", "100000"]).await;
+    assert!(beyond.code == Some(1) && beyond.err.contains("the log ends at fact"), "{beyond:?}");
+}

@@ -2,6 +2,7 @@
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use turnway_tests::real::command::{Ended, run};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::Wire;
@@ -159,4 +160,54 @@ async fn a_turned_bit_is_found() {
         "{}",
         backup.err
     );
+}
+
+#[tokio::test]
+async fn a_running_node_is_backed_up() {
+    let (dir, safe) = (directory(), directory());
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    wire.turn("s1", "echo", "1", "before").await.expect("a turn");
+    let before = log(&node).await;
+    let (admin, backup) = (format!("http://{}", node.admin), safe.path().join("monday"));
+    let made = store(&["backup", "--admin", &admin, name(&backup)]).await;
+    assert_eq!((made.code, made.err.as_str()), (Some(0), ""));
+    assert!(made.out.starts_with(&format!("{}: backed up", backup.display())), "{}", made.out);
+    wire.turn("s1", "echo", "2", "afterwards").await.expect("a turn");
+    let check = store(&["check", name(&backup), "--json"]).await.json();
+    assert_eq!((&check["ok"], &check["facts"]), (&json!(true), &json!(before.len())));
+
+    let again = store(&["backup", "--admin", &admin, name(&backup), "--json"]).await;
+    assert_eq!((again.code, again.error()["code"].as_str()), (Some(1), Some("invalid_message")));
+    for wrong in [&["backup", "one"][..], &["backup", "--admin", &admin, "one", "two"]] {
+        assert_eq!(store(wrong).await.code, Some(64), "{wrong:?}");
+    }
+    assert_eq!(store(&["backup", "--admin", "http://127.0.0.1:1", "x"]).await.code, Some(69));
+
+    let again = directory();
+    assert_eq!(store(&["restore", name(&backup), name(&again.path().join("data"))]).await.code, Some(0));
+    let restored = Node::start(again.path(), &["--demo"]).await;
+    assert_eq!(log(&restored).await, before);
+}
+
+#[tokio::test]
+async fn what_is_in_memory_cannot_be_backed_up() {
+    let (dir, safe) = (directory(), directory());
+    std::fs::write(dir.path().join("turnway.toml"), "[store]\nurl = \"memory:\"\n").expect("a file");
+    // The harness names a store on the disk; a second one would be given twice.
+    let mut child = tokio::process::Command::new(turnway_tests::real::node::binary())
+        .args(["serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .current_dir(dir.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it runs");
+    let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let ready = out.next_line().await.expect("read").expect("a ready line");
+    let admin = ready.split(' ').find_map(|part| part.strip_prefix("admin=")).expect("an address");
+    let there = safe.path().join("there");
+    let told = store(&["backup", "--admin", &format!("http://{admin}"), name(&there)]).await;
+    assert!(told.code == Some(1) && told.err.contains("in memory"), "{told:?}");
+    assert!(!there.exists());
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tokio::time::{Instant, timeout_at};
+use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{PATIENCE, figure};
@@ -58,16 +59,19 @@ fn names_and_labels_keep_to_the_rules() {
         assert!(!ours || parts >= 3, "{name} names no area, or nothing in it");
         assert_eq!(name.ends_with("_total"), row.kind == "counter", "{name} is a {}", row.kind);
         let bound: usize = row.labels.values().map(BTreeSet::len).product();
-        assert!(bound <= 128 && row.labels.len() <= 2, "{name} has {bound} children");
+        assert!(bound <= 400 && row.labels.len() <= 3, "{name} has {bound} children");
         for label in row.labels.keys() {
             let known = [
                 "code",
                 "direction",
+                "method",
                 "op",
                 "order",
                 "outcome",
                 "phase",
+                "route",
                 "source",
+                "status",
                 "strategy",
                 "transport",
                 "version",
@@ -98,12 +102,17 @@ async fn a_node_shows_what_is_documented_and_nothing_else() {
     wire.say(json!({"type": "subscribe", "session_id": "s1", "after_seq": 1})).await.expect("said");
     wire.until(|message| message["type"] == "subscribed").await.expect("it is behind");
     drop(wire);
+    for (path, status) in [("/", 200), ("/nothing", 404)] {
+        assert_eq!(get(node.http, path).await.map(|(status, _)| status), Some(status));
+    }
     let shown = [
         "turnway_turn_ended_total{outcome=\"cancelled\",strategy=\"enqueue\"}",
         "turnway_turn_end_seconds_count{outcome=\"cancelled\"}",
         "turnway_request_refused_total{code=\"not_found\"}",
         "turnway_delivery_resumes_total{outcome=\"behind\"}",
         "turnway_agent_first_token_seconds_count",
+        "turnway_http_requests_total{method=\"GET\",route=\"/\",status=\"2xx\"}",
+        "turnway_http_answer_seconds_count{route=\"other\"}",
         "turnway_link_closes_total{code=\"1006\",transport=\"websocket\"}",
     ];
     // The brain is asked for its numbers a few times a second.

@@ -37,7 +37,7 @@ impl<B: Serialize> Frame<'_, B> {
 }
 
 /// Our shapes have string keys and finite numbers only, so they always serialise, and as UTF-8.
-fn json<T: Serialize>(value: &T, room: usize) -> String {
+pub(super) fn json<T: Serialize>(value: &T, room: usize) -> String {
     let mut bytes = Vec::with_capacity(room);
     let written = serde_json::to_writer(&mut bytes, value);
     debug_assert!(written.is_ok(), "our shapes always serialise");
@@ -185,15 +185,19 @@ pub(super) struct Subscribed<'a> {
     pub(super) reset: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
+    /// Facts up to this are forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) floor: Option<Seq>,
 }
 
 impl<'a> Subscribed<'a> {
     pub(super) fn new(snapshot: &'a SnapshotNote, reset: Option<Reset>) -> Self {
-        let reason = reset.map(|reset| match reset {
-            Reset::Trimmed { .. } => "trimmed",
-            Reset::Regressed => "regressed",
-        });
-        Self { snapshot: Snapshot::new(snapshot), reset: reason.map(|_| true), reason }
+        let (reason, floor) = match reset {
+            None => (None, None),
+            Some(Reset::Trimmed { floor }) => (Some("trimmed"), Some(floor)),
+            Some(Reset::Regressed) => (Some("regressed"), None),
+        };
+        Self { snapshot: Snapshot::new(snapshot), reset: reason.map(|_| true), reason, floor }
     }
 }
 

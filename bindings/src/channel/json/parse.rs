@@ -13,6 +13,7 @@ use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, Session
 use turnway_core::limits::{LINK_SUBSCRIPTIONS_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX};
 use turnway_core::protocol::input::{self, Message, Strategy};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::trace::is_traceparent;
 
 /// Runs one `subscribe` may name: more than can be open, as a client may not know which have ended.
 pub const SUBSCRIBE_RUNS_MAX: usize = 64;
@@ -214,16 +215,6 @@ fn strategy(name: &str) -> Result<Strategy, Flaw> {
         "reject" => Ok(Strategy::Reject),
         _ => Err(Flaw::Wrong("strategy")),
     }
-}
-
-/// `00-<32 hex>-<16 hex>-<2 hex>`, lower case, neither id all zero. It becomes a header towards agents.
-pub(in crate::channel) fn is_traceparent(text: &str) -> bool {
-    let hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    let parts: Vec<&str> = text.split('-').collect();
-    let [version, trace, span, flags] = parts[..] else { return false };
-    let sized = trace.len() == 32 && span.len() == 16 && flags.len() == 2;
-    let named = [trace, span].iter().all(|id| id.bytes().any(|b| b != b'0'));
-    version == "00" && sized && named && [trace, span, flags].into_iter().all(hex)
 }
 
 /// A run is the narrower thing to cancel, so it counts where both are named.

@@ -3,8 +3,8 @@
 //! A fact may be one message, two or three, or none: see [`SHOWN`]. Only the last one carries `seq`
 //! and `epoch`, so a client that breaks off between them asks for the fact again.
 use crate::channel::json::frame::{
-    Attempt, Bare, Delta, Detail, Done, Event, Frame, GoAway, Limits, Opened, Raw, Said, Snapshot, State,
-    StreamDelta, Subscribed, Trouble, TurnAccepted, Welcome,
+    self, Attempt, Bare, Delta, Detail, Done, Event, Frame, GoAway, Limits, Opened, Raw, Said, Snapshot,
+    State, StreamDelta, Subscribed, Trouble, TurnAccepted, Welcome,
 };
 use crate::channel::note::{Accepted, Note, SnapshotNote};
 use serde::Serialize;
@@ -92,6 +92,11 @@ pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(Stri
 /// `error` for what concerns the connection or one message of it.
 pub fn refused(ts: Millis, request_id: &Option<RequestId>, refusal: &Refusal) -> String {
     answer(ts, "error", request_id, trouble(refusal)).text(256)
+}
+
+/// A session's present state, as `subscribed` and `session_opened` carry it.
+pub fn snapshot(snapshot: &SnapshotNote) -> String {
+    frame::json(&Snapshot::new(snapshot), 512 + 256 * snapshot.runs.len())
 }
 
 /// `pong`.

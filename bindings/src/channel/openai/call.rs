@@ -7,7 +7,6 @@ use super::{Trouble, messages, model};
 use crate::channel::command::Invoke;
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::Flaw;
-use crate::channel::json::parse::is_traceparent;
 use crate::channel::json::strict;
 use serde_json::Value;
 use turnway_core::id::AgentId;
@@ -15,11 +14,10 @@ use turnway_core::limits::{HISTORY_BYTES_MAX, JSON_NODES_MAX, MESSAGE_BYTES_MAX}
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::trace::is_traceparent;
 
 /// One request: a whole history, a whole message, and as much again for everything else.
 pub const CALL_BYTES_MAX: usize = HISTORY_BYTES_MAX + 2 * MESSAGE_BYTES_MAX;
-/// What the message and the metadata leave free in a fact, for names.
-const FACT_ROOM_BYTES: usize = 4 * 1024;
 
 /// One call, right in form.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,25 +49,12 @@ impl Call {
         let include_usage = fields::flag(&mut options, "stream_options.include_usage")?.unwrap_or(false);
         shape(&mut body)?;
         let metadata = fields::object(&mut body, "metadata")?.map(|metadata| Json(Value::Object(metadata)));
-        let call = Self { agent, stream, include_usage, content, earlier, metadata };
-        if call.said_bytes() > MESSAGE_BYTES_MAX - FACT_ROOM_BYTES {
-            let max = MESSAGE_BYTES_MAX - FACT_ROOM_BYTES;
-            return Err(Trouble::too_long(format!(
-                "the last message and the metadata are more than {max} bytes"
-            )));
-        }
-        Ok(call)
+        Ok(Self { agent, stream, include_usage, content, earlier, metadata })
     }
 
     /// A body of more than [`CALL_BYTES_MAX`].
     pub fn too_long() -> Trouble {
         Trouble::too_long(format!("a request may have {CALL_BYTES_MAX} bytes here"))
-    }
-
-    /// What the message and the metadata take in a fact, at the least.
-    fn said_bytes(&self) -> usize {
-        let said = serde_json::to_vec(&(&self.content, &self.metadata));
-        said.map_or(usize::MAX, |json| json.len())
     }
 
     /// What is said to the switchboard. Where the conversation is the gateway's, earlier messages do not

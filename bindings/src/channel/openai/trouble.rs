@@ -18,7 +18,7 @@ pub struct Trouble {
     kind: &'static str,
     code: &'static str,
     message: Cow<'static, str>,
-    param: Option<Cow<'static, str>>,
+    param: Option<Box<str>>,
     agent_code: Option<Box<str>>,
 }
 
@@ -85,7 +85,7 @@ impl Trouble {
     }
 
     /// A field of the request is not right.
-    pub fn field(param: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
+    pub fn field(param: impl Into<Box<str>>, message: impl Into<Cow<'static, str>>) -> Self {
         Self { param: Some(param.into()), ..Self::new(Code::InvalidMessage, message) }
     }
 
@@ -157,6 +157,9 @@ impl Trouble {
 
 impl From<&Refusal> for Trouble {
     fn from(refusal: &Refusal) -> Self {
+        if refusal.code == Code::TooLarge {
+            return Self::too_long(refusal.message.clone());
+        }
         let retry_after = refusal.retry_after_ms.map(Duration::from_millis);
         Self { retry_after, ..Self::new(refusal.code, refusal.message.clone()) }
     }
@@ -239,6 +242,8 @@ mod tests {
             (&agents_own["code"], &agents_own["agent_code"]),
             (&json!("agent_error"), &json!("quota"))
         );
+        let long = Trouble::from(&Refusal::new(Code::TooLarge, "x"));
+        assert_eq!(long, Trouble::too_long("x"));
         let later = Refusal::new(Code::Busy, "x").retry_after(Duration::from_secs(2));
         assert_eq!(Trouble::from(&later).retry_after, Some(Duration::from_secs(2)));
     }

@@ -4,6 +4,8 @@ use turnway_core::id::{Epoch, RunId, Seq};
 
 /// Letters of a run's name in a cursor: enough that one of another turn is noticed.
 const TAG_BYTES: usize = 8;
+/// Numbers on the wire are below this.
+const NUMBER_END: u64 = 1 << 53;
 /// A longer text is no cursor: four numbers and a tag.
 const CURSOR_BYTES_MAX: usize = 96;
 
@@ -87,9 +89,10 @@ fn tag(run_id: &RunId) -> &str {
 }
 
 /// Digits and nothing else, in the one way they are written.
-fn number(text: &str) -> Result<u64, BadCursor> {
+pub(super) fn number(text: &str) -> Result<u64, BadCursor> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    if plain { text.parse().map_err(|_| BadCursor) } else { Err(BadCursor) }
+    let number = text.parse().ok().filter(|number| plain && *number < NUMBER_END);
+    number.ok_or(BadCursor)
 }
 
 #[cfg(test)]
@@ -117,7 +120,7 @@ mod tests {
             "+7-1-2-99-a2a2a2a2",
             "07-1-2-99-a2a2a2a2",
             "7-1-4294967296-99-a2a2a2a2",
-            "7-1-2-18446744073709551616-a2a2a2a2",
+            "7-1-2-9007199254740992-a2a2a2a2",
             "7-1-2- 99-a2a2a2a2",
             &format!("7-1-2-{}-a2a2a2a2", "9".repeat(100)),
         ] {

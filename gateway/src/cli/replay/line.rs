@@ -5,8 +5,10 @@ use crate::cli::table::visible;
 use serde_json::{Map, Value, json};
 use turnway_client::{Done, Place};
 
-/// Characters of a fact's data on one line.
+/// Characters of a fact's data on one line, where nobody says how wide a line is.
 const DATA_CHARS_MAX: usize = 100;
+/// And at the least, however narrow a terminal is.
+const DATA_CHARS_MIN: usize = 20;
 /// What every message has, and what has a column of its own.
 const FRAME: [&str; 9] =
     ["type", "ts", "session_id", "seq", "epoch", "request_id", "run_id", "name", "message"];
@@ -68,19 +70,29 @@ impl Line<'_> {
         Value::Object(body)
     }
 
-    /// For people: when, which, what.
-    pub(super) fn text(&self) -> String {
+    /// For people: when, which, what. On a terminal the day is left out, and what is not said by anybody is
+    /// cut to its width; elsewhere every line is whole and looks the same.
+    pub(super) fn text(&self, width: Option<usize>) -> String {
         let name = match kind(self.body) {
             "event" => self.body.get("name").and_then(Value::as_str).unwrap_or("event"),
             kind => kind,
         };
+        let time = self.place.ts.map(date).unwrap_or_default();
+        let head = match (width, time.split_once('T')) {
+            (Some(_), Some((_, of_day))) => {
+                format!("{}  {:>4}  {name:<18}  ", of_day.trim_end_matches('Z'), self.place.seq)
+            }
+            (_, _) => format!("{time}  {:>6}  {name:<20}  ", self.place.seq),
+        };
         let data = match (kind(self.body), self.done) {
             ("done", Some(done)) => answer(done),
             ("message", _) => words(self.body),
-            (_, _) => short(self.body),
+            (_, _) => {
+                let max = width.map_or(DATA_CHARS_MAX, |width| width.saturating_sub(head.chars().count()));
+                short(self.body, max.max(DATA_CHARS_MIN))
+            }
         };
-        let time = self.place.ts.map(date).unwrap_or_default();
-        visible(&format!("{time}  {:>6}  {name:<20}  {data}", self.place.seq)).trim_end().to_owned()
+        visible(&format!("{head}{data}")).trim_end().to_owned()
     }
 }
 
@@ -101,17 +113,19 @@ fn words(body: &Map<String, Value>) -> String {
 }
 
 /// What else a fact says, as far as it fits on a line.
-fn short(body: &Map<String, Value>) -> String {
-    let fields = body.iter().filter(|(key, _)| !FRAME.contains(&key.as_str()));
+fn short(body: &Map<String, Value>, chars_max: usize) -> String {
+    // What is shown on request only has its own words in `data`.
+    let inner = body.get("data").and_then(Value::as_object).unwrap_or(body);
+    let fields = inner.iter().filter(|(key, _)| !FRAME.contains(&key.as_str()));
     let words = fields.map(|(key, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         format!("{key}={value}")
     });
     let line = words.collect::<Vec<_>>().join(" ").replace(char::is_control, " ");
-    match line.char_indices().nth(DATA_CHARS_MAX) {
-        Some((at, _)) => format!("{}…", line.get(..at).unwrap_or_default()),
-        None => line,
+    if line.chars().count() <= chars_max {
+        return line;
     }
+    line.chars().take(chars_max.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -127,9 +141,30 @@ mod tests {
     #[test]
     fn data_is_cut_to_a_line() {
         let body = json!({"type": "event", "seq": 3, "strategy": "run", "note": "a\nb"});
-        assert_eq!(short(&object(body)), "note=a b strategy=run");
+        assert_eq!(short(&object(body), DATA_CHARS_MAX), "note=a b strategy=run");
         let long = json!({"x": "é".repeat(200)});
-        assert_eq!(short(&object(long)).chars().count(), DATA_CHARS_MAX + 1);
+        assert_eq!(short(&object(long), DATA_CHARS_MAX).chars().count(), DATA_CHARS_MAX);
+        let told =
+            json!({"type": "event", "name": "agent.stream.delta", "data": {"offset": 3, "text": "hi"}});
+        assert_eq!(short(&object(told), 12), "offset=3 te…");
+    }
+
+    #[test]
+    fn a_terminal_is_given_lines_that_fit() {
+        let body = object(json!({"type": "event", "name": "RUN_RESTARTED", "reason": "x".repeat(100)}));
+        let line = Line {
+            place: Place { seq: 12, epoch: None, ts: Some(1_764_000_000_123) },
+            body: &body,
+            done: None,
+        };
+        let narrow = line.text(Some(80));
+        assert!(narrow.starts_with("16:00:00.123    12  RUN_RESTARTED       reason=xxx"), "{narrow}");
+        assert!(narrow.ends_with('…') && narrow.chars().count() == 80, "{narrow}");
+        let piped = line.text(None);
+        assert!(
+            piped.starts_with("2025-11-24T16:00:00.123Z      12  RUN_RESTARTED         reason=x"),
+            "{piped}"
+        );
     }
 
     #[test]

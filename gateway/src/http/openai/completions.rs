@@ -12,6 +12,7 @@ use crate::http::{Desk, intake};
 use crate::phase::Phase;
 use axum::Extension;
 use axum::extract::State;
+use axum::response::IntoResponse;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use hyper::body::Body as _;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ struct Wanted {
     include_usage: bool,
     head: Head,
     run_id: RunId,
+    /// It has a name by which it may be asked for again.
+    named: bool,
 }
 
 pub(super) async fn create(
@@ -51,7 +54,8 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let principal = desk.door.admit_request(&headers)?;
+    let admitted = desk.door.admit_request(&headers).map_err(Problem::from);
+    let principal = admitted.map_err(|problem| Fault::from(problem).unread())?;
     let call = read(&long_calls, &headers, body).await?;
     if !desk.directory.agents.contains_key(&call.agent) {
         return Err(Trouble::no_model().into());
@@ -62,14 +66,17 @@ pub(super) async fn create(
     let now = desk.clock.now().store;
     let key = header(&headers, IDEMPOTENCY_KEY, MessageId::parse)?;
     let session = header(&headers, SESSION, SessionId::parse)?;
-    // To ask again is harmless where the call has a name, and where it ends with its connection.
-    let repeatable = key.is_some() || session.is_none();
+    let named = key.is_some();
+    // Before it is known to be accepted, to ask again is harmless where the call has a name, and where it
+    // ends with its connection.
+    let repeatable = named || session.is_none();
     let name = Name::of(&principal, session, key, fresh(now)?);
     let wanted = Wanted {
         stream: call.stream,
         include_usage: call.include_usage,
         head: Head::new(&name.run_id, &call.agent, now),
         run_id: name.run_id.clone(),
+        named,
     };
     let trace = intake::header(&headers, TRACEPARENT).ok().flatten().map(str::to_owned);
     let invoke = call.invoke(&name, trace)?;
@@ -87,11 +94,13 @@ pub(super) async fn create(
             return Err(Fault::unanswered(why, repeatable));
         }
     };
-    let mut response = if wanted.stream {
-        streamed(guest, principal, wanted, &accepted).await?
+    let answer = if wanted.stream {
+        streamed(guest, principal, wanted, &accepted).await
     } else {
-        at_once(guest, wanted).await?
+        at_once(guest, wanted).await
     };
+    // Of a turn that has failed people want to know which it was, too.
+    let mut response = answer.unwrap_or_else(Fault::into_response);
     for (header, text) in
         [(HeaderName::from_static(SESSION), name.session.as_str()), (REQUEST, name.run_id.as_str())]
     {
@@ -109,9 +118,10 @@ async fn read(long_calls: &LongCalls, headers: &HeaderMap, body: Body) -> Result
     let room = if short { None } else { Some(long_calls.try_acquire()) };
     if matches!(room, Some(Err(_))) {
         let refusal = Refusal::new(Code::RateLimited, "too many long requests are being read");
-        return Err(Trouble::from(&refusal.retry_after(STORE_RETRY_AFTER)).into());
+        return Err(Fault::from(Trouble::from(&refusal.retry_after(STORE_RETRY_AFTER))).unread());
     }
-    Ok(Call::parse(&intake::json_within(headers, body, CALL_BYTES_MAX).await?)?)
+    let text = intake::json_within(headers, body, CALL_BYTES_MAX).await;
+    Ok(Call::parse(&text.map_err(|problem| Fault::from(problem).unread())?)?)
 }
 
 /// What stands in for a name that a call did not give.
@@ -136,7 +146,7 @@ async fn at_once(mut guest: Guest, wanted: Wanted) -> Answer {
     let mut whole = Whole::new(wanted.head, wanted.run_id);
     loop {
         match whole.answer() {
-            None => whole.show(&guest.hear().await?),
+            None => whole.show(&guest.hear().await.map_err(|parted| cut_off(parted, wanted.named))?),
             Some(answer) => {
                 guest.settle();
                 return Ok(answer::of(StatusCode::OK, "application/json", answer?));
@@ -146,7 +156,7 @@ async fn at_once(mut guest: Guest, wanted: Wanted) -> Answer {
 }
 
 async fn streamed(mut guest: Guest, principal: Principal, wanted: Wanted, accepted: &Accepted) -> Answer {
-    let Wanted { include_usage, head, run_id, .. } = wanted;
+    let Wanted { include_usage, head, run_id, named, .. } = wanted;
     let mut chunks = Chunks::new(head.clone(), run_id.clone(), 0, include_usage);
     if accepted.duplicate {
         chunks = match present_attempt(&guest, principal, accepted).await? {
@@ -163,7 +173,7 @@ async fn streamed(mut guest: Guest, principal: Principal, wanted: Wanted, accept
         Ok::<_, Parted>(())
     });
     match begun.await {
-        Ok(begun) => begun?,
+        Ok(begun) => begun.map_err(|parted| cut_off(parted, named))?,
         Err(_) => chunks.open(&mut first),
     }
     if chunks.is_over() {
@@ -173,6 +183,11 @@ async fn streamed(mut guest: Guest, principal: Principal, wanted: Wanted, accept
         Some(trouble) => Err(trouble.clone().into()),
         None => Ok(stream::answer(guest, chunks, first)),
     }
+}
+
+/// The node leaves, or the link is lost, with the turn accepted and not at its end.
+fn cut_off(parted: Parted, named: bool) -> Fault {
+    Fault::unanswered(Unanswered::Parted(parted), named)
 }
 
 /// Which attempt of a turn is the present one, while it is open. Of the earlier ones nothing is sent again:
@@ -209,7 +224,7 @@ impl Story for Chunks {
         Chunks::is_over(self)
     }
     fn part(&mut self, parted: Parted, to: &mut String) {
-        let Fault(trouble) = parted.into();
+        let Fault { trouble, .. } = parted.into();
         Chunks::part(self, trouble, to);
     }
 }

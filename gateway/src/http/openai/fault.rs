@@ -1,6 +1,5 @@
 //! Trouble as an answer: OpenAI's error object, its status, and whether their clients may try again.
 use crate::answer::{self, Body};
-use crate::door::Denied;
 use crate::http::guest::{Parted, Unanswered};
 use crate::http::problem::Problem;
 use axum::response::IntoResponse;
@@ -16,7 +15,11 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// Why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault(pub(super) Trouble);
+pub(super) struct Fault {
+    pub(super) trouble: Trouble,
+    /// The request's body was not read, so its connection cannot be used again.
+    closes: bool,
+}
 
 // === impl Fault ===
 
@@ -28,32 +31,33 @@ impl Fault {
 
     /// The same where it may have been done all the same: only who cannot be misunderstood tries again.
     pub(super) fn unanswered(unanswered: Unanswered, repeatable: bool) -> Self {
-        let Self(trouble) = match unanswered {
-            Unanswered::Refused(refusal) => return Self(Trouble::from(&refusal)),
-            unanswered @ (Unanswered::Parted(_) | Unanswered::Late) => Problem::from(unanswered).into(),
-        };
-        Self(if repeatable { trouble } else { trouble.at_rest() })
+        match unanswered {
+            Unanswered::Refused(refusal) => Trouble::from(&refusal).into(),
+            unanswered @ (Unanswered::Parted(_) | Unanswered::Late) => {
+                let Self { trouble, closes } = Problem::from(unanswered).into();
+                Self { trouble: if repeatable { trouble } else { trouble.at_rest() }, closes }
+            }
+        }
+    }
+
+    /// The same, of a request whose body was not read.
+    pub(super) fn unread(self) -> Self {
+        Self { closes: true, ..self }
     }
 }
 
 impl From<Trouble> for Fault {
     fn from(trouble: Trouble) -> Self {
-        Self(trouble)
+        Self { trouble, closes: false }
     }
 }
 
 impl From<Problem> for Fault {
     fn from(problem: Problem) -> Self {
         if problem.refusal().code == Code::TooLarge {
-            return Self(Call::too_long());
+            return Call::too_long().into();
         }
-        Self(Trouble::from(problem.refusal()).with_status(problem.status().as_u16()))
-    }
-}
-
-impl From<Denied> for Fault {
-    fn from(denied: Denied) -> Self {
-        Problem::from(denied).into()
+        Trouble::from(problem.refusal()).with_status(problem.status().as_u16()).into()
     }
 }
 
@@ -65,12 +69,15 @@ impl From<Parted> for Fault {
 
 impl IntoResponse for Fault {
     fn into_response(self) -> Response<Body> {
-        let Self(trouble) = self;
+        let Self { trouble, closes } = self;
         let status = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = answer::of(status, "application/json", trouble.json());
         let headers = response.headers_mut();
         let retry = if trouble.retry { "true" } else { "false" };
         headers.insert(SHOULD_RETRY, HeaderValue::from_static(retry));
+        if closes {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Some(wait) = trouble.retry_after {
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             headers.insert(RETRY_AFTER_MS, HeaderValue::from(millis));
@@ -95,7 +102,7 @@ mod tests {
                 false => status_of(*code),
             };
             assert_eq!(Trouble::new(*code, "why").status, wanted.as_u16(), "{code:?}");
-            let Fault(trouble) = Problem::new(*code, "why").into();
+            let Fault { trouble, .. } = Problem::new(*code, "why").into();
             assert_eq!(trouble.status, wanted.as_u16(), "{code:?}");
         }
     }
@@ -106,7 +113,7 @@ mod tests {
         let retry = |fault: Fault| fault.into_response().headers()[SHOULD_RETRY].clone();
         assert_eq!(retry(Fault::unanswered(Unanswered::Late, true)), "true");
         assert_eq!(retry(Fault::unanswered(Unanswered::Late, false)), "false");
-        assert_eq!(retry(Fault(Trouble::new(Code::IdempotencyConflict, "x"))), "false");
+        assert_eq!(retry(Trouble::new(Code::IdempotencyConflict, "x").into()), "false");
         let draining = Fault::from(Parted::Leaving).into_response();
         assert_eq!(draining.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(

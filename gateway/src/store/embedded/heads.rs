@@ -6,8 +6,8 @@ use crate::store::embedded::tables::{self, Tables};
 use std::collections::HashMap;
 use turnway_core::id::SessionKey;
 
-/// Heads that are kept at least; twice as many at most, about 8 MiB.
-const KEPT: usize = 8_192;
+/// Heads that are kept at least; twice as many at most, about 1.5 MiB.
+const KEPT: usize = 1_024;
 
 /// Heads in memory, in two generations: what is not asked for while one fills is forgotten. The
 /// writer alone changes heads, so what is here is always at least as new as the table. A batch that

@@ -1,12 +1,12 @@
 //! What is found in a store that is looked at.
 use crate::store::embedded::fault::Fault;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Complaints that are listed; all are counted.
 const LISTED: usize = 100;
 
 /// What was found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Bytes of the file.
     pub bytes: u64,

@@ -1,18 +1,19 @@
 //! The atomic steps on one session, as [`turnway_core::store::Slot`] takes them.
+mod ids;
+
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::head::{Head, Waiting};
 use crate::store::embedded::reading::{Reading, Written};
-use crate::store::embedded::record::{Eye, Pen, Spot, TakenInput};
+use crate::store::embedded::record::{Pen, Spot, TakenInput};
 use crate::store::embedded::tables::{self, Lane, Tables};
 use redb::ReadableTable;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use turnway_core::id::{
-    ControlId, Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, Stamp, Token,
-};
+use turnway_core::id::{Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, Stamp, Token};
 use turnway_core::limits;
 use turnway_core::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
-use turnway_core::store::{Accepted, Append, Claimed, Found, Keep, Refused, Reply};
+use turnway_core::shrink::Shrink;
+use turnway_core::store::{Accepted, Append, Claimed, Keep, Refused, Reply};
 use turnway_core::time::Millis;
 
 /// One step: what it may change, and whether it did.
@@ -33,31 +34,6 @@ impl<'txn> Step<'_, 'txn> {
 
     pub(super) fn reading(&self) -> Reading<'_, 'txn> {
         Reading { prefix: self.prefix, head: &*self.head, tables: &*self.tables }
-    }
-
-    /// What is remembered of a message: in the head while it waits, in the table afterwards.
-    fn taken(&mut self, run_id: &RunId) -> Result<Option<TakenInput>, Fault> {
-        if let Some(taken) = self.head.taken(run_id) {
-            return Ok(Some(taken.clone()));
-        }
-        let key = tables::run(self.prefix, run_id);
-        let value = self.tables.ids.get(&*key)?;
-        value.map(|value| TakenInput::unseal(Spot { table: "ids", key: &key }, value.value())).transpose()
-    }
-
-    fn remember(&mut self, run_id: &RunId, taken: &TakenInput) -> Result<(), Fault> {
-        let key = tables::run(self.prefix, run_id);
-        self.tables.ids.insert(&*key, &*taken.seal(&key))?;
-        Ok(())
-    }
-
-    fn heard(&self, id: &ControlId) -> Result<Option<(Place, Place)>, Fault> {
-        let key = tables::heard(self.prefix, id);
-        let Some(value) = self.tables.ids.get(&*key)? else { return Ok(None) };
-        let spot = Spot { table: "ids", key: &key };
-        let mut eye = Eye(spot.unseal(value.value())?);
-        let places = (|| Some((Place(eye.u64()?), Place(eye.u64()?))))();
-        places.map(Some).ok_or_else(|| spot.damaged("form"))
     }
 
     /// Whether exactly this is in the log at a place.
@@ -159,15 +135,6 @@ impl<'txn> Step<'_, 'txn> {
         self.head.control.insert(place);
         self.changed = true;
         Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false }))
-    }
-
-    /// Where a run's facts lie, for whoever may see them.
-    pub(super) fn find(&mut self, principal: &Principal, run_id: &RunId) -> Result<Reply, Fault> {
-        let taken = if self.head.foreign(principal) { None } else { self.taken(run_id)? };
-        Ok(match taken {
-            Some(taken) => Reply::Found(Found { after: taken.at, ended: taken.ended }),
-            None => Reply::Refused(Refused::NotFound),
-        })
     }
 
     // === ownership ===
@@ -287,10 +254,13 @@ impl<'txn> Step<'_, 'txn> {
                     self.remember(&waiting.run_id, &taken)?;
                 }
             }
+            self.head.inbox.shrink_if_empty();
             self.changed = true;
         }
         for place in &append.answers {
-            if self.head.control.remove(place) {
+            let left = self.head.control.remove(place);
+            self.head.control.shrink_if_empty();
+            if left {
                 self.tables.lanes.remove(&*tables::waiting(self.prefix, Lane::Control, *place))?;
                 self.changed = true;
             }

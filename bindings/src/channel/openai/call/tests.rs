@@ -145,11 +145,6 @@ fn what_is_too_long_is_too_much_context() {
         (trouble.status, error["error"]["code"].clone()) == (400, json!("context_length_exceeded"))
     };
     assert!(too_long(Call::parse(&body(json!({ "x": long(CALL_BYTES_MAX) }))).expect_err("too long")));
-    let said = |bytes: usize| {
-        Call::parse(&body(json!({ "messages": [{ "role": "user", "content": long(bytes) }] })))
-    };
-    assert!(said(MESSAGE_BYTES_MAX - FACT_ROOM_BYTES - 16).is_ok());
-    assert!(too_long(said(MESSAGE_BYTES_MAX - FACT_ROOM_BYTES).expect_err("too long")));
     let told =
         |bytes: usize, session| Call::parse(&earlier(bytes)).expect("a call").invoke(&name(session), None);
     assert!(told(HISTORY_BYTES_MAX - 64, None).is_ok());

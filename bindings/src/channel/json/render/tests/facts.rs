@@ -1,7 +1,7 @@
 //! Facts, one by one.
 use super::*;
 use std::sync::Arc;
-use turnway_core::id::{EventId, UserId};
+use turnway_core::id::{Cursor, EventId, UserId};
 use turnway_core::protocol::entry::{Admission, Scope};
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
@@ -276,4 +276,33 @@ fn a_facts_time_is_its_own() {
     let note = told(Fact::SessionClosed { request_id: None }, false);
     render(Millis(99), "fsync", &note, &mut |text| shown.push(text));
     assert!(shown.iter().all(|text| text.contains(r#""ts":5"#)), "{shown:?}");
+}
+
+/// Covers: LN-EV1, MP-T9.
+#[test]
+fn each_fact_has_an_envelope_and_is_read_back_from_it() {
+    let mut names: Vec<&str> = Vec::new();
+    for (fact, _) in samples() {
+        let Note::Fact { session, seq, epoch, entry, .. } = told(fact, true) else { panic!("a fact") };
+        let text = crate::channel::json::envelope::envelope(&session, Cursor { seq, epoch }, &entry);
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        for (key, expected) in [
+            ("specversion", json!("1.0")),
+            ("session_id", json!("s1")),
+            ("seq", json!(9)),
+            ("epoch", json!(4)),
+            ("type", json!(entry.fact.name())),
+            ("source", json!("turnway")),
+            ("time", json!("1970-01-01T00:00:00.005Z")),
+            ("correlation_id", json!("c")),
+        ] {
+            assert_eq!(value[key], expected, "{text}");
+        }
+        assert!(value["id"].is_string() && value["data"].is_object(), "{text}");
+        assert_eq!(Entry::from_json(&text).expect("an envelope").entry, *entry);
+        names.push(entry.fact.name());
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), SHOWN.len(), "{names:?}");
 }

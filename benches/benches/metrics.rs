@@ -1,0 +1,57 @@
+//! What counting costs: `cargo bench -p turnway-benches --bench metrics`.
+//!
+//! Every count of one turn of `echo` with eight words, and nothing of what is counted. How often each is
+//! made was read off a node under load, and rounded up.
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use turnway::metrics::{Direction, Metrics, Source, Unanswered};
+use turnway_bindings::switchboard::Spread;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, StopReason, TextKind};
+use turnway_core::store::{Op, Reply};
+use turnway_core::time::Mono;
+
+const TURNS: u32 = 1_000_000;
+/// Ops of the store in one turn, each asked and answered.
+const OPS: usize = 5;
+/// Rounds of the driver; fewer with more clients.
+const ROUNDS: u64 = 6;
+/// Messages between node and client.
+const MESSAGES: usize = 10;
+
+fn main() {
+    let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
+    let (op, answer) = (Op::Sweep { limit: 1 }, Ok(Reply::Done));
+    let delta = AgentEvent::Delta { kind: TextKind::Text, text: Private(String::new()) };
+    let done = AgentEvent::Done { stop: StopReason::EndTurn, usage: None };
+    let (mut unanswered, mut spreads) = (Unanswered::default(), [Spread::default(); 5]);
+    let began = Instant::now();
+    for turn in 0..TURNS {
+        let now = Mono(Duration::from_micros(u64::from(turn)));
+        for _ in 0..OPS {
+            metrics.store.asked(&mut unanswered, black_box(&op), now);
+            metrics.store.answered(&mut unanswered, black_box(&op), black_box(&answer), now);
+        }
+        for n in 0..ROUNDS {
+            for source in [Source::Links, Source::Agents, Source::Store] {
+                metrics.driver.took(black_box(source), 1);
+            }
+            metrics.driver.round(Duration::from_micros(n), 0);
+        }
+        for _ in 0..MESSAGES {
+            metrics.links.passed(black_box(Direction::Out), 100);
+        }
+        (0..8).for_each(|_| metrics.agents.reported(black_box(&delta)));
+        metrics.agents.reported(black_box(&done));
+        metrics.agents.spoke(Duration::from_millis(3));
+        metrics.agents.ended(Duration::from_millis(4));
+        spreads.iter_mut().for_each(|spread| spread.add(black_box(Duration::from_micros(u64::from(turn)))));
+        metrics.store.committed(4, Duration::from_millis(1));
+    }
+    let took = began.elapsed();
+    assert_eq!(black_box(spreads)[0].count(), u64::from(TURNS));
+    #[expect(clippy::print_stdout, reason = "a bench's figures are its output")]
+    {
+        println!("counting one turn: {:.0} ns", took.as_secs_f64() * 1e9 / f64::from(TURNS));
+    }
+}

@@ -1,0 +1,388 @@
+#!/usr/bin/env python3
+"""Makes the figures of docs/benchmarks.md.
+
+    python3 benches/figures.py echo|first-delta|durable|idle|take-up|all [--quick]
+
+Needs the release binaries (`cargo build --release --workspace --bins`) and nothing beyond Python's standard
+library. It starts every server itself, on free ports and in directories of its own, pins servers to core 0
+and clients to core 1, ends what it started by its process id, and writes what came out between the markers
+of docs/benchmarks.md. Let nothing else run meanwhile. `--quick` makes small runs that show that the script
+works; they are printed and not written, unless `--write` asks for it.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import re
+import resource
+import shlex
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
+# A server that is not ready, or does not leave, within this is broken.
+PATIENCE = 30
+SERVER, CLIENT = 0, 1
+
+
+class Bench:
+    """Where things run, and what was run."""
+
+    def __init__(self, binaries, scratch, quick):
+        self.binaries, self.scratch, self.quick = binaries, scratch, quick
+        self.pinned = os.cpu_count() > 1 and shutil.which("taskset") is not None
+        self.commands = []
+        # Loads, and those in which the generator sent later than was due.
+        self.loads = self.late = 0
+        # The middle of many runs outlives a bad second; a quick run only shows that it works.
+        self.pick = (lambda full, quick: quick) if quick else (lambda full, quick: full)
+
+    def command(self, core, program, *args):
+        words = [str(self.binaries / program), *map(str, args)]
+        return ["taskset", "-c", str(core), *words] if self.pinned else words
+
+    def note(self, command):
+        """Remembers a command as a person would type it: ports, process ids and directories vary."""
+        words = [pathlib.Path(word).name if word.startswith(str(self.binaries)) else word for word in command]
+        line = shlex.join(words).replace(str(self.scratch), "DIR")
+        line = re.sub(r"(127\.0\.0\.1):\d+", r"\1:PORT", re.sub(r"(--server-pid) \d+", r"\1 PID", line))
+        line = re.sub(r"DIR/tmp\w+", "DIR/data", re.sub(r" --json \S+", "", line))
+        if line not in self.commands:
+            self.commands.append(line)
+
+    def load(self, mode, *args, server=None, url=None, core=CLIENT):
+        """Runs a load to its end; its figures."""
+        out = self.scratch / "figures.json"
+        words = [mode, *args, "--json", out]
+        if url:
+            words += ["--url", url]
+        if server:
+            words += ["--server-pid", server.pid]
+        command = self.command(core, "turnway-bench", *words)
+        self.note(command)
+        out.unlink(missing_ok=True)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=3900)
+        if ended.returncode != 0:
+            sys.exit(f"{shlex.join(command)}\nleft with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
+        figures = json.loads(out.read_text())
+        self.loads += 1
+        self.late += figures["generator"]["behind"]
+        return figures
+
+    def node(self, *args, store=None):
+        """A node with the demo's agents; a fresh data directory where none is named."""
+        store = store or f"embedded:{tempfile.mkdtemp(dir=self.scratch)}"
+        words = ["serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store, *args]
+        return Server(self, SERVER, "turnway", *words)
+
+
+class Server:
+    """A process that says where it is, once it serves. Killed by its id when it is no longer needed."""
+
+    def __init__(self, bench, core, program, *args):
+        command = bench.command(core, program, *args)
+        bench.note(command)
+        self.log = open(bench.scratch / "servers.log", "ab")
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True, cwd=bench.scratch
+        )
+        self.pid = self.process.pid
+        ready = self.process.stdout.readline()
+        if "ready" not in ready:
+            sys.exit(f"{shlex.join(command)} is not ready: {ready!r}; see {self.log.name}")
+        found = dict(re.findall(r"(http|admin)=(\S+)", ready))
+        self.address = found.get("http") or ready.split()[1]
+        self.admin, self.url = found.get("admin"), f"ws://{self.address}"
+
+    def metric(self, name):
+        """A sample of the node's metrics; None if it has none of this name."""
+        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=PATIENCE) as page:
+            text = page.read().decode()
+        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
+        return float(found[1]) if found else None
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+# === the figures ===
+
+
+def echo(bench):
+    """CPU time of a turn beside that of a bare message, in interleaved pairs."""
+    pairs, duration = bench.pick((5, "10s"), (2, "2s"))
+    sizes = ["--connections", 64, "--size", 64, "--duration", duration]
+    rows, ratios = [], []
+    for pair in range(1, pairs + 1):
+        with bench.node(store="memory:") as node:
+            turn = bench.load("turns", *sizes, server=node, url=node.url)
+        with Server(bench, SERVER, "turnway-bench", "echo-server") as bare:
+            message = bench.load("echo", *sizes, server=bare, url=bare.url)
+        costs = [run["server"]["cpu_us_each"] for run in (turn, message)]
+        rates = [run["throughput"]["per_second"] for run in (turn, message)]
+        ratios.append(costs[0] / costs[1])
+        rows.append([pair, *(f"{cost:.1f} µs" for cost in costs), *(f"{rate:,.0f}" for rate in rates), f"{ratios[-1]:.1f}"])
+        say(f"  pair {pair}: {costs[0]:.1f} µs a turn, {costs[1]:.1f} µs a message, ratio {ratios[-1]:.1f}")
+    middle = statistics.median(ratios)
+    head = ["pair", "server CPU a turn", "server CPU a bare message", "turns/s", "messages/s", "ratio"]
+    return [
+        f"A turn costs the server **{middle:.1f} ×** the CPU time of a bare message there and back"
+        f" (median of {pairs} interleaved pairs, {min(ratios):.1f} to {max(ratios):.1f}; goal: at most 12):"
+        f" {verdict(middle <= 12)}.",
+        "Store `memory:`, agent `echo`, 64 connections, inputs and messages of 64 bytes, closed loop. The bare"
+        " server has the node's WebSocket library, buffers and allocator, and sends back what it gets."
+        " CPU time is user and system time of the process from `/proc`.",
+        table(head, rows),
+    ]
+
+
+def first_delta(bench):
+    """What a node adds to the first text, beside single commits of the same minute."""
+    rounds, duration, commit_for = bench.pick((3, "32s", "5s"), (2, "4s", "1s"))
+    rows, good = [], []
+    with Server(bench, CLIENT, "turnway-bench", "agent") as agent:
+        direct = f"http://{agent.address}"
+        with bench.node("--agent", f"lean={direct}") as node:
+            commits = [commit(bench, commit_for)]
+            for number in range(1, rounds + 1):
+                args = ["--agent", "lean", "--direct", direct, "--rate", 100, "--duration", duration, "--connections", 8]
+                run = bench.load("first-delta", *args, server=node, url=node.url)
+                commits.append(commit(bench, commit_for))
+                # Disks change their mind within a minute: what counts is what it cost before and after.
+                single = statistics.mean(commits[-2:])
+                added = {rank: run["first_delta"]["added_us"][rank] / 1000 for rank in ("p50", "p99")}
+                goal = 2 * single + 0.5
+                good.append((added["p50"] <= goal, added["p99"] <= 3 * goal))
+                own = {way: run["latency_us"][way]["p50"] / 1000 for way in ("first_delta", "direct")}
+                count = run["latency_us"]["first_delta"]["count"]
+                rows.append([number, count, *(f"{own[way]:.2f} ms" for way in ("first_delta", "direct")),
+                             f"{added['p50']:.2f} ms", f"{goal:.2f} ms", f"{added['p99']:.2f} ms",
+                             f"{3 * goal:.2f} ms", f"{single:.2f} ms"])
+                say(f"  round {number}: adds {added['p50']:.2f} ms at p50 (goal {goal:.2f}), "
+                    f"{added['p99']:.2f} ms at p99 (goal {3 * goal:.2f}); one commit {single:.2f} ms")
+    head = ["round", "samples", "p50 through the node", "p50 direct", "added p50", "goal", "added p99", "goal", "one commit"]
+    held = [sum(part) for part in zip(*good)]
+    return [
+        f"What a node adds to the first text of an answer, with every input on the disk first: within the goal at"
+        f" p50 in {held[0]} of {rounds} rounds, at p99 in {held[1]} of {rounds}. The goal is 2 × the median single"
+        f" commit of the same minute + 0.5 ms at p50, and 3 × that at p99.",
+        "Agent over HTTP and server-sent events on loopback; turns and direct requests take turns on an open loop,"
+        " 50 a second each; “added” is the difference of the two percentiles. One commit is the storage engine's:"
+        " 200 bytes, one fsync, nothing else, measured before and after each round on the same disk.",
+        table(head, rows),
+    ]
+
+
+def durable(bench):
+    """Durable turns a second."""
+    runs, duration = bench.pick((3, "15s"), (1, "3s"))
+    rows, rates = [], []
+    for number in range(1, runs + 1):
+        with bench.node() as node:
+            before, since = node.metric("turnway_store_commits_total"), time.monotonic()
+            run = bench.load("turns", "--connections", 256, "--duration", duration, server=node, url=node.url)
+            took, after = time.monotonic() - since, node.metric("turnway_store_commits_total")
+        single = commit(bench, "2s")
+        rates.append(run["throughput"]["per_second"])
+        commits = "n/a" if after is None else f"{(after - (before or 0)) / took:,.0f}"
+        done = run["latency_us"]["done"]
+        rows.append([number, f"{rates[-1]:,.0f}", commits, f"{done['p50'] / 1000:.1f} ms", f"{done['p99'] / 1000:.1f} ms",
+                     f"{run['server']['cpu_us_each']:.0f} µs", f"{single:.2f} ms"])
+        say(f"  run {number}: {rates[-1]:,.0f} turns/s, {commits} commits/s; one commit {single:.2f} ms")
+    middle = statistics.median(rates)
+    head = ["run", "turns/s", "commits/s", "p50 of a turn", "p99", "server CPU a turn", "one commit"]
+    return [
+        f"**{middle:,.0f}** durable turns a second on one core of server and one of load (median of {runs},"
+        f" {min(rates):,.0f} to {max(rates):,.0f}; goal: at least 4,000): {verdict(middle >= 4000)}.",
+        "Embedded store at `fsync`, agent `echo`, 256 connections, closed loop. A turn is several durable steps, one"
+        " after the other; commits are shared by the sessions that wait at the same moment.",
+        table(head, rows),
+    ]
+
+
+def idle(bench):
+    """Memory of connections that do nothing."""
+    count, large, hold = bench.pick((15_000, 1_000, "30s"), (1_500, 100, "5s"))
+    rows = []
+
+    def weigh(name, *args, warm_up=False, connections=count):
+        with bench.node() as node:
+            if warm_up:
+                for size in (64, 60_000):
+                    args_before = ["--connections", 64, "--size", size, "--duration", bench.pick("20s", "4s")]
+                    bench.load("turns", *args_before, server=node, url=node.url)
+            args = ["--connections", connections, "--duration", hold, "--sources", 8, *args]
+            run = bench.load("idle", *args, server=node, url=node.url)
+        found = run["idle"]
+        each = found["bytes_per_connection"]
+        rows.append([name, f"{found['held']:,}", f"{each:,.0f}", f"{found['rss_peak_bytes'] / 2**20:.0f} MiB",
+                     f"{100 * found['closed_share_of_peak']:.0f} %", f"{100 * found['closed_share_of_growth']:.0f} %"])
+        say(f"  {name}: {each:,.0f} bytes each; after closing {rows[-1][4]} of the peak")
+        return each, found["closed_share_of_peak"]
+
+    each, left = weigh("hello and one turn", warm_up=True)
+    weigh("the same, on a node that has done nothing before")
+    weigh("hello only", "--hello-only")
+    big, _ = weigh("one message of the largest size each", "--big", large, warm_up=True, connections=large)
+    head = ["connections that have had", "how many", "bytes each, idle", "most memory", "left of it", "left of the growth"]
+    return [
+        f"An idle connection with a session costs **{each:,.0f} bytes** of the server's resident memory (goal: at most"
+        f" 4,096: {verdict(each <= 4096)}), one that has sent a message of the largest size {big:,.0f} (goal: at most"
+        f" 8,192: {verdict(big <= 8192)}); when all have closed, {100 * left:.0f} % of the most memory is left (goal: at"
+        f" most 20 %: {verdict(left <= 0.2)}).",
+        f"From eight addresses, {hold} after the last one opened: (memory then − memory before the first) ÷"
+        " connections. Before, the node has served turns until its caches were full, but for the second row:"
+        " there the store's page cache (64 MiB at most, however many connections there are) grows with the first"
+        " turns and is divided among them. Kernel memory of sockets is not in it.",
+        table(head, rows),
+    ]
+
+
+def take_up(bench):
+    """What a long history costs the first turn after a restart."""
+    sessions, facts, restarts = bench.pick((10, 10_000, 5), (3, 1_500, 2))
+    store = f"embedded:{tempfile.mkdtemp(dir=bench.scratch)}"
+    with bench.node(store=store) as node:
+        args = ["--connections", sessions, "--facts", facts, "--duration", "30m"]
+        made = bench.load("history", *args, server=node, url=node.url)
+    rows, more = [], []
+    for number in range(1, restarts + 1):
+        with bench.node(store=store) as node:
+            run = bench.load("take-up", "--connections", sessions, server=node, url=node.url)
+        long, short, new = (run["latency_us"][f"admitted_{way}"] for way in ("long", "short", "new"))
+        more.append(run["take_up"]["more_us"]["p50"] / 1000)
+        rows.append([number, *(f"{way['p50'] / 1000:.2f} ms" for way in (long, short)), f"{more[-1]:.2f} ms",
+                     *(f"{way['max'] / 1000:.2f} ms" for way in (long, short)), f"{new['p50'] / 1000:.2f} ms"])
+        say(f"  restart {number}: {long['p50'] / 1000:.2f} ms after a long history, {short['p50'] / 1000:.2f} ms after a short one")
+    middle = statistics.median(more)
+    head = ["restart", "long: p50", "short: p50", "difference", "long: max", "short: max", "new session: p50"]
+    return [
+        f"The first turn of a session with at least {made['history']['facts_least']:,} facts of history is admitted"
+        f" **{middle:.2f} ms** later than that of a session with one turn (median of {restarts} restarts of {sessions}"
+        f" sessions each; goal: at most 10 ms): {verdict(middle <= 10)}.",
+        "From the input to its `TURN_ADMITTED`, on a node that was just started on the data directory and has none"
+        " of it in memory; the kinds take turns, one at a time, so that all see the same disk. Each claims its"
+        " session and stores the input, which is what most of the time goes to; what a long history costs beside"
+        " is reading the last snapshot and the facts since, and the difference stands for it. A new session is"
+        " made durable first, which costs more than either. The system's page cache is warm.",
+        table(head, rows),
+    ]
+
+
+FIGURES = {"echo": echo, "first-delta": first_delta, "durable": durable, "idle": idle, "take-up": take_up}
+
+
+# === around them ===
+
+
+def commit(bench, duration):
+    """The median single durable commit on this disk, now, in milliseconds."""
+    run = bench.load("commit", "--dir", bench.scratch, "--duration", duration)
+    return run["latency_us"]["commit"]["p50"] / 1000
+
+
+def fsync_latency(directory):
+    """The bare disk: 4 KiB appended and synced, in milliseconds, at p50 and p99."""
+    took = []
+    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+        for _ in range(200):
+            file.write(bytes(4096))
+            since = time.perf_counter()
+            os.fdatasync(file.fileno())
+            took.append((time.perf_counter() - since) * 1000)
+    cuts = statistics.quantiles(took, n=100)
+    return cuts[49], cuts[98]
+
+
+def conditions(bench):
+    cpu = re.search(r"^model name\s*: (.+)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    p50, p99 = fsync_latency(bench.scratch)
+    commit_id = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    mounts = [line.split()[1:3] for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
+    filesystem = max((mount for mount in mounts if bench.scratch.is_relative_to(mount[0])), key=lambda mount: len(mount[0]))
+    pinned = "server on core 0, client on core 1" if bench.pinned else "nothing pinned"
+    return (f"{datetime.datetime.now(datetime.timezone.utc):%F %H:%M} UTC, at {commit_id.stdout.strip() or 'no commit'};"
+            f" {os.cpu_count()} cores ({cpu[1].strip() if cpu else platform.machine()}), {memory:.0f} GiB, Linux"
+            f" {platform.release()}, {pinned}, load average {os.getloadavg()[0]:.1f} before;"
+            f" {filesystem[1]}, a bare 4 KiB fdatasync {p50:.2f} ms at p50 and {p99:.2f} ms at p99.")
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def verdict(good):
+    return "met" if good else "**not met**"
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def write(name, block):
+    begin, end = f"<!-- figures: {name} -->", f"<!-- end of {name} -->"
+    page = PAGE.read_text()
+    if begin not in page or end not in page:
+        sys.exit(f"{PAGE} has no markers for {name}")
+    head, rest = page.split(begin, 1)
+    PAGE.write_text(f"{head}{begin}\n{block}\n{end}{rest.split(end, 1)[1]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", choices=[*FIGURES, "all"])
+    parser.add_argument("--quick", action="store_true", help="small runs, not written")
+    parser.add_argument("--write", action="store_true", help="write quick runs, too")
+    parser.add_argument("--binaries", type=pathlib.Path, default=ROOT / "target" / "release", metavar="DIR")
+    parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "target", metavar="DIR",
+                        help="data directories are made there: it should be on the disk that is meant")
+    args = parser.parse_args()
+    for program in ("turnway", "turnway-bench"):
+        if not (args.binaries / program).exists():
+            sys.exit(f"no {args.binaries / program}: cargo build --release --workspace --bins")
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
+    for name in FIGURES if args.figure == "all" else [args.figure]:
+        with tempfile.TemporaryDirectory(prefix="figures-", dir=args.scratch.resolve()) as scratch:
+            bench = Bench(args.binaries.resolve(), pathlib.Path(scratch), args.quick)
+            say(f"{name}:")
+            where = conditions(bench)
+            # Only now: the figure's function fills in its commands.
+            parts = FIGURES[name](bench)
+            commands = "\n".join(["```sh", *bench.commands, "```"])
+            if bench.late:
+                where += f" In {bench.late} of {bench.loads} loads the generator itself sent late, and latencies are partly its own."
+            block = "\n\n".join([*parts, where, commands])
+        print(f"{block}\n", flush=True)
+        if not args.quick or args.write:
+            write(name, block)
+
+
+if __name__ == "__main__":
+    main()

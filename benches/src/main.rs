@@ -1,0 +1,39 @@
+//! `turnway-bench`: loads a node and says what came of it.
+use clap::Parser;
+use std::process::ExitCode;
+use tokio::runtime::Builder;
+use tokio::task::LocalSet;
+use turnway::cli::Exit;
+use turnway_benches::cli::Cli;
+use turnway_benches::mode;
+use turnway_benches::print::complain;
+
+/// The one the node has, so that its echo server compares.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Fine };
+            // Nobody listening is no reason to fail.
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&format!("turnway-bench: no runtime: {error}\n"));
+            return Exit::Unavailable.into();
+        }
+    };
+    match LocalSet::new().block_on(&runtime, mode::run(cli.mode)) {
+        Ok(exit) => exit.into(),
+        Err(trouble) => {
+            complain(&format!("turnway-bench: {trouble}\n"));
+            trouble.exit().into()
+        }
+    }
+}

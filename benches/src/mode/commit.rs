@@ -1,0 +1,85 @@
+//! Single durable commits, one after the other: the price of a promise on this disk, at this moment.
+use crate::cli::Commit;
+use crate::process::{Process, Watch};
+use crate::record::{Count, Measure, Record};
+use crate::report::{self, Sheet, Story};
+use crate::trouble::Trouble;
+use redb::{Database, Error, TableDefinition};
+use serde_json::json;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use turnway::cli::Exit;
+
+const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("commits");
+/// About a small fact.
+const VALUE_BYTES: usize = 200;
+/// Commits that are not measured: a new file's first ones make it grow.
+const WARM_UP: u64 = 20;
+
+/// Runs it.
+pub fn run(args: &Commit) -> Result<Exit, Trouble> {
+    let failed = |error: &dyn std::fmt::Display| Trouble::Failed(format!("{}: {error}", args.dir.display()));
+    let dir = tempfile::Builder::new().prefix("turnway-bench-").tempdir_in(&args.dir);
+    let dir = dir.map_err(|error| failed(&error))?;
+    let own = Watch::new(Process::own());
+    let mut record = Record::new(Measure::Commit);
+    let lasted = measure(&dir.path().join("commits.redb"), args.duration, &mut record, &own);
+    let lasted = lasted.map_err(|error| failed(&error))?;
+    let count = record.counted(Count::Completed);
+    let story = Story {
+        unit: "commits",
+        count,
+        closed: None,
+        more: json!({ "value_bytes": VALUE_BYTES }),
+        lines: Vec::new(),
+    };
+    let sheet = Sheet {
+        mode: "commit",
+        url: None,
+        load: None,
+        lasted,
+        record: &record,
+        story: &story,
+        server: None,
+        own: &own,
+    };
+    report::publish(&sheet, &args.outputs)
+}
+
+fn measure(file: &Path, duration: Duration, record: &mut Record, own: &Watch) -> Result<Duration, Error> {
+    let database = Database::create(file)?;
+    for key in 0..WARM_UP {
+        put(&database, key)?;
+    }
+    let begun = Instant::now();
+    record.arm(begun);
+    own.begin();
+    let mut second = begun;
+    for key in WARM_UP.. {
+        let since = Instant::now();
+        if since.duration_since(begun) >= duration {
+            break;
+        }
+        if since.duration_since(second) >= Duration::from_secs(1) {
+            record.tick(since, begun, None);
+            second = since;
+        }
+        put(&database, key)?;
+        record.took(Measure::Commit, since.elapsed());
+        record.count(Count::Completed, 1);
+    }
+    let lasted = begun.elapsed();
+    record.tick(Instant::now(), begun, None);
+    own.look();
+    Ok(lasted)
+}
+
+/// One small value, on the disk when this returns.
+fn put(database: &Database, key: u64) -> Result<(), Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut table = transaction.open_table(TABLE)?;
+        table.insert(key, [7; VALUE_BYTES].as_slice())?;
+    }
+    Ok(transaction.commit()?)
+}

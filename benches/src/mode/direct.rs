@@ -1,0 +1,115 @@
+//! The same agent, asked directly: what a turn's first text would take without a node between.
+use crate::bell::Bell;
+use crate::record::{Count, Measure};
+use crate::run::Run;
+use crate::target::Target;
+use crate::trouble::{Lost, PATIENCE, Trouble};
+use bytes::Bytes;
+use http::{HeaderValue, Request, header};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use std::fmt::Display;
+use std::rc::Rc;
+use std::time::Instant;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// One connection to an agent, kept open as a gateway keeps it.
+#[derive(Debug)]
+pub struct Direct {
+    run: Rc<Run>,
+    target: Target,
+    sender: SendRequest<Full<Bytes>>,
+    body: Bytes,
+    bell: Rc<Bell>,
+}
+
+// === impl Direct ===
+
+impl Direct {
+    /// Connects, and asks once so that the connection is warm.
+    pub async fn open(run: &Rc<Run>, target: &Target, text: &str) -> Result<Self, Trouble> {
+        let body = json!({
+            "agent_id": "direct", "session_id": "direct", "run_id": "direct.1",
+            "input_message": { "role": "user", "content": text }, "context": { "user_id": "bench" },
+        });
+        let sender = connect(target).await?;
+        let body = Bytes::from(body.to_string());
+        let mut direct =
+            Self { run: Rc::clone(run), target: target.clone(), sender, body, bell: Rc::default() };
+        direct.ask(Instant::now()).await?;
+        Ok(direct)
+    }
+
+    /// Ring it, and it asks.
+    pub fn bell(&self) -> Rc<Bell> {
+        Rc::clone(&self.bell)
+    }
+
+    /// Asks whenever it is due, until the load is over.
+    pub async fn run(mut self) {
+        loop {
+            if let Some(due) = self.bell.take() {
+                self.run.took(Measure::Late, due.elapsed());
+                match self.ask(due).await {
+                    Ok(()) => self.run.count(Count::Completed, 1),
+                    Err(lost) => return self.run.lost(&lost),
+                }
+            } else if self.run.is_over() {
+                return;
+            } else {
+                self.bell.rung().await;
+            }
+        }
+    }
+
+    /// One request; its first text counts.
+    async fn ask(&mut self, due: Instant) -> Result<(), Lost> {
+        timeout(PATIENCE, self.request(due)).await.map_err(|_| Lost::Silent)?
+    }
+
+    async fn request(&mut self, due: Instant) -> Result<(), Lost> {
+        let mut request = Request::post(format!("{}/invoke", path(&self.target)));
+        if let Some(headers) = request.headers_mut() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            let host = HeaderValue::from_str(&self.target.address.to_string());
+            headers.insert(header::HOST, host.map_err(broken)?);
+        }
+        let request = request.body(Full::new(self.body.clone())).map_err(broken)?;
+        self.sender.ready().await.map_err(broken)?;
+        let mut response = self.sender.send_request(request).await.map_err(broken)?;
+        if !response.status().is_success() {
+            return Err(Lost::Broken(format!("the agent answered {}", response.status())));
+        }
+        let mut is_first = true;
+        while let Some(frame) = response.body_mut().frame().await {
+            let frame = frame.map_err(broken)?;
+            let is_text = frame.data_ref().is_some_and(|data| data.starts_with(b"event: delta"));
+            if is_text && std::mem::take(&mut is_first) {
+                self.run.took(Measure::Direct, due.elapsed());
+            }
+        }
+        if is_first { Err(Lost::Broken("the agent said nothing".to_owned())) } else { Ok(()) }
+    }
+}
+
+async fn connect(target: &Target) -> Result<SendRequest<Full<Bytes>>, Lost> {
+    let unreachable = |error: &dyn Display| Lost::Unreachable(format!("{}: {error}", target.address));
+    let stream = TcpStream::connect(target.address).await.map_err(|error| unreachable(&error))?;
+    stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;
+    // Its end is the sender's to notice.
+    tokio::task::spawn_local(async move { connection.await.ok() });
+    Ok(sender)
+}
+
+fn path(target: &Target) -> &str {
+    let rest = target.url.split_once("://").map_or("", |(_, rest)| rest);
+    rest.find('/').map_or("", |at| rest[at..].trim_end_matches('/'))
+}
+
+fn broken(error: impl Display) -> Lost {
+    Lost::Broken(error.to_string())
+}

@@ -1,0 +1,162 @@
+//! Who has heard how much of a turn, and how long after the first of them.
+use crate::mode::talk::Answer;
+use crate::record::{Count, Measure};
+use crate::run::Run;
+use crate::wire::{Heard, RunKey};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+/// Marks of one turn that some listener has not passed. One that is further behind is measured again
+/// from the oldest mark there still is.
+const MARKS_MAX: usize = 65_536;
+
+/// All listeners of a session.
+#[derive(Debug)]
+pub(super) struct Hall {
+    listeners: usize,
+    turns: BTreeMap<RunKey, Turn>,
+    /// Pieces of text heard, by all of them.
+    pub(super) deltas: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+}
+
+/// What one listener has of the running turn.
+#[derive(Debug, Default)]
+pub(super) struct Seat {
+    turn: Option<RunKey>,
+    answer: Answer,
+    /// The first mark it has not passed.
+    next: usize,
+}
+
+/// A turn that somebody has heard of, and somebody not the end of.
+#[derive(Debug, Default)]
+struct Turn {
+    marks: VecDeque<Mark>,
+    /// Marks that everybody has passed are forgotten.
+    forgotten: usize,
+    ended: usize,
+}
+
+/// A place in the text, and when it was first reached.
+#[derive(Debug)]
+struct Mark {
+    end: u64,
+    at: Instant,
+    reached: usize,
+}
+
+// === impl Hall ===
+
+impl Hall {
+    pub(super) fn new(listeners: usize) -> Self {
+        Self { listeners, turns: BTreeMap::new(), deltas: 0, bytes: 0 }
+    }
+
+    /// A listener hears a piece of text.
+    pub(super) fn hear(&mut self, run: &Run, seat: &mut Seat, key: RunKey, heard: &Heard<'_>, now: Instant) {
+        seat.turn_to(key);
+        if seat.answer.follow(heard).is_err() {
+            run.count(Count::Gaps, 1);
+        }
+        let bytes = heard.text.as_deref().map_or(0, str::len) as u64;
+        (self.deltas, self.bytes) = (self.deltas + 1, self.bytes + bytes);
+        run.count(Count::Deltas, 1);
+        run.count(Count::TextBytes, bytes);
+        let turn = self.turns.entry(key).or_default();
+        turn.pass(run, seat, self.listeners, now);
+    }
+
+    /// A listener hears the end of a turn; whether it was the last to do so.
+    pub(super) fn end(&mut self, run: &Run, seat: &mut Seat, key: RunKey, heard: &Heard<'_>) -> bool {
+        seat.turn_to(key);
+        let is_whole = heard.status.as_deref() != Some("completed")
+            || heard.text_bytes.unwrap_or(0) == seat.answer.bytes;
+        run.count(Count::Gaps, u64::from(!is_whole));
+        *seat = Seat::default();
+        let turn = self.turns.entry(key).or_default();
+        turn.ended += 1;
+        let is_last = turn.ended >= self.listeners;
+        if is_last {
+            self.turns.remove(&key);
+        }
+        is_last
+    }
+
+    /// A listener is gone: nobody waits for it.
+    pub(super) fn leave(&mut self, run: &Run) {
+        self.listeners = self.listeners.saturating_sub(1);
+        let listeners = self.listeners;
+        self.turns.retain(|_, turn| turn.ended < listeners);
+        if listeners == 0 {
+            run.error("nobody_listens");
+        }
+    }
+}
+
+// === impl Seat ===
+
+impl Seat {
+    fn turn_to(&mut self, key: RunKey) {
+        if self.turn != Some(key) {
+            *self = Self { turn: Some(key), ..Self::default() };
+        }
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// A listener is now where its seat says. What it passed, others may have passed before it.
+    fn pass(&mut self, run: &Run, seat: &mut Seat, listeners: usize, now: Instant) {
+        seat.next = seat.next.max(self.forgotten);
+        let reached = seat.answer.bytes;
+        while let Some(mark) = self.marks.get_mut(seat.next - self.forgotten)
+            && mark.end <= reached
+        {
+            mark.reached += 1;
+            seat.next += 1;
+            run.took(Measure::BehindFirst, now.saturating_duration_since(mark.at));
+            if mark.reached >= listeners {
+                run.took(Measure::LastListener, now.saturating_duration_since(mark.at));
+            }
+        }
+        if self.marks.back().is_none_or(|last| last.end < reached) && self.marks.len() < MARKS_MAX {
+            self.marks.push_back(Mark { end: reached, at: now, reached: 1 });
+            seat.next = self.forgotten + self.marks.len();
+        }
+        while self.marks.front().is_some_and(|mark| mark.reached >= listeners) {
+            self.marks.pop_front();
+            self.forgotten += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn turn_at(turn: &mut Turn, seat: &mut Seat, bytes: u64, run: &Run, now: Instant) {
+        seat.answer.bytes = bytes;
+        turn.pass(run, seat, 2, now);
+    }
+
+    #[test]
+    fn the_last_listener_is_measured_from_the_first() {
+        let run = Run::idle(Measure::BehindFirst);
+        let (mut turn, mut first, mut second) = (Turn::default(), Seat::default(), Seat::default());
+        let begun = Instant::now();
+        let after = |millis| begun + Duration::from_millis(millis);
+        turn_at(&mut turn, &mut first, 10, &run, after(0));
+        turn_at(&mut turn, &mut first, 20, &run, after(1));
+        // One larger piece is as good as two.
+        turn_at(&mut turn, &mut second, 20, &run, after(5));
+        assert!(turn.marks.is_empty() && turn.forgotten == 2);
+        let record = run.record().borrow();
+        let behind = record.histogram(Measure::BehindFirst).expect("measured");
+        assert_eq!((behind.len(), behind.max() / 1_000_000), (2, 5));
+        assert_eq!(record.histogram(Measure::LastListener).expect("measured").len(), 2);
+    }
+}

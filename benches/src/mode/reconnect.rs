@@ -1,0 +1,79 @@
+//! Every connection is dropped at once and comes back with a cursor: how long that takes, and that nothing
+//! is missing afterwards.
+mod subscriber;
+mod view;
+
+use crate::cli::Reconnect;
+use crate::mode::stream::sentence;
+use crate::record::{Count, Measure};
+use crate::report::{self, Story};
+use crate::run::Run;
+use crate::trouble::Trouble;
+use futures_util::future::join_all;
+use serde_json::json;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use subscriber::{Plan, Subscriber};
+use tokio::task::JoinSet;
+use turnway::cli::Exit;
+
+/// Runs it.
+pub async fn run(args: Reconnect) -> Result<Exit, Trouble> {
+    let run = Run::unpaced("reconnect", Measure::Resumed, &args.common)?;
+    let streaming = &args.streaming;
+    let plan = Rc::new(Plan {
+        agent: streaming.agent.clone(),
+        short: sentence(1, Duration::from_millis(1)),
+        long: sentence(streaming.tokens, streaming.pace),
+        open_percent: args.open,
+        answer_wait: streaming.pace * streaming.tokens,
+    });
+    let count = run.load().connections;
+    let mut subscribers = run.gather(count, |n| Subscriber::open(&run, &plan, n)).await?;
+    run.begin();
+    let mut rounds = Vec::new();
+    for round in 1..=args.rounds {
+        if run.begun().elapsed() > run.load().duration {
+            break;
+        }
+        run.progress().show(
+            u64::from(round),
+            args.rounds.into(),
+            &format!("round {round} of {}", args.rounds),
+        );
+        rounds.push(self::round(&run, &mut subscribers, round).await);
+    }
+    run.end();
+    let verified = join_all(subscribers.into_iter().map(Subscriber::verify)).await;
+    let verified = verified.into_iter().filter(|is_same| *is_same).count();
+    run.drain(JoinSet::new()).await;
+    report::finish(&run, &story(&run, &args, &rounds, verified))
+}
+
+/// Drops all, has all come back, and lets what was open end; how long until the last had resumed.
+async fn round(run: &Run, subscribers: &mut [Subscriber], round: u32) -> Duration {
+    join_all(subscribers.iter_mut().map(|subscriber| subscriber.prepare(round))).await;
+    let dropped = Instant::now();
+    subscribers.iter_mut().for_each(Subscriber::drop_line);
+    let resumed = join_all(subscribers.iter_mut().map(|subscriber| subscriber.resume(dropped))).await;
+    let last = resumed.into_iter().flatten().max().unwrap_or_default();
+    join_all(subscribers.iter_mut().map(Subscriber::hear_out)).await;
+    run.record().borrow_mut().tick(Instant::now(), run.begun(), None);
+    last
+}
+
+fn story(run: &Run, args: &Reconnect, rounds: &[Duration], verified: usize) -> Story {
+    let millis: Vec<f64> = rounds.iter().map(|round| round.as_secs_f64() * 1e3).collect();
+    let said: Vec<String> = millis.iter().map(|millis| format!("{millis:.1} ms")).collect();
+    let record = run.record().borrow();
+    let (resumed, gaps) = (record.counted(Count::Resumed), record.counted(Count::Gaps));
+    let more = json!({
+        "rounds": rounds.len(), "all_resumed_ms": millis, "gaps": gaps, "verified": verified,
+        "open_percent": args.open, "agent": args.streaming.agent, "tokens": args.streaming.tokens,
+    });
+    let lines = vec![
+        ("all resumed", said.join(", ")),
+        ("gaps", format!("{gaps}; {verified} sessions read again whole, and the same")),
+    ];
+    Story { unit: "resumes", count: resumed, closed: None, more, lines }
+}

@@ -1,0 +1,314 @@
+//! A connection with a session of its own: asks, and holds every answer against what it has to be.
+use crate::bell::Bell;
+use crate::connection::Line;
+use crate::record::{Count, Measure};
+use crate::run::Run;
+use crate::trouble::{Lost, PATIENCE, Trouble};
+use crate::wire::{self, Heard, Invoke, RunKey};
+use rustix::time::{ClockId, clock_gettime};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+/// Turns of one session that are asked and not ended: a node lets 20 wait. What is due meanwhile waits
+/// here, and its time runs.
+const OPEN_MAX: usize = 16;
+/// A stamp and the blank after it: 16 hexadecimal digits of the monotonic clock, in nanoseconds.
+pub const STAMP_BYTES: usize = 17;
+
+/// What is asked, again and again.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Of whom.
+    pub agent: String,
+    /// In these words.
+    pub text: String,
+    /// What has to be answered, where that is known.
+    pub answer: Option<String>,
+    /// Its tokens are the times they were said at.
+    pub is_stamped: bool,
+    /// The end of one turn asks for the next, where there is no rate.
+    pub asks_again: bool,
+}
+
+/// A connection, its session and its open turns.
+#[derive(Debug)]
+pub struct Talk {
+    run: Rc<Run>,
+    job: Rc<Job>,
+    line: Line,
+    bell: Rc<Bell>,
+    invoke: Invoke,
+    asked: u64,
+    open: Vec<Turn>,
+    was_full: bool,
+}
+
+/// A turn that has not ended.
+#[derive(Debug)]
+struct Turn {
+    number: u64,
+    due: Instant,
+    run: Option<RunKey>,
+    answer: Answer,
+    heard: Option<Instant>,
+}
+
+/// How much of an answer is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The try it belongs to.
+    pub attempt: u32,
+    /// Bytes, without a gap.
+    pub bytes: u64,
+}
+
+/// Text does not follow on what was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap;
+
+// === impl Talk ===
+
+impl Talk {
+    /// The n-th connection, welcomed.
+    pub async fn open(run: &Rc<Run>, job: &Rc<Job>, n: usize) -> Result<Self, Trouble> {
+        let (line, limits) = Line::hello(run, n, &format!("bench-{n}"), "").await?;
+        let invoke = Invoke::new(run.tag(), &format!("b{}-{n}", run.tag()), &job.agent, &job.text);
+        let said = invoke.say(u64::MAX).len();
+        if said > limits.max_message_bytes {
+            let most = limits.max_message_bytes;
+            let why = format!("an input becomes a message of {said} bytes, and the server takes {most}");
+            return Err(Trouble::Usage(why));
+        }
+        let (run, job, bell) = (Rc::clone(run), Rc::clone(job), Rc::new(Bell::default()));
+        Ok(Self { run, job, line, bell, invoke, asked: 0, open: Vec::new(), was_full: false })
+    }
+
+    /// Ring it, and it asks.
+    pub fn bell(&self) -> Rc<Bell> {
+        Rc::clone(&self.bell)
+    }
+
+    /// The connection, when nothing more is to be asked.
+    pub fn into_line(self) -> Line {
+        self.line
+    }
+
+    /// One turn to its end. What goes wrong here goes wrong with the whole load.
+    pub async fn one_turn(&mut self) -> Result<(), Trouble> {
+        self.ask(Instant::now()).await?;
+        let turn = async {
+            while !self.open.is_empty() {
+                let text = self.line.next().await?;
+                let heard = Heard::parse(&text).unwrap_or_default();
+                if heard.kind == "error" {
+                    return Err(Trouble::Failed(format!("the first turn failed: {}", heard.why())));
+                }
+                self.hear(&text);
+            }
+            Ok(())
+        };
+        timeout(PATIENCE, turn).await.map_err(|_| Lost::Silent)?
+    }
+
+    /// Asks whenever it is due, until the load is over and everything is answered.
+    pub async fn run(mut self) {
+        if let Err(lost) = self.talk().await {
+            self.run.lost(&lost);
+        } else {
+            self.line.close().await;
+        }
+    }
+
+    async fn talk(&mut self) -> Result<(), Lost> {
+        loop {
+            self.ask_what_is_due().await?;
+            if self.run.is_over() && self.open.is_empty() && self.bell.is_silent() {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                text = self.line.next() => self.hear(&text?),
+                () = self.bell.rung() => {}
+            }
+            // What has come together is heard together, before the next look at the bell.
+            while let Some(text) = self.line.next_now() {
+                self.hear(&text?);
+            }
+        }
+    }
+
+    async fn ask_what_is_due(&mut self) -> Result<(), Lost> {
+        let mut is_fed = false;
+        while self.open.len() < OPEN_MAX
+            && let Some(due) = self.bell.take()
+        {
+            // Waiting for the session's earlier turns is not the generator's fault.
+            if self.run.is_open_loop() && !self.was_full {
+                self.run.took(Measure::Late, due.elapsed());
+            }
+            self.feed(due).await?;
+            is_fed = true;
+        }
+        self.was_full = self.open.len() >= OPEN_MAX;
+        if is_fed { self.line.flush().await } else { Ok(()) }
+    }
+
+    async fn ask(&mut self, due: Instant) -> Result<(), Lost> {
+        self.feed(due).await?;
+        self.line.flush().await
+    }
+
+    async fn feed(&mut self, due: Instant) -> Result<(), Lost> {
+        let number = self.asked;
+        self.asked += 1;
+        self.open.push(Turn { number, due, run: None, answer: Answer::default(), heard: None });
+        self.line.feed(self.invoke.say(number)).await
+    }
+
+    fn hear(&mut self, text: &str) {
+        if !matches!(wire::kind(text), "delta" | "turn_accepted" | "done" | "error" | "") {
+            return;
+        }
+        let Some(heard) = Heard::parse(text) else { return self.run.error("unreadable") };
+        match &*heard.kind {
+            "delta" if heard.is_text() => self.hear_text(&heard),
+            "turn_accepted" => self.hear_accepted(&heard),
+            "done" => self.hear_done(&heard),
+            "error" => self.hear_error(&heard),
+            _ => {}
+        }
+    }
+
+    fn hear_accepted(&mut self, heard: &Heard<'_>) {
+        let number = heard.request_id.as_deref().and_then(Invoke::number);
+        if let Some(turn) = self.open.iter_mut().find(|turn| Some(turn.number) == number) {
+            turn.run = heard.run();
+            self.run.took(Measure::Accepted, turn.due.elapsed());
+            self.run.count(Count::Accepted, 1);
+        }
+    }
+
+    fn hear_text(&mut self, heard: &Heard<'_>) {
+        let key = heard.run();
+        let Some(turn) = self.open.iter_mut().find(|turn| turn.run.is_some() && turn.run == key) else {
+            return;
+        };
+        let now = Instant::now();
+        match turn.heard.replace(now) {
+            None => self.run.took(Measure::FirstDelta, now - turn.due),
+            Some(before) => self.run.took(Measure::BetweenDeltas, now - before),
+        }
+        let text = heard.text.as_deref().unwrap_or_default();
+        let offset = heard.offset.unwrap_or(0);
+        self.run.count(Count::Deltas, 1);
+        self.run.count(Count::TextBytes, text.len() as u64);
+        if turn.answer.follow(heard).is_err() {
+            self.run.count(Count::Gaps, 1);
+        }
+        if let Some(answer) = &self.job.answer {
+            let from = usize::try_from(offset).unwrap_or(usize::MAX);
+            let must = from.checked_add(text.len()).and_then(|to| answer.as_bytes().get(from..to));
+            if must != Some(text.as_bytes()) {
+                self.run.count(Count::Mismatches, 1);
+            }
+        }
+        if self.job.is_stamped {
+            hear_stamps(&self.run, offset, text);
+        }
+    }
+
+    fn hear_done(&mut self, heard: &Heard<'_>) {
+        let key = heard.run();
+        let Some(at) = self.open.iter().position(|turn| turn.run.is_some() && turn.run == key) else {
+            return;
+        };
+        let turn = self.open.remove(at);
+        match heard.status.as_deref() {
+            Some("completed") => {
+                self.run.took(Measure::Done, turn.due.elapsed());
+                self.run.count(Count::Completed, 1);
+                self.run.count(Count::InTime, u64::from(self.run.is_on()));
+                let bytes = heard.text_bytes.unwrap_or(0);
+                let must = self.job.answer.as_ref().map_or(bytes, |answer| answer.len() as u64);
+                self.run.count(Count::Gaps, u64::from(turn.answer.bytes != bytes));
+                self.run.count(Count::Mismatches, u64::from(bytes != must));
+            }
+            Some("cancelled") => self.run.count(Count::Cancelled, 1),
+            _ => self.run.count(Count::Failed, 1),
+        }
+        self.again(false);
+    }
+
+    /// A refusal names the request, a failed turn its run; that one's end is still to come.
+    fn hear_error(&mut self, heard: &Heard<'_>) {
+        self.run.error(heard.code.as_deref().unwrap_or("no_code"));
+        let number = heard.request_id.as_deref().and_then(Invoke::number);
+        let refused = self.open.iter().position(|turn| turn.run.is_none() && Some(turn.number) == number);
+        if let Some(at) = refused {
+            self.open.remove(at);
+            self.run.count(Count::Refused, 1);
+            self.again(true);
+        }
+    }
+
+    fn again(&self, was_refused: bool) {
+        if self.job.asks_again {
+            self.run.ask_again(&self.bell, was_refused);
+        }
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Takes the next piece: it has to begin where the last one ended, or a new attempt at 0.
+    pub fn follow(&mut self, heard: &Heard<'_>) -> Result<(), Gap> {
+        let (attempt, offset) = (heard.attempt.unwrap_or(0), heard.offset.unwrap_or(0));
+        let must = if attempt == self.attempt { self.bytes } else { 0 };
+        let text = heard.text.as_deref().unwrap_or_default();
+        *self = Self { attempt, bytes: offset + text.len() as u64 };
+        if offset == must { Ok(()) } else { Err(Gap) }
+    }
+}
+
+/// Nanoseconds of the clock that every process of a machine shares.
+pub fn stamp() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}
+
+/// Measures the way of every whole stamp in a piece of text that begins at this offset.
+pub fn hear_stamps(run: &Run, offset: u64, text: &str) {
+    let now = stamp();
+    let into = usize::try_from(offset % STAMP_BYTES as u64).unwrap_or(0);
+    let skip = (STAMP_BYTES - into) % STAMP_BYTES;
+    for token in text.as_bytes().get(skip..).unwrap_or_default().chunks_exact(STAMP_BYTES) {
+        let digits = std::str::from_utf8(&token[..STAMP_BYTES - 1]).ok();
+        match digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+            Some(said) => run.took(Measure::Relay, Duration::from_nanos(now.saturating_sub(said))),
+            None => run.count(Count::Mismatches, 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(attempt: u32, offset: u64, text: &str) -> Heard<'_> {
+        Heard { attempt: Some(attempt), offset: Some(offset), text: Some(text.into()), ..Heard::default() }
+    }
+
+    #[test]
+    fn an_answer_grows_without_gaps_or_repeats() {
+        let mut answer = Answer::default();
+        assert_eq!(answer.follow(&piece(1, 0, "äb")), Ok(()));
+        assert_eq!(answer.follow(&piece(1, 3, "c")), Ok(()));
+        assert_eq!(answer.follow(&piece(1, 3, "c")), Err(Gap), "a repeat");
+        assert_eq!(answer.follow(&piece(1, 9, "x")), Err(Gap), "a hole");
+        assert_eq!(answer.follow(&piece(2, 0, "x")), Ok(()), "a new attempt");
+        assert_eq!(answer.follow(&piece(3, 1, "x")), Err(Gap), "which begins at 0");
+    }
+}

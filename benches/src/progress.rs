@@ -1,0 +1,61 @@
+//! How far a load has come: a bar on a terminal, a line now and then elsewhere.
+use crate::print::complain;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::cell::RefCell;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// Between two lines where there is no terminal.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// What people see meanwhile, on stderr.
+#[derive(Debug)]
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    said: RefCell<Option<Instant>>,
+}
+
+impl Progress {
+    /// A bar if somebody watches.
+    pub fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{bar:32.cyan/dim} {prefix} {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        Self { bar, said: RefCell::new(None) }
+    }
+
+    /// So much of so much is done.
+    pub fn show(&self, done: u64, of: u64, what: &str) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(of);
+                bar.set_position(done.min(of));
+                bar.set_message(what.to_owned());
+            }
+            None => {
+                let now = Instant::now();
+                let mut said = self.said.borrow_mut();
+                if said.get_or_insert(now).elapsed() >= EVERY {
+                    *said = Some(now);
+                    complain(&format!("{what}\n"));
+                }
+            }
+        }
+    }
+
+    /// Makes room for the figures.
+    pub fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,360 @@
+//! What was measured: how long things took, how often they happened, and how that went over time.
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Nothing takes longer than a load may last.
+const NANOS_MAX: u64 = 3_600_000_000_000;
+/// Significant digits of a measured time.
+const DIGITS: u8 = 3;
+/// Of a second's times: there may be 3,600 of them, and each is read twice.
+const TICK_DIGITS: u8 = 2;
+/// See [`Record::tick`].
+const TICK_MIN: Duration = Duration::from_millis(250);
+/// Codes of errors told apart; a server that makes up more of them is answered with `other`.
+const CODES_MAX: usize = 64;
+
+/// Something whose duration is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// From when a turn was due to `turn_accepted`.
+    Accepted,
+    /// … to its first text.
+    FirstDelta,
+    /// … to its end.
+    Done,
+    /// Between two pieces of one answer.
+    BetweenDeltas,
+    /// From an agent saying a token to a listener having it.
+    Relay,
+    /// From the first listener having a piece of text to another one.
+    BehindFirst,
+    /// … to the last one.
+    LastListener,
+    /// A bare message, there and back.
+    RoundTrip,
+    /// From when a direct request was due to its first text.
+    Direct,
+    /// From the drop of every connection to `subscribed`.
+    Resumed,
+    /// From there to everything that was missed.
+    CaughtUp,
+    /// A TCP connection, its WebSocket handshake and `welcome`.
+    Connect,
+    /// One durable commit.
+    Commit,
+    /// From an input to its turn being admitted, in a session with a long history.
+    AdmittedLong,
+    /// … in a session that has had one turn.
+    AdmittedShort,
+    /// … in a new session.
+    AdmittedNew,
+    /// How much later than due the generator sent.
+    Late,
+}
+
+/// Something that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// What was sent: turns, messages or requests.
+    Asked,
+    /// Turns accepted.
+    Accepted,
+    /// What ended well.
+    Completed,
+    /// Of these, before the end of the load: the throughput.
+    InTime,
+    /// Turns that failed.
+    Failed,
+    /// Turns that were cancelled.
+    Cancelled,
+    /// What was refused.
+    Refused,
+    /// What was not answered when the grace was over.
+    Unanswered,
+    /// Pieces of text.
+    Deltas,
+    /// Bytes of text.
+    TextBytes,
+    /// Messages received.
+    MessagesIn,
+    /// Messages sent.
+    MessagesOut,
+    /// Their bytes.
+    BytesIn,
+    /// Their bytes.
+    BytesOut,
+    /// Sessions resumed.
+    Resumed,
+    /// Pieces of text or facts that were missing, twice there, or out of order.
+    Gaps,
+    /// Answers that were not what was to be answered.
+    Mismatches,
+    /// Connections the server ended.
+    Lost,
+}
+
+/// A second of a load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tick {
+    /// Its end, in seconds from the beginning.
+    pub at: f64,
+    /// What happened in it, per second.
+    pub rate: f64,
+    /// The median of what the load is about, in microseconds; nothing where nothing happened.
+    pub p50: Option<f64>,
+    /// Its 99th percentile.
+    pub p99: Option<f64>,
+    /// Memory of the server at its end.
+    pub rss: Option<u64>,
+}
+
+/// Everything measured of one load.
+#[derive(Debug)]
+pub struct Record {
+    primary: Measure,
+    is_armed: bool,
+    took: [Option<Box<Histogram<u64>>>; Measure::ALL.len()],
+    counts: [u64; Count::ALL.len()],
+    errors: BTreeMap<String, u64>,
+    ticks: Vec<Tick>,
+    since: Instant,
+    second: Histogram<u64>,
+    events: u64,
+}
+
+// === impl Measure ===
+
+impl Measure {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::Accepted,
+        Self::FirstDelta,
+        Self::Done,
+        Self::BetweenDeltas,
+        Self::Relay,
+        Self::BehindFirst,
+        Self::LastListener,
+        Self::RoundTrip,
+        Self::Direct,
+        Self::Resumed,
+        Self::CaughtUp,
+        Self::Connect,
+        Self::Commit,
+        Self::AdmittedLong,
+        Self::AdmittedShort,
+        Self::AdmittedNew,
+        Self::Late,
+    ];
+
+    /// Its name in files.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::FirstDelta => "first_delta",
+            Self::Done => "done",
+            Self::BetweenDeltas => "between_deltas",
+            Self::Relay => "relay",
+            Self::BehindFirst => "behind_first",
+            Self::LastListener => "last_listener",
+            Self::RoundTrip => "round_trip",
+            Self::Direct => "direct",
+            Self::Resumed => "resumed",
+            Self::CaughtUp => "caught_up",
+            Self::Connect => "connect",
+            Self::Commit => "commit",
+            Self::AdmittedLong => "admitted_long",
+            Self::AdmittedShort => "admitted_short",
+            Self::AdmittedNew => "admitted_new",
+            Self::Late => "late",
+        }
+    }
+}
+
+// === impl Count ===
+
+impl Count {
+    /// All of them.
+    pub const ALL: [Self; 18] = [
+        Self::Asked,
+        Self::Accepted,
+        Self::Completed,
+        Self::InTime,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Refused,
+        Self::Unanswered,
+        Self::Deltas,
+        Self::TextBytes,
+        Self::MessagesIn,
+        Self::MessagesOut,
+        Self::BytesIn,
+        Self::BytesOut,
+        Self::Resumed,
+        Self::Gaps,
+        Self::Mismatches,
+        Self::Lost,
+    ];
+
+    /// Its name in files.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Accepted => "accepted",
+            Self::Completed => "completed",
+            Self::InTime => "in_time",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "refused",
+            Self::Unanswered => "unanswered",
+            Self::Deltas => "deltas",
+            Self::TextBytes => "text_bytes",
+            Self::MessagesIn => "messages_in",
+            Self::MessagesOut => "messages_out",
+            Self::BytesIn => "bytes_in",
+            Self::BytesOut => "bytes_out",
+            Self::Resumed => "resumed",
+            Self::Gaps => "gaps",
+            Self::Mismatches => "mismatches",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+// === impl Record ===
+
+impl Record {
+    /// One that takes nothing yet; what happens over time is told by this measure.
+    pub fn new(primary: Measure) -> Self {
+        Self {
+            primary,
+            is_armed: false,
+            took: [const { None }; Measure::ALL.len()],
+            counts: [0; Count::ALL.len()],
+            errors: BTreeMap::new(),
+            ticks: Vec::new(),
+            since: Instant::now(),
+            second: histogram(TICK_DIGITS),
+            events: 0,
+        }
+    }
+
+    /// The load begins: only what happens from now on counts.
+    pub fn arm(&mut self, now: Instant) {
+        *self = Self { is_armed: true, since: now, ..Self::new(self.primary) };
+    }
+
+    /// Something took so long.
+    pub fn took(&mut self, what: Measure, time: Duration) {
+        if !self.is_armed {
+            return;
+        }
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let into = &mut self.took[what as usize];
+        into.get_or_insert_with(|| Box::new(histogram(DIGITS))).saturating_record(nanos);
+        if what == self.primary {
+            self.second.saturating_record(nanos);
+            self.events += 1;
+        }
+    }
+
+    /// Something happened so often.
+    pub fn count(&mut self, what: Count, times: u64) {
+        if self.is_armed {
+            self.counts[what as usize] += times;
+        }
+    }
+
+    /// An error of this code.
+    pub fn error(&mut self, code: &str) {
+        let known = self.errors.contains_key(code) || self.errors.len() < CODES_MAX;
+        *self.errors.entry(if known { code } else { "other" }.to_owned()).or_default() += 1;
+    }
+
+    /// A second is over. What is left of one at the very end is too short to say anything.
+    pub fn tick(&mut self, now: Instant, begun: Instant, rss: Option<u64>) {
+        let lasted = now.saturating_duration_since(self.since);
+        if lasted < TICK_MIN && !self.ticks.is_empty() {
+            return;
+        }
+        let lasted = lasted.as_secs_f64().max(1e-6);
+        let at = |rank| (!self.second.is_empty()).then(|| micros(self.second.value_at_quantile(rank)));
+        #[expect(clippy::cast_precision_loss, reason = "a second has fewer than 2^53 events")]
+        let rate = self.events as f64 / lasted;
+        let at_end = now.saturating_duration_since(begun).as_secs_f64();
+        let tick = Tick { at: at_end, rate, p50: at(0.5), p99: at(0.99), rss };
+        self.ticks.push(tick);
+        self.second.reset();
+        (self.events, self.since) = (0, now);
+    }
+
+    /// How often.
+    pub fn counted(&self, what: Count) -> u64 {
+        self.counts[what as usize]
+    }
+
+    /// How long, if it ever happened.
+    pub fn histogram(&self, what: Measure) -> Option<&Histogram<u64>> {
+        self.took[what as usize].as_deref()
+    }
+
+    /// What the load is about.
+    pub fn primary(&self) -> Measure {
+        self.primary
+    }
+
+    /// Errors by code.
+    pub fn errors(&self) -> &BTreeMap<String, u64> {
+        &self.errors
+    }
+
+    /// Second by second.
+    pub fn ticks(&self) -> &[Tick] {
+        &self.ticks
+    }
+}
+
+fn histogram(digits: u8) -> Histogram<u64> {
+    Histogram::new_with_bounds(1, NANOS_MAX, digits).expect("bounds that are constants")
+}
+
+/// Nanoseconds as microseconds.
+pub fn micros(nanos: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "an hour has fewer than 2^53 nanoseconds")]
+    let nanos = nanos as f64;
+    nanos / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_where_they_are_looked_up() {
+        assert!(Measure::ALL.iter().enumerate().all(|(n, measure)| *measure as usize == n));
+        assert!(Count::ALL.iter().enumerate().all(|(n, count)| *count as usize == n));
+    }
+
+    #[test]
+    fn only_an_armed_record_takes() {
+        let (mut record, now) = (Record::new(Measure::Done), Instant::now());
+        record.took(Measure::Done, Duration::from_millis(1));
+        record.count(Count::Asked, 1);
+        record.arm(now);
+        record.took(Measure::Done, Duration::from_millis(2));
+        record.took(Measure::Late, Duration::from_millis(3));
+        record.tick(now + Duration::from_secs(2), now, Some(7));
+        assert_eq!(record.counted(Count::Asked), 0);
+        assert_eq!(record.histogram(Measure::Done).map(|done| done.len()), Some(1));
+        let tick = &record.ticks()[0];
+        assert_eq!((tick.at, tick.rate, tick.rss), (2.0, 0.5, Some(7)));
+        assert!((1980.0..2020.0).contains(&tick.p50.expect("one")));
+    }
+
+    #[test]
+    fn made_up_codes_have_a_bound() {
+        let mut record = Record::new(Measure::Done);
+        (0..1000).for_each(|n| record.error(&n.to_string()));
+        assert_eq!((record.errors().len(), record.errors()["other"]), (CODES_MAX + 1, 936));
+    }
+}

@@ -1,0 +1,149 @@
+//! When the next turn is due, decided by the clock and by nothing that has happened: the open loop.
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+use tokio::io::unix::AsyncFd;
+
+/// Nearer than this there is no use in sleeping: setting the alarm takes as long.
+const NAP_MIN: Duration = Duration::from_micros(20);
+
+/// A turn each `1/rate` seconds, from a beginning to an end.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    from: Instant,
+    rate: f64,
+    next: u64,
+    count: u64,
+}
+
+/// A turn whose time has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Which one, from 0.
+    pub number: u64,
+    /// When it was due: latency counts from here, however late it is sent.
+    pub at: Instant,
+}
+
+/// Wakes within microseconds of a time; the runtime's own timers count whole milliseconds.
+#[derive(Debug)]
+pub struct Alarm(AsyncFd<OwnedFd>);
+
+// === impl Schedule ===
+
+impl Schedule {
+    /// Turns a second, for so long.
+    pub fn new(from: Instant, rate: f64, duration: Duration) -> Self {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, below 2^36")]
+        let count = (rate * duration.as_secs_f64()).floor().max(1.0) as u64;
+        Self { from, rate, next: 0, count }
+    }
+
+    /// The next turn, if it is due by now. Whoever asks late gets everything that is overdue, one by one.
+    pub fn take(&mut self, now: Instant) -> Option<Due> {
+        let due = self.peek().filter(|due| due.at <= now)?;
+        self.next += 1;
+        Some(due)
+    }
+
+    /// The next turn, due or not; none after the last.
+    pub fn peek(&self) -> Option<Due> {
+        #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53 turns")]
+        let after = self.next as f64 / self.rate;
+        let due = Due { number: self.next, at: self.from + Duration::from_secs_f64(after) };
+        (self.next < self.count).then_some(due)
+    }
+
+    /// Calls for each turn when it is due, until the last.
+    pub async fn run(mut self, mut each: impl FnMut(Due)) -> io::Result<()> {
+        let alarm = Alarm::new()?;
+        while let Some(next) = self.peek() {
+            alarm.wait(next.at).await?;
+            let now = Instant::now();
+            while let Some(due) = self.take(now) {
+                each(due);
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Alarm ===
+
+impl Alarm {
+    /// One that is not set.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        #[expect(
+            deprecated,
+            reason = "unsound where a file could be closed or replaced meanwhile; this one is owned"
+        )]
+        let timer = AsyncFd::new(timer)?;
+        Ok(Self(timer))
+    }
+
+    /// Waits until then. What is due at once lets the others run first.
+    pub async fn wait(&self, until: Instant) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left < NAP_MIN {
+            tokio::task::yield_now().await;
+            return Ok(());
+        }
+        let value = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once)?;
+        loop {
+            let mut ready = self.0.readable().await?;
+            let mut count = [0; 8];
+            if let Ok(read) = ready.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut count)?)) {
+                return read.map(|_| ());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A generator that stalls for a second sends what was due meanwhile, each counted from its own time.
+    #[test]
+    fn what_is_overdue_keeps_its_time() {
+        let from = Instant::now();
+        let mut schedule = Schedule::new(from, 100.0, Duration::from_secs(10));
+        assert_eq!(schedule.take(from), Some(Due { number: 0, at: from }));
+        assert_eq!(schedule.take(from), None, "the second is due after 10 ms");
+        let late = from + Duration::from_secs(1);
+        let overdue: Vec<Due> = std::iter::from_fn(|| schedule.take(late)).collect();
+        assert_eq!(overdue.len(), 100);
+        let waits: Vec<u128> = overdue.iter().map(|due| (late - due.at).as_millis()).collect();
+        assert_eq!((waits[0], waits[49], waits[99]), (990, 500, 0), "latency grows by the wait");
+    }
+
+    #[test]
+    fn it_ends_with_the_last_one() {
+        let from = Instant::now();
+        let mut schedule = Schedule::new(from, 50.0, Duration::from_secs(2));
+        let all = std::iter::from_fn(|| schedule.take(from + Duration::from_secs(60))).count();
+        assert_eq!((all, schedule.peek()), (100, None));
+    }
+
+    /// Nothing that answers decides when the next is due: a schedule is never told.
+    #[tokio::test]
+    async fn each_is_called_at_its_time_and_not_before() {
+        let from = Instant::now();
+        let mut called = Vec::new();
+        let schedule = Schedule::new(from, 200.0, Duration::from_millis(50));
+        schedule.run(|due| called.push((due, Instant::now()))).await.expect("an alarm");
+        assert_eq!(called.len(), 10);
+        assert!(called.iter().all(|(due, at)| at >= &due.at));
+        assert!(called.iter().enumerate().all(|(n, (due, _))| due.number == n as u64));
+    }
+}

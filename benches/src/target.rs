@@ -1,0 +1,131 @@
+//! The server under load, and the addresses that connections come from.
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use tokio_tungstenite::tungstenite::http::Uri;
+
+/// Where a node's WebSocket is, unless the URL says otherwise.
+const PATH: &str = "/v1/connect";
+
+/// A server, resolved once: name service is not what is measured.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its address.
+    pub address: SocketAddr,
+    /// As a WebSocket client names it.
+    pub url: String,
+    sources: u8,
+}
+
+/// Why a URL is not loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadTarget {
+    /// It is not one of ours.
+    Url(String, &'static str),
+    /// Its host has no address.
+    Unknown(String),
+    /// It is on another machine, and nobody said that this is all right.
+    Foreign(SocketAddr),
+    /// Only 127.0.0.0/8 has more than one address of ours.
+    Sources,
+}
+
+// === impl Target ===
+
+impl Target {
+    /// Reads a URL of this scheme (`ws` or `http`) and finds its host.
+    pub fn find(url: &str, scheme: &str, sources: Option<u8>, is_mine: bool) -> Result<Self, BadTarget> {
+        let bad = |why| BadTarget::Url(url.to_owned(), why);
+        let uri: Uri = url.parse().map_err(|_| bad("not a URL"))?;
+        if uri.scheme_str() != Some(scheme) {
+            return Err(bad(if scheme == "ws" { "it starts with ws://" } else { "it starts with http://" }));
+        }
+        let authority = uri.authority().ok_or_else(|| bad("no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(bad("user and password do not belong in it"));
+        }
+        let host = authority.host().trim_matches(['[', ']']);
+        let port = authority.port_u16().unwrap_or(80);
+        let address = resolve(host, port).ok_or_else(|| BadTarget::Unknown(host.to_owned()))?;
+        if !address.ip().is_loopback() && !is_mine {
+            return Err(BadTarget::Foreign(address));
+        }
+        if sources.is_some() && !matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback()) {
+            return Err(BadTarget::Sources);
+        }
+        let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
+            "/" if scheme == "ws" => PATH,
+            path => path.trim_end_matches('/'),
+        };
+        Ok(Self { address, url: format!("{scheme}://{authority}{path}"), sources: sources.unwrap_or(0) })
+    }
+
+    /// The address that the n-th connection comes from; none: the system's choice.
+    pub fn source(&self, n: usize) -> Option<SocketAddr> {
+        let turn = u8::try_from(n % usize::from(self.sources.max(1))).unwrap_or(0);
+        (self.sources > 0).then(|| SocketAddr::from((Ipv4Addr::new(127, 0, 0, turn + 2), 0)))
+    }
+}
+
+/// The first address, loopback before any other: a name with both is this machine's.
+fn resolve(host: &str, port: u16) -> Option<SocketAddr> {
+    use std::net::ToSocketAddrs;
+    let mut found: Vec<SocketAddr> = (host, port).to_socket_addrs().ok()?.collect();
+    found.sort_by_key(|address| (!address.ip().is_loopback(), address.is_ipv6()));
+    found.into_iter().next()
+}
+
+impl fmt::Display for BadTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url, why) => write!(f, "{url}: {why}"),
+            Self::Unknown(host) => write!(f, "{host}: no such host"),
+            Self::Foreign(address) => write!(
+                f,
+                "{address} is not on this machine. A load can do harm: \
+                 say --i-own-this-target if you may do it this harm"
+            ),
+            Self::Sources => f.write_str("--sources needs a target in 127.0.0.0/8"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(url: &str, sources: Option<u8>, is_mine: bool) -> Result<Target, BadTarget> {
+        Target::find(url, "ws", sources, is_mine)
+    }
+
+    #[test]
+    fn a_node_is_found_by_its_url() {
+        for (url, want) in [
+            ("ws://127.0.0.1:8080", "ws://127.0.0.1:8080/v1/connect"),
+            ("ws://127.0.0.1:8080/", "ws://127.0.0.1:8080/v1/connect"),
+            ("ws://127.0.0.1:8080/other?x=1", "ws://127.0.0.1:8080/other?x=1"),
+            ("ws://[::1]:9", "ws://[::1]:9/v1/connect"),
+        ] {
+            assert_eq!(find(url, None, false).expect(url).url, want);
+        }
+        for bad in ["", "127.0.0.1:8080", "wss://127.0.0.1", "http://127.0.0.1", "ws://u:p@127.0.0.1"] {
+            assert!(matches!(find(bad, None, false), Err(BadTarget::Url(..))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn other_machines_are_loaded_only_on_request() {
+        let foreign = "ws://192.0.2.1:80";
+        assert!(matches!(find(foreign, None, false), Err(BadTarget::Foreign(_))));
+        assert!(find(foreign, None, true).is_ok());
+        assert!(matches!(find(foreign, Some(2), true), Err(BadTarget::Sources)));
+    }
+
+    #[test]
+    fn connections_come_from_each_source_in_turn() {
+        let target = find("ws://127.0.0.1:80", Some(2), false).expect("ours");
+        let from: Vec<String> =
+            (0..3).filter_map(|n| target.source(n)).map(|from| from.ip().to_string()).collect();
+        assert_eq!(from, ["127.0.0.2", "127.0.0.3", "127.0.0.2"]);
+        assert_eq!(find("ws://127.0.0.1:80", None, false).expect("ours").source(0), None);
+    }
+}

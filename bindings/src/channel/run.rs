@@ -1,0 +1,166 @@
+//! One turn as its facts tell it: where it is, or how it ended.
+use serde::Serialize;
+use turnway_core::id::{AgentId, MessageId, RunId, Seq, SessionId, UserId};
+use turnway_core::protocol::agent::StopReason;
+use turnway_core::protocol::entry::{Entry, Fact, Scope};
+use turnway_core::protocol::json::Json;
+use turnway_core::protocol::refusal::Code;
+use turnway_core::time::Millis;
+
+/// A turn. It knows as much as the facts that it was given say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Run {
+    /// Which.
+    pub run_id: RunId,
+    /// Where.
+    pub session_id: SessionId,
+    /// `QUEUED`, `ROUTING`, `RUNNING`, `CANCELLING`; in the end `completed`, `failed` or `cancelled`, or
+    /// only `ended`, where how it did is forgotten.
+    pub status: &'static str,
+    /// Who asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<UserId>,
+    /// What opened it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<MessageId>,
+    /// Who answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    /// 0 until it starts.
+    pub attempt: u32,
+    /// Bytes of that attempt's text that are recorded; in the end, that count.
+    pub text_bytes: u64,
+    /// Why the agent stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
+    /// As the agent counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Json>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Trouble>,
+    /// When its message was taken up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_ts: Option<Millis>,
+    /// When its first attempt began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_ts: Option<Millis>,
+    /// When it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_ts: Option<Millis>,
+    /// Its last fact; 0 before there is one.
+    pub seq: Seq,
+    /// Some of its facts are forgotten.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub trimmed: bool,
+}
+
+/// Why a turn failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Trouble {
+    /// What kind.
+    pub code: Code,
+    /// For a person.
+    pub message: String,
+    /// Whether the same input may fare better.
+    pub retryable: bool,
+}
+
+// === impl Run ===
+
+impl Run {
+    /// An input that was accepted and of which nothing was recorded yet.
+    pub fn new(run_id: RunId) -> Self {
+        Self {
+            session_id: run_id.session(),
+            run_id,
+            status: "QUEUED",
+            user_id: None,
+            message_id: None,
+            agent_id: None,
+            attempt: 0,
+            text_bytes: 0,
+            stop_reason: None,
+            usage: None,
+            error: None,
+            created_ts: None,
+            started_ts: None,
+            ended_ts: None,
+            seq: Seq(0),
+            trimmed: false,
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended_ts.is_some()
+    }
+
+    /// It has ended, and the fact that says how is forgotten.
+    pub fn forget_end(&mut self) {
+        self.status = "ended";
+    }
+
+    /// Takes the next fact of its session; those of other turns change nothing.
+    pub fn take(&mut self, seq: Seq, entry: &Entry) {
+        if entry.run_id.as_ref() != Some(&self.run_id) {
+            return;
+        }
+        self.seq = seq;
+        match &entry.fact {
+            Fact::UserMessage { message_id, user, agent_id, .. } => {
+                (self.user_id, self.message_id) = (Some(user.clone()), Some(message_id.clone()));
+                (self.agent_id, self.created_ts) = (agent_id.clone(), Some(entry.time));
+            }
+            Fact::TurnAdmitted { agent_id, .. } => self.agent_id = Some(agent_id.clone()),
+            Fact::RunStarted { agent_id, attempt, .. } => {
+                self.begin(agent_id, *attempt);
+                self.started_ts = Some(entry.time);
+            }
+            Fact::RunRestarted { agent_id, attempt, .. } => self.begin(agent_id, *attempt),
+            Fact::AgentInvokeStarted { .. } | Fact::RunState { scope: Scope::Run, .. } => {
+                if self.status == "ROUTING" {
+                    self.status = "RUNNING";
+                }
+            }
+            Fact::AgentStreamDelta { attempt, offset, text } => {
+                self.attempt = *attempt;
+                self.text_bytes = offset + text.reveal().len() as u64;
+            }
+            Fact::RunCancelling { .. } => self.status = "CANCELLING",
+            Fact::RunDone { attempt, stop_reason, text_bytes, usage, .. } => {
+                self.end(entry, "completed", *attempt, *text_bytes);
+                (self.stop_reason, self.usage) = (Some(*stop_reason), usage.clone());
+            }
+            Fact::RunFailed { attempt, code, message, text_bytes, .. } => {
+                self.end(entry, "failed", *attempt, *text_bytes);
+                let (message, retryable) = (message.clone(), code.retryable());
+                self.error = Some(Trouble { code: *code, message, retryable });
+            }
+            Fact::RunCancelled { attempt, text_bytes, .. } => {
+                self.end(entry, "cancelled", *attempt, *text_bytes);
+            }
+            Fact::SessionOpened { .. }
+            | Fact::SessionClosing { .. }
+            | Fact::SessionClosed { .. }
+            | Fact::SessionNotice { .. }
+            | Fact::AgentSwitched { .. }
+            | Fact::AgentInvokeDone { .. }
+            | Fact::RunState { scope: Scope::Agent, .. }
+            | Fact::RunSuspended { .. } => {}
+        }
+    }
+
+    fn begin(&mut self, agent_id: &AgentId, attempt: u32) {
+        self.agent_id = Some(agent_id.clone());
+        (self.status, self.attempt, self.text_bytes) = ("ROUTING", attempt, 0);
+    }
+
+    fn end(&mut self, entry: &Entry, status: &'static str, attempt: u32, text_bytes: u64) {
+        self.ended_ts = Some(entry.time);
+        (self.status, self.attempt, self.text_bytes) = (status, attempt, text_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests;

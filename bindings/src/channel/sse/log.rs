@@ -1,0 +1,159 @@
+//! A session's facts as events: envelopes of those a reader asks for, as they come.
+use super::named;
+use crate::channel::json::envelope::envelope;
+use crate::channel::json::render::render;
+use crate::channel::note::Note;
+use crate::channel::pattern::Pattern;
+use crate::channel::sse::cursor::{BadCursor, number};
+use turnway_core::id::{Cursor, Epoch, RunId, Seq};
+use turnway_core::time::Millis;
+
+/// One reader of one log. Facts have no event name; what else there is to say has one: `subscribed`
+/// (where history is missing), `error`, `go_away`.
+#[derive(Debug)]
+pub struct Log {
+    types: Vec<Pattern>,
+    /// Only this turn's, and only until its end.
+    run_id: Option<RunId>,
+    is_over: bool,
+}
+
+/// Reads the `id:` of an event of a log.
+pub fn place(text: &str) -> Result<Cursor, BadCursor> {
+    let (seq, epoch) = text.split_once('-').ok_or(BadCursor)?;
+    Ok(Cursor { seq: Seq(number(seq)?), epoch: Epoch(number(epoch)?) })
+}
+
+// === impl Log ===
+
+impl Log {
+    /// Facts whose type fits one of these; of one turn, if one is named.
+    pub fn new(types: Vec<Pattern>, run_id: Option<RunId>) -> Self {
+        Self { types, run_id, is_over: false }
+    }
+
+    /// Whether it has shown all there will ever be.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Shows what of a note is asked for, if anything.
+    pub fn show(&mut self, ts: Millis, note: &Note, to: &mut String) {
+        match note {
+            Note::Fact { session, seq, epoch, entry, .. } => {
+                if self.run_id.is_some() && entry.run_id != self.run_id {
+                    return;
+                }
+                self.is_over |= self.run_id.is_some() && entry.fact.is_terminal();
+                if self.types.iter().any(|pattern| pattern.matches(entry.fact.name())) {
+                    let at = Cursor { seq: *seq, epoch: *epoch };
+                    super::event(to, Some(&format!("{}-{}", seq.0, epoch.0)), &envelope(session, at, entry));
+                }
+            }
+            Note::Subscribed { snapshot, reset: Some(_), .. } => {
+                let of_mine = |run_id: &RunId| snapshot.runs.iter().any(|run| run.run_id == *run_id);
+                self.is_over |= self.run_id.as_ref().is_some_and(|run_id| !of_mine(run_id));
+                self.say("subscribed", ts, note, to);
+            }
+            Note::Refused { .. } => {
+                self.is_over = true;
+                self.say("error", ts, note, to);
+            }
+            Note::GoAway { .. } => self.say("go_away", ts, note, to),
+            Note::Delta { .. }
+            | Note::Subscribed { reset: None, .. }
+            | Note::Accepted(_)
+            | Note::Opened { .. }
+            | Note::Closed { .. }
+            | Note::CancelTaken { .. }
+            | Note::Listed { .. }
+            | Note::Found { .. } => {}
+        }
+    }
+
+    fn say(&self, name: &str, ts: Millis, note: &Note, to: &mut String) {
+        // None of these says how durable anything is.
+        render(ts, "", note, &mut |text| named(to, name, &text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::note::{Reset, SnapshotNote};
+    use std::sync::Arc;
+    use turnway_core::id::{EventId, SessionId};
+    use turnway_core::protocol::agent::StopReason;
+    use turnway_core::protocol::entry::{Entry, Fact};
+
+    fn session() -> SessionId {
+        SessionId::parse("s1").expect("a name")
+    }
+
+    fn run(letter: &str) -> RunId {
+        RunId::parse(&format!("s1.{}", letter.repeat(26))).expect("a run")
+    }
+
+    fn fact(seq: u64, letter: &str, fact: Fact) -> Note {
+        let entry = Arc::new(Entry {
+            id: EventId::default(),
+            time: Millis(1),
+            source: "turnway".into(),
+            correlation_id: "c".into(),
+            causation_id: None,
+            traceparent: None,
+            run_id: Some(run(letter)),
+            fact,
+        });
+        Note::Fact { session: session(), seq: Seq(seq), epoch: Epoch(4), entry, asked: true }
+    }
+
+    fn done() -> Fact {
+        let (stop_reason, text_sha256) = (StopReason::EndTurn, String::new());
+        Fact::RunDone { attempt: 1, stop_reason, text_bytes: 0, text_sha256, usage: None }
+    }
+
+    fn suspended() -> Fact {
+        Fact::RunSuspended { attempt: 1, reason: String::new() }
+    }
+
+    fn ids(types: &str, run_id: Option<RunId>) -> (Vec<String>, bool) {
+        let mut log = Log::new(vec![Pattern::parse(types).expect("a pattern")], run_id);
+        let notes = [fact(7, "a", suspended()), fact(8, "b", done()), fact(9, "a", done())];
+        let mut text = String::new();
+        notes.iter().for_each(|note| log.show(Millis(5), note, &mut text));
+        let ids = text.lines().filter_map(|line| line.strip_prefix("id: ")).map(str::to_owned);
+        (ids.collect(), log.is_over())
+    }
+
+    /// Covers: LN-EV3, MP-T9.
+    #[test]
+    fn facts_are_shown_to_who_asks_for_their_type_and_turn() {
+        let all = ["7-4", "8-4", "9-4"].map(str::to_owned);
+        assert_eq!(ids(">", None), (all.to_vec(), false));
+        assert_eq!(ids("run.done", None), (all[1..].to_vec(), false));
+        assert_eq!(ids(">", Some(run("a"))), (vec![all[0].clone(), all[2].clone()], true));
+        // The end ends the stream, shown or not.
+        assert_eq!(ids("run.suspended", Some(run("a"))), (all[..1].to_vec(), true));
+        assert_eq!(place("9-4"), Ok(Cursor { seq: Seq(9), epoch: Epoch(4) }));
+        for bad in ["", "9", "-", "9-", "-4", "9-4-1", "+9-4", "9-x", "09-4", "99999999999999999999-1"] {
+            assert_eq!(place(bad), Err(BadCursor), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_fact_has_a_name_and_no_id() {
+        let (state, active_agent, agents, runs) = ("open", None, Vec::new(), Vec::new());
+        let (session, seq, epoch) = (session(), Seq(9), Epoch(4));
+        let snapshot = Box::new(SnapshotNote { session, state, active_agent, agents, runs, seq, epoch });
+        let reset = Some(Reset::Trimmed { floor: Seq(8) });
+        let note = Note::Subscribed { request_id: None, snapshot, reset };
+        for (run_id, is_over) in [(None, false), (Some(run("a")), true)] {
+            let (mut log, mut text) = (Log::new(Vec::new(), run_id), String::new());
+            log.show(Millis(5), &note, &mut text);
+            assert!(text.starts_with("event: subscribed\ndata: {") && !text.contains("id: "), "{text}");
+            assert!(text.contains("\"floor\":8"), "{text}");
+            assert_eq!(log.is_over(), is_over);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A log read backwards, from its end or from anywhere else.
+use super::*;
+use serde_json::{Value, json};
+use turnway_core::id::EventId;
+use turnway_core::protocol::agent::StopReason;
+use turnway_core::protocol::entry::Admission;
+use turnway_core::protocol::input::{Message, Role, Strategy};
+
+fn agent(id: &str) -> AgentId {
+    AgentId::parse(id).expect("a name")
+}
+
+fn run(letter: &str) -> RunId {
+    RunId::parse(&format!("s1.{}", letter.repeat(26))).expect("a run")
+}
+
+fn entry(letter: &str, fact: Fact) -> Arc<Entry> {
+    Arc::new(Entry {
+        id: EventId::default(),
+        time: Millis(5),
+        source: "turnway".into(),
+        correlation_id: "c".into(),
+        causation_id: None,
+        traceparent: None,
+        run_id: Some(run(letter)),
+        fact,
+    })
+}
+
+fn asked(letter: &str) -> Arc<Entry> {
+    let content = Content::Text(format!("{letter}?"));
+    entry(
+        letter,
+        Fact::UserMessage {
+            message_id: MessageId::parse(letter).expect("a name"),
+            request_id: None,
+            user: UserId::parse("ann").expect("a name"),
+            message: Message { role: Role::User, content },
+            history_sha256: None,
+            agent_id: None,
+            strategy: Strategy::Enqueue,
+            metadata: None,
+        },
+    )
+}
+
+fn admitted(letter: &str) -> Arc<Entry> {
+    entry(letter, Fact::TurnAdmitted { agent_id: agent("a"), strategy: Admission::Run, position: None })
+}
+
+fn started(letter: &str, attempt: u32) -> Arc<Entry> {
+    let (agent_id, reason) = (agent("a"), String::new());
+    let fact = match attempt {
+        1 => Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9) },
+        _ => Fact::RunRestarted { agent_id, attempt, reason },
+    };
+    entry(letter, fact)
+}
+
+fn text(letter: &str, attempt: u32, offset: u64, text: &str) -> Arc<Entry> {
+    entry(letter, Fact::AgentStreamDelta { attempt, offset, text: Private(text.to_owned()) })
+}
+
+fn done(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
+    let (stop_reason, text_sha256) = (StopReason::EndTurn, String::new());
+    entry(letter, Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None })
+}
+
+fn cancelled(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
+    let reason = "user".to_owned();
+    entry(letter, Fact::RunCancelled { attempt, reason, forced: false, text_bytes })
+}
+
+/// Three turns: one with a restart and an overlong text, one that waits meanwhile and never begins, one
+/// that is cut short.
+fn log() -> Vec<Arc<Entry>> {
+    vec![
+        asked("a"),
+        admitted("a"),
+        started("a", 1),
+        text("a", 1, 0, "lost"),
+        asked("b"),
+        admitted("b"),
+        started("a", 2),
+        text("a", 2, 0, "grüß "),
+        text("a", 2, 7, "dich, and more"),
+        cancelled("b", 0, 0),
+        done("a", 2, 11),
+        asked("c"),
+        admitted("c"),
+        started("c", 1),
+        text("c", 1, 0, "a part"),
+        cancelled("c", 1, 6),
+    ]
+}
+
+/// Reads the log from before a place; the messages in short, and whether there are more.
+fn read(log: &[Arc<Entry>], before: usize, limit: usize, bytes_max: usize) -> (Vec<String>, bool) {
+    let mut transcript = Transcript::new(limit, bytes_max);
+    for (n, entry) in log.iter().enumerate().take(before - 1).rev() {
+        transcript.take(Seq(n as u64 + 1), entry);
+        if transcript.is_done() {
+            break;
+        }
+    }
+    let Found { messages, more } = transcript.finish();
+    let short = |said: &Said| {
+        let by = match &said.by {
+            By::User { .. } => "user".to_owned(),
+            By::Assistant { status, trimmed, .. } => {
+                format!("{status}{}", if *trimmed { ", trimmed" } else { "" })
+            }
+        };
+        format!("{} {by}: {}", said.seq.0, said.content.plain())
+    };
+    (messages.iter().map(short).collect(), more)
+}
+
+const ALL: [&str; 6] = [
+    "1 user: a?",
+    "5 user: b?",
+    "10 cancelled: ",
+    "11 completed: grüß dich",
+    "12 user: c?",
+    "16 cancelled: a part",
+];
+
+/// Covers: MP-H13, ST-17.
+#[test]
+fn every_turn_is_a_question_and_an_answer() {
+    assert_eq!(read(&log(), 17, 50, usize::MAX), (ALL.map(str::to_owned).to_vec(), false));
+    let mut transcript = Transcript::new(9, usize::MAX);
+    for (n, entry) in log().iter().enumerate().rev() {
+        transcript.take(Seq(n as u64 + 1), entry);
+    }
+    let messages = transcript.finish().messages;
+    let expected = json!({"seq": 11, "run_id": run("a"), "role": "assistant", "status": "completed",
+        "agent_id": "a", "content": "grüß dich", "ts": 5});
+    assert_eq!(serde_json::to_value(&messages[3]).expect("JSON"), expected);
+    let expected = json!({"seq": 12, "run_id": run("c"), "role": "user", "user_id": "ann", "message_id": "c",
+        "content": "c?", "ts": 5});
+    assert_eq!(serde_json::to_value(&messages[4]).expect("JSON"), expected);
+    // A turn that never began names who would have answered.
+    let agent: Value = serde_json::to_value(&messages[2]).expect("JSON");
+    assert_eq!(agent["agent_id"], "a");
+}
+
+/// Covers: MP-H13.
+#[test]
+fn pages_join_to_the_whole() {
+    for limit in 1..=6 {
+        let (mut whole, mut before) = (Vec::new(), 17);
+        loop {
+            let (page, more) = read(&log(), before, limit, usize::MAX);
+            assert!(page.len() == limit || !more, "{page:?}");
+            before = page[0].split(' ').next().and_then(|seq| seq.parse().ok()).expect("a place");
+            whole.splice(0..0, page);
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(whole, ALL, "{limit} at a time");
+    }
+}
+
+#[test]
+fn a_page_has_a_size_and_one_message_whatever_its_size() {
+    assert_eq!(read(&log(), 17, 50, 1), (vec![ALL[5].to_owned()], true));
+    assert_eq!(read(&log(), 12, 50, 515), (vec![ALL[3].to_owned()], true));
+    assert_eq!(read(&log(), 17, 50, 1040).0.len(), 2);
+}
+
+#[test]
+fn an_answer_whose_beginning_is_forgotten_says_so() {
+    let log = log();
+    let mut transcript = Transcript::new(9, usize::MAX);
+    for (n, entry) in log.iter().enumerate().skip(8).take(3).rev() {
+        transcript.take(Seq(n as u64 + 1), entry);
+    }
+    let found = transcript.finish();
+    let answer = serde_json::to_value(&found.messages[1]).expect("JSON");
+    assert_eq!((&answer["content"], &answer["trimmed"]), (&"dich".into(), &true.into()));
+}

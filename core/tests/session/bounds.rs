@@ -1,0 +1,66 @@
+//! What a session writes down is bounded, whatever its agent says.
+use crate::BEGUN;
+use crate::script::{Script, check};
+use turnway_core::limits;
+use turnway_core::protocol::agent::OnOwnerLoss;
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::session::State;
+
+/// What one fact's `data` takes as JSON.
+fn data_bytes(entry: &Entry) -> usize {
+    let fact = serde_json::to_value(&entry.fact).expect("a fact serialises");
+    fact["data"].to_string().len()
+}
+
+/// Covers: S-48. Control characters take six times their bytes where they are written down.
+#[test]
+fn no_stretch_of_text_outgrows_a_fact() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    for step in ["say m1", "ack", "murmur 40000", "text x", "done"] {
+        world.step(step);
+    }
+    let stretches = world.log.iter().filter_map(|(_, entry)| {
+        let Fact::AgentStreamDelta { text, .. } = &entry.fact else { return None };
+        Some((text.reveal().len(), data_bytes(entry)))
+    });
+    let stretches: Vec<_> = stretches.collect();
+    assert_eq!(stretches.iter().map(|(text, _)| text).sum::<usize>(), 40_001);
+    assert!(stretches.iter().all(|(_, data)| *data <= limits::FACT_DATA_BYTES_MAX), "{stretches:?}");
+    assert!(stretches.len() <= 5 && stretches[0].0 > 10_000, "{stretches:?}");
+    assert!(world.record.iter().any(|word| word == "done(40001)"), "{:?}", world.record);
+}
+
+/// Covers: S-48. An agent that says more at once than a fact may hold has failed; what it said before stays.
+#[test]
+fn what_an_agent_says_at_once_fits_a_fact() {
+    for step in ["state 65536", "done 65536"] {
+        check(
+            &format!("say m1; ack; text hi; {step}; done"),
+            &format!("{BEGUN} agent.invoke.started 0'hi' stretch(0+2) failed(too_large) DROP"),
+        );
+    }
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    for step in ["say m1", "ack", "state 65000", "done 65000"] {
+        world.step(step);
+    }
+    assert!(world.record.iter().any(|word| word == "done(0)"), "{:?}", world.record);
+    assert!(world.log.iter().all(|(_, entry)| data_bytes(entry) <= limits::FACT_DATA_BYTES_MAX));
+}
+
+/// What ended leaves nothing in the state: it is as large after five hundred turns as after one.
+#[test]
+fn ended_turns_leave_no_trace_in_the_state() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    let mut turns = |count: u32, from: u32| {
+        for n in from..from + count {
+            for step in [&format!("say m{n}"), "ack", "text hi", "done"] {
+                world.step(step);
+            }
+        }
+        let state = State::replay(world.log.iter().map(|(epoch, entry)| (*epoch, &**entry)));
+        assert!(!state.has_open_turn() && state.waiting.is_empty() && state.running.is_none());
+        state.to_snapshot().expect("a state").len()
+    };
+    // The places of facts grow by a digit or two.
+    assert!(turns(1, 1000) + 16 >= turns(499, 1001));
+}

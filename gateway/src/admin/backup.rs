@@ -1,0 +1,122 @@
+//! `POST /v1/store/backup`: a copy of the store of a node that runs.
+use crate::answer::{self, Body};
+use crate::store::embedded::{Copier, OpenError, Report};
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use serde::{Deserialize, Serialize};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use turnway_core::protocol::refusal::Code;
+
+/// A path and a little JSON around it.
+const BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// Who copies the store; nobody where it is in memory.
+#[derive(Clone)]
+pub struct Backup {
+    copier: Option<Copier>,
+    /// One copy at a time: each reads all of the store and holds on to what it was.
+    turn: Arc<Semaphore>,
+}
+
+/// What is asked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    /// A new or empty directory of the node's machine.
+    to: PathBuf,
+}
+
+/// The copy.
+#[derive(Serialize)]
+struct Copied<'a> {
+    ok: bool,
+    dir: &'a Path,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// Why there is none.
+struct Refusal(StatusCode, Code, String);
+
+// === impl Backup ===
+
+impl Backup {
+    /// Of this store.
+    pub fn new(copier: Option<Copier>) -> Self {
+        Self { copier, turn: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Makes a copy; answers when it is on the disk and was read again.
+    pub(super) async fn answer<B>(&self, headers: &HeaderMap, body: B) -> Response<Body>
+    where
+        B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        match self.copy(headers, body).await {
+            Ok(response) => response,
+            Err(Refusal(status, code, why)) => answer::problem(status, code, why),
+        }
+    }
+
+    async fn copy<B>(&self, headers: &HeaderMap, body: B) -> Result<Response<Body>, Refusal>
+    where
+        B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        let Wish { to } = wish(headers, body).await?;
+        let conflict = |why: &str| Refusal(StatusCode::CONFLICT, Code::Busy, why.to_owned());
+        let memory = "this node's store is in memory and ends with it: there is nothing to copy";
+        let copier = self.copier.clone().ok_or_else(|| invalid(StatusCode::CONFLICT, memory))?;
+        let turn = Arc::clone(&self.turn).try_acquire_owned();
+        let turn = turn.map_err(|_| conflict("a copy is being made already"))?;
+        tracing::info!("an operator asks for a copy of the store");
+        // Whoever asked may hang up; the copy is made all the same.
+        let copied = tokio::task::spawn_blocking(move || {
+            let copied = copier.copy(&to);
+            drop(turn);
+            (to, copied)
+        });
+        let gone =
+            |_| Refusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, "it broke off".to_owned());
+        let (to, copied) = copied.await.map_err(gone)?;
+        let report = copied.map_err(|error| refuse(&error))?;
+        tracing::info!(facts = report.facts, "the store was copied");
+        Ok(answer::json(StatusCode::OK, &Copied { ok: true, dir: &to, report: &report }))
+    }
+}
+
+async fn wish<B>(headers: &HeaderMap, body: B) -> Result<Wish, Refusal>
+where
+    B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    // A page of a browser cannot send this kind without being asked about it first.
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some("application/json") {
+        return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type: expected application/json"));
+    }
+    let bad = || invalid(StatusCode::BAD_REQUEST, "expected {\"to\": DIRECTORY} with an absolute path");
+    let body: Bytes = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|_| bad())?.to_bytes();
+    let wish: Wish = serde_json::from_slice(&body).map_err(|_| bad())?;
+    if wish.to.is_absolute() { Ok(wish) } else { Err(bad()) }
+}
+
+fn invalid(status: StatusCode, why: &str) -> Refusal {
+    Refusal(status, Code::InvalidMessage, why.to_owned())
+}
+
+fn refuse(error: &OpenError) -> Refusal {
+    tracing::warn!(%error, "the store was not copied");
+    let why = error.to_string();
+    match error {
+        OpenError::Occupied { .. }
+        | OpenError::InUse { .. }
+        | OpenError::Missing { .. }
+        | OpenError::Network { .. }
+        | OpenError::Directory { .. } => invalid(StatusCode::CONFLICT, &why),
+        OpenError::Damaged { .. } | OpenError::Format { .. } | OpenError::Thread(_) | OpenError::Fault(_) => {
+            Refusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, why)
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What the client commands ask by HTTP: one request, one JSON answer.
+use super::Trouble;
+use bytes::Bytes;
+use http::{Method, Request, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// From the first packet to an open connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For an answer that is not long in coming.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// An answer: lists come in pages, far smaller than this.
+const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// A server that is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    authority: String,
+    /// Before every path.
+    base: String,
+}
+
+/// One request.
+pub(super) struct Ask<'a> {
+    pub(super) method: Method,
+    /// With its query.
+    pub(super) path: &'a str,
+    /// As whom; none: the operator.
+    pub(super) user: Option<&'a str>,
+    pub(super) body: Option<Value>,
+    /// How long its answer may take.
+    pub(super) patience: Duration,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// `http://host:port`; `ws://` means the same, and so does the address of the WebSocket itself.
+    pub(super) fn parse(url: &str) -> Result<Self, Trouble> {
+        let bad = |why: &str| Trouble::Usage(format!("{url}: {why}"));
+        let uri: Uri = url.parse().map_err(|_| bad("this is no URL"))?;
+        match uri.scheme_str() {
+            Some("http" | "ws") => {}
+            Some("https" | "wss") => return Err(bad("this client does not speak TLS yet; use http://")),
+            Some(_) | None => return Err(bad("an address begins with http:// or ws://")),
+        }
+        let authority = uri.authority().filter(|it| !it.as_str().contains('@'));
+        let authority = authority.ok_or_else(|| bad("there is no host in it"))?.as_str().to_owned();
+        let base = uri.path().trim_end_matches('/').trim_end_matches("/v1/connect").to_owned();
+        Ok(Self { authority, base })
+    }
+
+    /// Asks, and waits for the answer's JSON.
+    pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Value, Trouble> {
+        let patience = ask.patience;
+        let asked = timeout(patience, self.exchange(ask)).await;
+        asked.map_err(|_| self.unavailable(format!("no answer within {} s", patience.as_secs())))?
+    }
+
+    async fn exchange(&self, ask: Ask<'_>) -> Result<Value, Trouble> {
+        let lost = |error: hyper::Error| self.unavailable(error);
+        let with_port =
+            if self.has_port() { self.authority.clone() } else { format!("{}:80", self.authority) };
+        let stream = match timeout(CONNECT, TcpStream::connect(with_port)).await {
+            Ok(connected) => connected.map_err(|error| self.unavailable(error))?,
+            Err(_) => return Err(self.unavailable("no connection in time")),
+        };
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+        // Ends with the one exchange it is for, and says the same as its sender if that goes wrong.
+        tokio::spawn(async { drop(connection.await) });
+        let response = sender.send_request(self.request(ask)?).await.map_err(lost)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| self.unavailable(error))?.to_bytes();
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let word = |key: &str| answer.get(key).and_then(Value::as_str).map(str::to_owned);
+        match (status.is_success(), word("code")) {
+            (true, _) if !answer.is_null() => Ok(answer),
+            (false, Some(code)) => {
+                Err(Trouble::Refused { message: word("detail").unwrap_or_else(|| code.clone()), code })
+            }
+            (_, _) => Err(Trouble::Failed(format!("{}: {status}, and not in JSON", self.authority))),
+        }
+    }
+
+    fn request(&self, ask: Ask<'_>) -> Result<Request<Full<Bytes>>, Trouble> {
+        let mut request = Request::builder()
+            .method(ask.method)
+            .uri(format!("{}{}", self.base, ask.path))
+            .header(header::HOST, &self.authority)
+            .header(header::ACCEPT, "application/json");
+        if let Some(user) = ask.user {
+            request = request.header("x-user-id", user);
+        }
+        let body = match ask.body {
+            None => Bytes::new(),
+            Some(body) => {
+                request = request.header(header::CONTENT_TYPE, "application/json");
+                Bytes::from(body.to_string())
+            }
+        };
+        request.body(Full::new(body)).map_err(|error| Trouble::Usage(error.to_string()))
+    }
+
+    fn has_port(&self) -> bool {
+        self.authority.rsplit(']').next().is_some_and(|rest| rest.contains(':'))
+    }
+
+    fn unavailable(&self, why: impl std::fmt::Display) -> Trouble {
+        Trouble::Unavailable(format!("cannot ask {}: {why}", self.authority))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for (url, authority, base, port) in [
+            ("http://127.0.0.1:8080", "127.0.0.1:8080", "", true),
+            ("ws://host/v1/connect", "host", "", false),
+            ("http://[::1]:80/a/b/", "[::1]:80", "/a/b", true),
+            ("ws://[::1]/a/v1/connect", "[::1]", "/a", false),
+        ] {
+            let server = Server::parse(url).expect(url);
+            assert_eq!(
+                (server.authority.as_str(), server.base.as_str(), server.has_port()),
+                (authority, base, port)
+            );
+        }
+        for url in ["h:80", "https://h", "wss://h", "ftp://h", "http://", "http://u:p@h", "/x", ""] {
+            assert!(matches!(Server::parse(url), Err(Trouble::Usage(_))), "{url}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `turnway sessions`: whose sessions there are, the last made first.
+use super::calendar::{ago, date};
+use super::gateway::Gateway;
+use super::http::{Ask, PATIENCE, Server};
+use super::table::{Column, Table, is_seen};
+use super::{Exit, Trouble, say, say_json};
+use crate::clock::Clock;
+use clap::Args;
+use http::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What a gateway gives at once.
+const PAGE: usize = 200;
+
+/// Which sessions.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Times are relative on a terminal, and dates in UTC elsewhere. With --json, one object with \
+                        the list of `sessions`, as GET /v1/sessions gives it."
+)]
+pub struct SessionsArgs {
+    /// At most so many, the last made first
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub limit: u64,
+    /// Where, and as whom.
+    #[command(flatten)]
+    pub gateway: Gateway,
+}
+
+/// As the gateway lists it; what is not known here is carried on.
+#[derive(Serialize)]
+struct Listed {
+    sessions: Vec<Value>,
+    next: Option<String>,
+}
+
+/// What has a column.
+#[derive(Deserialize)]
+struct Session {
+    session_id: String,
+    user_id: String,
+    state: String,
+    created_ts: u64,
+    seq: u64,
+    pending: u64,
+}
+
+/// Prints them.
+pub async fn run(args: SessionsArgs, json: bool) -> Result<Exit, Trouble> {
+    let listed = list(&args).await?;
+    if json {
+        say_json(&listed)?;
+        return Ok(Exit::Fine);
+    }
+    let mut table = Table::new(vec![
+        Column::Left("SESSION"),
+        Column::Left("USER"),
+        Column::Left("STATE"),
+        Column::Left("CREATED"),
+        Column::Right("FACTS"),
+        Column::Right("OPEN"),
+    ]);
+    let now = Clock::start().now().store.0;
+    for session in listed.sessions {
+        let session: Session = serde_json::from_value(session).map_err(unknown)?;
+        let created = if is_seen() { ago(session.created_ts, now) } else { date(session.created_ts) };
+        let (facts, open) = (session.seq.to_string(), session.pending.to_string());
+        table.row([session.session_id, session.user_id, session.state, created, facts, open]);
+    }
+    say(&table.text())?;
+    Ok(Exit::Fine)
+}
+
+/// Page by page, until there are enough or no more.
+async fn list(args: &SessionsArgs) -> Result<Listed, Trouble> {
+    let server = Server::parse(&args.gateway.url)?;
+    let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    let mut listed = Listed { sessions: Vec::new(), next: None };
+    loop {
+        let count = (limit - listed.sessions.len()).min(PAGE);
+        let before = listed.next.take().map(|next| format!("&before={next}")).unwrap_or_default();
+        let (method, path) = (Method::GET, &*format!("/v1/sessions?limit={count}{before}"));
+        let user = args.gateway.user.as_deref();
+        let page = server.ask(Ask { method, path, user, body: None, patience: PATIENCE }).await?;
+        let sessions = page.get("sessions").and_then(Value::as_array);
+        let sessions = sessions.ok_or_else(|| unknown("no sessions in it"))?;
+        listed.sessions.extend_from_slice(sessions);
+        listed.next = page.get("next").and_then(Value::as_str).map(str::to_owned);
+        if listed.sessions.len() >= limit || listed.next.is_none() || sessions.is_empty() {
+            return Ok(listed);
+        }
+    }
+}
+
+fn unknown(why: impl std::fmt::Display) -> Trouble {
+    Trouble::Failed(format!("an answer of another release: {why}"))
+}

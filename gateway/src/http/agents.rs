@@ -1,0 +1,60 @@
+//! `GET /v1/agents`: who answers here.
+use crate::agent::directory::Profile;
+use crate::answer;
+use crate::http::openapi::refusals::Plain;
+use crate::http::{Answer, Desk};
+use axum::extract::State;
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use std::sync::Arc;
+use turnway_core::id::AgentId;
+use utoipa::ToSchema;
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct Agents {
+    agents: Vec<Agent>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Agent {
+    #[schema(value_type = String)]
+    agent_id: AgentId,
+    /// `http` or `builtin`.
+    kind: &'static str,
+    /// Answers where nobody is addressed.
+    default: bool,
+    /// Could be reached when it was last tried.
+    healthy: bool,
+    capabilities: Capabilities,
+    /// For operators only: it may tell of an inner network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Capabilities {
+    cancel: bool,
+    steer: bool,
+}
+
+/// Who answers here
+#[utoipa::path(
+    get,
+    operation_id = "list_agents",
+    path = "/v1/agents",
+    params(("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses((status = 200, description = "All of them", body = Agents), Plain),
+)]
+pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
+    let principal = desk.door.admit_request(&headers)?;
+    let show = |profile: &Profile| Agent {
+        agent_id: profile.id.clone(),
+        kind: profile.kind,
+        default: desk.agents.default_agent() == Some(&profile.id),
+        healthy: desk.agents.is_healthy(&profile.id),
+        capabilities: Capabilities { cancel: profile.cancel, steer: profile.steer },
+        endpoint: profile.url.clone().filter(|_| principal.operator),
+    };
+    let agents = desk.agents.profiles().iter().map(show).collect();
+    Ok(answer::json(StatusCode::OK, &Agents { agents }))
+}

@@ -1,0 +1,35 @@
+//! Every answer, counted by the route it took.
+use crate::clock::Clock;
+use crate::metrics::{HttpMethod, Metrics};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use http::{Method, Response};
+use std::sync::Arc;
+
+/// The same routes, with what they answer counted.
+pub fn counted(router: Router, metrics: Arc<Metrics>, clock: Clock) -> Router {
+    router.layer(from_fn_with_state(Counter { metrics, clock }, count))
+}
+
+#[derive(Clone)]
+struct Counter {
+    metrics: Arc<Metrics>,
+    clock: Clock,
+}
+
+async fn count(State(counter): State<Counter>, request: Request, next: Next) -> Response<Body> {
+    let began = counter.clock.mono();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let method = match *request.method() {
+        Method::GET => HttpMethod::Get,
+        Method::HEAD => HttpMethod::Head,
+        Method::POST => HttpMethod::Post,
+        _ => HttpMethod::Other,
+    };
+    let answer = next.run(request).await;
+    let (route, took) = (route.as_ref().map(MatchedPath::as_str), counter.clock.mono() - began);
+    counter.metrics.http.answered(route, method, answer.status().as_u16(), took);
+    answer
+}

@@ -1,0 +1,100 @@
+//! `GET /v1/sessions/{session_id}/messages`: the conversation, from its end backwards.
+use crate::answer;
+use crate::http::guest::Unanswered;
+use crate::http::openapi::refusals::Named;
+use crate::http::openapi::shape;
+use crate::http::query::Query;
+use crate::http::read::{ANSWER_BYTES_MAX, Reader, in_time};
+use crate::http::{Answer, Desk, intake};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use http::{HeaderMap, StatusCode, Uri};
+use serde::Serialize;
+use std::sync::Arc;
+use turnway_bindings::channel::transcript::{Found, Said, Transcript};
+use turnway_core::id::{Seq, SessionId};
+use turnway_core::protocol::entry::Entry;
+use utoipa::ToSchema;
+
+/// Facts that are read at first; each step back reads twice as many as the one before.
+const WINDOW: u64 = 64;
+/// Facts that are read at a time, at most: they are in memory meanwhile.
+const WINDOW_MAX: u64 = 512;
+
+/// A page of messages, the newest last.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Messages {
+    #[schema(value_type = Vec<shape::Said>)]
+    messages: Vec<Said>,
+    /// The `before` of the page of older ones.
+    #[schema(required, value_type = Option<u64>)]
+    next: Option<Seq>,
+    /// Older ones are forgotten: all facts up to `floor` are.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    trimmed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    floor: Option<Seq>,
+}
+
+/// The conversation, from its end backwards
+#[utoipa::path(
+    get,
+    operation_id = "list_messages",
+    path = "/v1/sessions/{session_id}/messages",
+    params(
+        ("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
+        ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("limit" = Option<u16>, Query, description = "At most so many; 50 unless it is said", minimum = 1, maximum = 500),
+        ("before" = Option<u64>, Query, description = "Only messages before this place: the `next` of the page after", minimum = 0, maximum = 9007199254740991u64),
+    ),
+    responses((status = 200, description = "A page, the newest last", body = Messages), Named),
+)]
+pub(super) async fn list(
+    State(desk): State<Arc<Desk>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Answer {
+    let session = intake::name(&intake::path(path)?, SessionId::parse)?;
+    let query = Query::of(&uri)?;
+    let (limit, before) = (query.limit()?, query.number("before")?.map(Seq));
+    let reader = Reader::new(desk.welcome(&headers).await?, session);
+    in_time(page(reader, limit, before)).await
+}
+
+async fn page(mut reader: Reader, limit: usize, before: Option<Seq>) -> Answer {
+    let last = reader.look().await?.seq;
+    // What was before this is still to be read.
+    let mut end = before.map_or(last, |before| Seq(before.0.saturating_sub(1)).min(last));
+    let (mut window, mut floor) = (WINDOW, None);
+    let mut transcript = Transcript::new(limit, ANSWER_BYTES_MAX);
+    while end > Seq(0) && !transcript.is_done() {
+        let from = Seq(end.0.saturating_sub(window));
+        let span = reader.begin(from, None).await?;
+        floor = span.floor.or(floor);
+        for (seq, entry) in facts(&mut reader, span.after, end).await?.iter().rev() {
+            transcript.take(*seq, entry);
+            if transcript.is_done() {
+                break;
+            }
+        }
+        end = if span.floor.is_some() { Seq(0) } else { from };
+        window = (window * 2).min(WINDOW_MAX);
+    }
+    let Found { messages, more } = transcript.finish();
+    let next = messages.first().map(|said| said.seq).filter(|_| more);
+    let floor = floor.filter(|_| !more);
+    Ok(answer::json(StatusCode::OK, &Messages { messages, next, trimmed: floor.is_some(), floor }))
+}
+
+/// The facts after one place up to another.
+async fn facts(reader: &mut Reader, after: Seq, upto: Seq) -> Result<Vec<(Seq, Arc<Entry>)>, Unanswered> {
+    let (mut facts, mut at) = (Vec::new(), after);
+    while at < upto {
+        let (place, entry) = reader.next().await?;
+        at = place.seq;
+        facts.push((at, entry));
+    }
+    Ok(facts)
+}

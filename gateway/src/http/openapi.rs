@@ -1,0 +1,105 @@
+//! `GET /openapi.json`: this API for programs. The same document lies in `docs/openapi.json`.
+//!
+//! - `shape`: what is rendered elsewhere, as it looks; [`refusals`]: how requests are refused.
+pub(super) mod refusals;
+pub(super) mod shape;
+
+use crate::answer::{self, Body};
+use crate::http::{agents, events, messages, node, runs, sessions, turns};
+use http::{Response, StatusCode};
+use utoipa::openapi::schema::{Schema, SchemaType, Type};
+use utoipa::openapi::{self, RefOr};
+use utoipa::{Modify, OpenApi};
+
+/// The whole API. Whoever adds a path to the router adds it here: a test compares.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Turnway",
+        description = "Conversations with AI agents: turns, their answers, and what was recorded of them. \
+            `docs/http.md` is the reference for people. `/v1/chat/completions` and `/v1/models` are OpenAI's, \
+            and not repeated here.",
+        license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT"),
+    ),
+    paths(
+        agents::list,
+        events::of_session,
+        messages::list,
+        node::show,
+        runs::command,
+        runs::facts,
+        runs::show,
+        sessions::list,
+        sessions::show,
+        show,
+        turns::create,
+    ),
+    components(schemas(shape::Envelope, shape::Part, shape::Problem, shape::TurnMessage)),
+    modifiers(&Absent)
+)]
+struct Document;
+
+/// A parameter that is not there is absent: it cannot be `null` either.
+struct Absent;
+
+impl Modify for Absent {
+    fn modify(&self, document: &mut openapi::OpenApi) {
+        let paths = document.paths.paths.values_mut();
+        let operations = paths.flat_map(|item| [&mut item.get, &mut item.post]).flatten();
+        let parameters = operations.flat_map(|operation| &mut operation.parameters).flatten();
+        for parameter in parameters {
+            if let RefOr::T(parameter) = parameter
+                && let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema
+                && let SchemaType::Array(kinds) = &object.schema_type
+                && let Some(kind) = kinds.iter().find(|kind| **kind != Type::Null)
+            {
+                object.schema_type = SchemaType::Type(kind.clone());
+            }
+        }
+    }
+}
+
+/// This document
+#[utoipa::path(
+    get,
+    operation_id = "show_document",
+    path = "/openapi.json",
+    responses((status = 200, description = "OpenAPI 3.1", content_type = "application/json", body = serde_json::Value)),
+)]
+pub(super) async fn show() -> Response<Body> {
+    answer::json(StatusCode::OK, &Document::openapi())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The file says what the server says. `BLESS=1` writes it.
+    #[test]
+    fn the_document_in_docs_is_the_one_that_is_served() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
+        let served = format!("{}\n", Document::openapi().to_pretty_json().expect("JSON"));
+        if std::env::var_os("BLESS").is_some() {
+            return std::fs::write(path, served).expect("written");
+        }
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(kept == served, "docs/openapi.json is stale: BLESS=1 cargo nextest run -p turnway openapi");
+    }
+
+    #[test]
+    fn every_path_of_the_router_is_in_it() {
+        let router = include_str!("../http.rs");
+        let mut routed: Vec<&str> = router
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix(".route")?.strip_prefix("(\""))
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        routed.sort_unstable();
+        let document = Document::openapi();
+        let mut said: Vec<&str> = document.paths.paths.keys().map(String::as_str).collect();
+        // The router knows no paths that end in something: it is the run's own, with POST.
+        said.retain(|path| *path != "/v1/runs/{run_id}:cancel");
+        said.sort_unstable();
+        assert_eq!(said, routed);
+    }
+}

@@ -1,0 +1,99 @@
+//! What a request asks for behind the `?`: each name once, each value of its form.
+use crate::http::problem::Problem;
+use axum::extract;
+use http::Uri;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use turnway_bindings::channel::pattern::Pattern;
+use turnway_core::limits;
+
+/// Facts, messages or sessions in an answer, unless it is said.
+pub const LIMIT: usize = 50;
+/// And at most: an answer is made before it is sent.
+pub const LIMIT_MAX: usize = 500;
+
+/// Numbers on the wire are below this, so that a client whose numbers are doubles reads them right.
+const NUMBER_MAX: u64 = (1 << 53) - 1;
+
+/// The parameters of one request. Those nobody asks about are ignored.
+#[derive(Debug)]
+pub struct Query(BTreeMap<String, String>);
+
+impl Query {
+    /// Reads them.
+    pub fn of(uri: &Uri) -> Result<Self, Problem> {
+        let bad = |_| Problem::invalid("the query is not name=value&…");
+        let extract::Query(pairs) =
+            extract::Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(bad)?;
+        let count = pairs.len();
+        let query: BTreeMap<String, String> = pairs.into_iter().collect();
+        if query.len() == count {
+            Ok(Self(query))
+        } else {
+            Err(Problem::invalid("a parameter is there twice"))
+        }
+    }
+
+    /// A parameter's text, if it is there.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// A whole number.
+    pub fn number(&self, name: &'static str) -> Result<Option<u64>, Problem> {
+        self.within(name, 0..=NUMBER_MAX)
+    }
+
+    /// How many to show.
+    pub fn limit(&self) -> Result<usize, Problem> {
+        let limit = self.within("limit", 1..=LIMIT_MAX as u64)?;
+        Ok(limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIMIT))
+    }
+
+    /// Patterns with commas between them; none: everything.
+    pub fn types(&self) -> Result<Vec<Pattern>, Problem> {
+        let bad = |why: String| Problem::invalid(format!("types: {why}"));
+        let parts: Vec<&str> = self.text("types").unwrap_or(">").split(',').collect();
+        if parts.len() > limits::SUBSCRIBE_TYPES_MAX {
+            return Err(bad(format!("at most {} patterns", limits::SUBSCRIBE_TYPES_MAX)));
+        }
+        let parse = |part: &str| Pattern::parse(part).map_err(|why| bad(why.to_string()));
+        parts.into_iter().map(parse).collect()
+    }
+
+    fn within(&self, name: &'static str, range: RangeInclusive<u64>) -> Result<Option<u64>, Problem> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let number = text.parse().ok().filter(|number| plain && range.contains(number));
+        let (first, last) = range.into_inner();
+        number.map(Some).ok_or_else(|| Problem::invalid(format!("{name}: expected {first} to {last}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(text: &str) -> Result<Query, Problem> {
+        Query::of(&format!("/x?{text}").parse().expect("a URI"))
+    }
+
+    #[test]
+    fn parameters_have_a_form_and_come_once() {
+        let good = query("after_seq=7&types=run.*,user.message&other=%20").expect("a query");
+        assert_eq!((good.number("after_seq"), good.number("before")), (Ok(Some(7)), Ok(None)));
+        assert_eq!((good.limit(), good.types().map(|types| types.len())), (Ok(LIMIT), Ok(2)));
+        assert_eq!(query("limit=500").expect("a query").limit(), Ok(LIMIT_MAX));
+        assert!(query("a=1&a=1").is_err());
+        for bad in ["", "-1", "+1", "1.0", "x", "%31%00", "9007199254740992", "99999999999999999999"] {
+            assert!(query(&format!("n={bad}")).expect("a query").number("n").is_err(), "{bad}");
+        }
+        for bad in ["limit=0", "limit=501"] {
+            assert!(query(bad).expect("a query").limit().is_err(), "{bad}");
+        }
+        let many = format!("types={}", "a,".repeat(33));
+        for bad in ["types=", "types=a..b", "types=a,,b", &many] {
+            assert!(query(bad).expect("a query").types().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Facts of a session, read through a guest: from a place on, in order, without gaps.
+use crate::http::guest::{ANSWER_WAIT, Guest, Unanswered};
+use crate::http::problem::Problem;
+use std::sync::Arc;
+use turnway_bindings::channel::command::{Command, Subscribe};
+use turnway_bindings::channel::note::{Note, Reset, SnapshotNote};
+use turnway_bindings::channel::pattern::Pattern;
+use turnway_core::id::{Cursor, Epoch, RequestId, RunId, Seq, SessionId};
+use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::refusal::{Code, Refusal};
+
+/// The facts of a JSON answer together, about: it is made before it is sent.
+pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// How often a read begins anew because what it wanted was forgotten meanwhile.
+const TRIMMED_MAX: u32 = 3;
+
+/// Reads one session.
+#[derive(Debug)]
+pub struct Reader {
+    guest: Guest,
+    session: SessionId,
+    /// Names the questions, so that an answer is not taken for that of an earlier one.
+    asked: u32,
+}
+
+/// Where a read begins, and what is there.
+#[derive(Debug)]
+pub struct Span {
+    /// Facts after this follow: as asked, or the floor if that is later.
+    pub after: Seq,
+    /// Facts up to this are forgotten, and some of them were asked for.
+    pub floor: Option<Seq>,
+    /// The log has no fact as the asker says that it has seen: nothing follows.
+    pub regressed: bool,
+    /// The session as it is; everything up to its place can be read.
+    pub snapshot: Box<SnapshotNote>,
+}
+
+/// Bounds a request that is answered when all is read.
+pub async fn in_time<T>(work: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+    tokio::time::timeout(ANSWER_WAIT, work).await.unwrap_or_else(|_| Err(Unanswered::Late.into()))
+}
+
+// === impl Span ===
+
+impl Span {
+    /// What a stream says first, if not all that was asked for is there.
+    pub fn reset(&self) -> Option<Note> {
+        let reset = match self.floor {
+            _ if self.regressed => Some(Reset::Regressed),
+            Some(floor) => Some(Reset::Trimmed { floor }),
+            None => None,
+        };
+        let snapshot = self.snapshot.clone();
+        reset.map(|reset| Note::Subscribed { request_id: None, snapshot, reset: Some(reset) })
+    }
+}
+
+// === impl Reader ===
+
+impl Reader {
+    /// Reads this session as this guest.
+    pub fn new(guest: Guest, session: SessionId) -> Self {
+        Self { guest, session, asked: 0 }
+    }
+
+    /// The guest, who follows the session from where the last read began.
+    pub fn into_guest(self) -> Guest {
+        self.guest
+    }
+
+    /// The session's present state.
+    pub async fn look(&mut self) -> Result<Box<SnapshotNote>, Unanswered> {
+        let (request_id, session) = (None, self.session.clone());
+        self.guest.say(Command::Look { request_id, session }).await?;
+        let opened = |note| if let Note::Opened { snapshot, .. } = note { Some(snapshot) } else { None };
+        self.guest.answer(opened).await
+    }
+
+    /// Where a run's facts lie: after one place, and up to another if it has ended.
+    pub async fn find(&mut self, run_id: &RunId) -> Result<(Cursor, Option<Seq>), Unanswered> {
+        self.guest.say(Command::Find { run_id: run_id.clone() }).await?;
+        let found =
+            |note| if let Note::Found { after, ended, .. } = note { Some((after, ended)) } else { None };
+        self.guest.answer(found).await
+    }
+
+    /// Begins to read after a place, or where what is kept begins.
+    pub async fn begin(&mut self, after: Seq, epoch: Option<Epoch>) -> Result<Span, Unanswered> {
+        let (mut after, mut epoch, mut floor) = (after, epoch, None);
+        for _ in 0..TRIMMED_MAX {
+            let (snapshot, reset) = self.subscribe(after, epoch).await?;
+            match reset {
+                Some(Reset::Trimmed { floor: first }) => {
+                    (after, epoch, floor) = (first, None, Some(first));
+                }
+                Some(Reset::Regressed) => {
+                    return Ok(Span { after: snapshot.seq, floor, regressed: true, snapshot });
+                }
+                None => return Ok(Span { after, floor, regressed: false, snapshot }),
+            }
+        }
+        Err(changed())
+    }
+
+    async fn subscribe(
+        &mut self,
+        after: Seq,
+        after_epoch: Option<Epoch>,
+    ) -> Result<(Box<SnapshotNote>, Option<Reset>), Unanswered> {
+        self.asked += 1;
+        let request = RequestId::parse(&self.asked.to_string()).ok();
+        let all = Pattern::parse(">").unwrap_or_else(|_| unreachable!("a pattern"));
+        let (session, runs, types) = (self.session.clone(), Vec::new(), vec![all]);
+        let (request_id, after_seq) = (request.clone(), Some(after));
+        let ask = Subscribe { request_id, session, after_seq, after_epoch, runs, types };
+        self.guest.say(Command::Subscribe(ask)).await?;
+        let subscribed = |note| {
+            let Note::Subscribed { request_id, snapshot, reset } = note else { return None };
+            (request_id == request).then_some((snapshot, reset))
+        };
+        self.guest.answer(subscribed).await
+    }
+
+    /// The next fact. Whoever has had all there is waits for one that is yet to come.
+    pub async fn next(&mut self) -> Result<(Cursor, Arc<Entry>), Unanswered> {
+        loop {
+            #[expect(clippy::wildcard_enum_match_arm, reason = "text comes in the facts too")]
+            match self.guest.hear().await? {
+                Note::Fact { seq, epoch, entry, .. } => return Ok((Cursor { seq, epoch }, entry)),
+                Note::Refused { refusal, .. } => return Err(Unanswered::Refused(refusal)),
+                Note::Subscribed { reset: Some(_), .. } => return Err(changed()),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The store forgot, or is forgetting, what is being read.
+fn changed() -> Unanswered {
+    let why = "the session's history changed while it was read; ask again";
+    Unanswered::Refused(Refusal::new(Code::StoreUnavailable, why))
+}

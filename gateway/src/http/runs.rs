@@ -1,0 +1,167 @@
+//! `GET /v1/runs/{run_id}`: where a turn is, or how it ended. `GET …/events`: its facts.
+//! `POST /v1/runs/{run_id}:cancel`: stop it.
+use crate::answer::{self, Body};
+use crate::http::events::{self, Events, Wanted};
+use crate::http::guest::{Guest, Unanswered};
+use crate::http::openapi::refusals::Named;
+use crate::http::openapi::shape;
+use crate::http::problem::Problem;
+use crate::http::read::{Reader, in_time};
+use crate::http::{Answer, Desk, intake};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
+use serde::Serialize;
+use std::sync::Arc;
+use turnway_bindings::channel::command::{Command, Target};
+use turnway_bindings::channel::note::Note;
+use turnway_bindings::channel::run::Run;
+use turnway_core::id::{RunId, Seq};
+use utoipa::ToSchema;
+
+/// What may follow a run's name in a path.
+const CANCEL: &str = ":cancel";
+
+/// What became of a cancel.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Cancelled<'a> {
+    #[schema(value_type = String)]
+    run_id: &'a RunId,
+    status: &'a str,
+}
+
+/// A turn: where it is, or how it ended
+#[utoipa::path(
+    get,
+    operation_id = "show_run",
+    path = "/v1/runs/{run_id}",
+    params(("run_id" = String, Path, description = "Which turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"), ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses((status = 200, description = "What its facts say", body = shape::Run), Named),
+)]
+pub(super) async fn show(
+    State(desk): State<Arc<Desk>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Answer {
+    let name = intake::path(path)?;
+    if name.ends_with(CANCEL) {
+        return Err(only(&name));
+    }
+    let run_id = intake::name(&name, RunId::parse)?;
+    let guest = desk.welcome(&headers).await?;
+    let run = in_time(async { Ok(read(&mut Reader::new(guest, run_id.session()), &run_id).await?) }).await?;
+    Ok(answer::json(StatusCode::OK, &run))
+}
+
+/// The facts of a turn: a page, or with `Accept: text/event-stream` all of them to its end
+#[utoipa::path(
+    get,
+    operation_id = "list_run_events",
+    path = "/v1/runs/{run_id}/events",
+    params(
+        ("run_id" = String, Path, description = "Which turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"),
+        ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("after_seq" = Option<u64>, Query, description = "Only facts after this one", minimum = 0, maximum = 9007199254740991u64),
+        ("after_epoch" = Option<u64>, Query, description = "The epoch of that fact: tells whether the store forgot it", minimum = 0, maximum = 9007199254740991u64),
+        ("types" = Option<String>, Query, description = "Patterns with commas between them: `*` is one segment, `>` the rest", example = "run.*,user.message", pattern = r"^([A-Za-z0-9_-]{1,30}|\*)(\.([A-Za-z0-9_-]{1,30}|\*)){0,3}$"),
+        ("limit" = Option<u16>, Query, description = "At most so many; 50 unless it is said", minimum = 1, maximum = 500),
+        ("last-event-id" = Option<String>, Header, example = "0-0", description = "The `id` of the last event that came: goes on after it", pattern = "^(0|[1-9][0-9]{0,14})-(0|[1-9][0-9]{0,14})$"),
+    ),
+    responses(
+        (status = 200, description = "Envelopes: a page of them, or each as the `data:` of an event", content(
+            (Events = "application/json"),
+            (shape::Event = "text/event-stream"),
+        )),
+        (status = 204, description = "As a stream: it was shown to its end, and nothing will follow"),
+        Named,
+    ),
+)]
+pub(super) async fn facts(
+    State(desk): State<Arc<Desk>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Answer {
+    let run_id = intake::name(&intake::path(path)?, RunId::parse)?;
+    let wanted = Wanted::read(&headers, &uri)?;
+    let session = run_id.session();
+    let mut reader = Reader::new(desk.welcome(&headers).await?, session.clone());
+    let (first, ended) = reader.find(&run_id).await?;
+    let began = wanted.after <= first.seq;
+    let (after, epoch) = if began { (first.seq, None) } else { (wanted.after, wanted.epoch) };
+    if wanted.streamed && ended.is_some_and(|ended| after >= ended) {
+        // It was shown to its end. A browser takes this for a request not to come again.
+        let mut nothing = Response::new(Body::empty());
+        *nothing.status_mut() = StatusCode::NO_CONTENT;
+        nothing.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        return Ok(nothing);
+    }
+    events::show(reader, &session, Wanted { after, epoch, run_id: Some(run_id), upto: ended, ..wanted }).await
+}
+
+// The router knows no paths that end in something.
+/// Stop a turn
+#[utoipa::path(
+    post,
+    operation_id = "cancel_run",
+    path = "/v1/runs/{run_id}:cancel",
+    params(("run_id" = String, Path, description = "Which turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"), ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses(
+        (status = 200, description = "It has ended, by this or before", body = Cancelled),
+        (status = 202, description = "Its agent is being told", body = Cancelled),
+        Named,
+    ),
+)]
+pub(super) async fn command(
+    State(desk): State<Arc<Desk>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Answer {
+    let name = intake::path(path)?;
+    let run_id = name.strip_suffix(CANCEL).ok_or_else(|| only(&name))?;
+    let run_id = intake::name(run_id, RunId::parse)?;
+    let guest = desk.welcome(&headers).await?;
+    let (status, run) = in_time(async { Ok(cancel(guest, &run_id).await?) }).await?;
+    Ok(answer::json(status, &Cancelled { run_id: &run_id, status: run }))
+}
+
+/// Any other method: which ones there are depends on how the path ends.
+pub(super) async fn neither(path: Result<Path<String>, PathRejection>) -> Problem {
+    intake::path(path).map_or_else(|problem| problem, |name| only(&name))
+}
+
+fn only(name: &str) -> Problem {
+    Problem::only(if name.ends_with(CANCEL) { "POST" } else { "GET,HEAD" })
+}
+
+async fn cancel(mut guest: Guest, run_id: &RunId) -> Result<(StatusCode, &'static str), Unanswered> {
+    let target = Target::Run(run_id.clone());
+    guest.say(Command::Cancel { request_id: None, target, receipt: true }).await?;
+    guest.answer(|note| matches!(note, Note::CancelTaken { .. }).then_some(())).await?;
+    // The owner has it, and there is a fact of it where there was something to cancel.
+    let mut reader = Reader::new(guest, run_id.session());
+    let (_, ended) = reader.find(run_id).await?;
+    if ended.is_none() {
+        return Ok((StatusCode::ACCEPTED, "CANCELLING"));
+    }
+    Ok((StatusCode::OK, read(&mut reader, run_id).await?.status))
+}
+
+/// All that a run's facts say.
+async fn read(reader: &mut Reader, run_id: &RunId) -> Result<Run, Unanswered> {
+    let (after, ended) = reader.find(run_id).await?;
+    let span = reader.begin(after.seq, None).await?;
+    let end = ended.unwrap_or(Seq(u64::MAX)).min(span.snapshot.seq);
+    let mut run = Run::new(run_id.clone());
+    run.trimmed = span.floor.is_some();
+    let mut at = span.after;
+    while at < end && !run.has_ended() {
+        let (place, entry) = reader.next().await?;
+        run.take(place.seq, &entry);
+        at = place.seq;
+    }
+    if ended.is_some() && !run.has_ended() {
+        run.forget_end();
+    }
+    Ok(run)
+}

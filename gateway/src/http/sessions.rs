@@ -1,0 +1,128 @@
+//! `GET /v1/sessions`: one's own. `GET /v1/sessions/{session_id}`: what one is like.
+use crate::answer;
+use crate::http::openapi::refusals::{Named, Plain};
+use crate::http::openapi::shape;
+use crate::http::problem::Problem;
+use crate::http::query::Query;
+use crate::http::read::Reader;
+use crate::http::{Answer, Desk, intake};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use http::{HeaderMap, StatusCode, Uri};
+use serde::Serialize;
+use std::sync::Arc;
+use turnway_bindings::channel::command::Command;
+use turnway_bindings::channel::json::render;
+use turnway_bindings::channel::note::{Listed, Note};
+use turnway_core::id::{Seq, SessionId, UserId};
+use turnway_core::limits;
+use turnway_core::store::Birth;
+use turnway_core::time::Millis;
+use utoipa::ToSchema;
+
+/// A page of sessions, the last made first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Sessions {
+    sessions: Vec<Session>,
+    /// The `before` of the next page.
+    #[schema(required)]
+    next: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Session {
+    #[schema(value_type = String)]
+    session_id: SessionId,
+    #[schema(value_type = String)]
+    user_id: UserId,
+    /// `open` or `closed`.
+    state: &'static str,
+    #[schema(value_type = u64)]
+    created_ts: Millis,
+    /// Its last fact.
+    #[schema(value_type = u64)]
+    seq: Seq,
+    /// Inputs that have not ended.
+    pending: u32,
+}
+
+/// One's own sessions, the last made first
+#[utoipa::path(
+    get,
+    operation_id = "list_sessions",
+    path = "/v1/sessions",
+    params(
+        ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("limit" = Option<u16>, Query, description = "At most so many; 50 unless it is said", minimum = 1, maximum = 500),
+        ("before" = Option<String>, Query, description = "The `next` of the page before", pattern = "^(0|[1-9][0-9]{0,14})-[A-Za-z0-9_-]{1,64}$"),
+    ),
+    responses((status = 200, description = "A page", body = Sessions), Plain),
+)]
+pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap, uri: Uri) -> Answer {
+    let query = Query::of(&uri)?;
+    let before = query.text("before").map(birth).transpose()?;
+    let limit = u32::try_from(query.limit()?).unwrap_or(u32::MAX).min(limits::LIST_SESSIONS_MAX);
+    let mut guest = desk.welcome(&headers).await?;
+    guest.say(Command::List { before, limit }).await?;
+    let (listed, more) = guest
+        .answer(|note| if let Note::Listed { sessions, more } = note { Some((sessions, more)) } else { None })
+        .await?;
+    let last = listed.last().filter(|_| more);
+    let next = last.map(|last| format!("{}-{}", last.birth.at.0, last.birth.session));
+    let sessions = listed.into_iter().map(Session::from).collect();
+    Ok(answer::json(StatusCode::OK, &Sessions { sessions, next }))
+}
+
+/// A session as it is
+#[utoipa::path(
+    get,
+    operation_id = "show_session",
+    path = "/v1/sessions/{session_id}",
+    params(("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"), ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses((status = 200, description = "Its present state", body = shape::Snapshot), Named),
+)]
+pub(super) async fn show(
+    State(desk): State<Arc<Desk>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Answer {
+    let session = intake::name(&intake::path(path)?, SessionId::parse)?;
+    let snapshot = Reader::new(desk.welcome(&headers).await?, session).look().await?;
+    Ok(answer::of(StatusCode::OK, "application/json", render::snapshot(&snapshot)))
+}
+
+/// Of a time in milliseconds: enough for the next 30,000 years.
+const TIME_DIGITS: usize = 15;
+
+/// Reads what `next` says.
+fn birth(text: &str) -> Result<Birth, Problem> {
+    let bad = || Problem::invalid("before: expected the `next` of an earlier answer");
+    let (at, session) = text.split_once('-').ok_or_else(bad)?;
+    let plain = at.len() <= TIME_DIGITS && at.bytes().all(|b| b.is_ascii_digit());
+    let plain = plain && (at == "0" || !at.starts_with('0'));
+    let at = at.parse().ok().filter(|_| plain).ok_or_else(bad)?;
+    let session = SessionId::parse(session).map_err(|_| bad())?;
+    Ok(Birth { at: Millis(at), session })
+}
+
+impl From<Listed> for Session {
+    fn from(listed: Listed) -> Self {
+        let Listed { birth, user, closed, seq, pending } = listed;
+        let state = if closed { "closed" } else { "open" };
+        Self { session_id: birth.session, user_id: user, state, created_ts: birth.at, seq, pending }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_begins_where_this_one_ends() {
+        let session = SessionId::parse("a-1").expect("a name");
+        assert_eq!(birth("17-a-1"), Ok(Birth { at: Millis(17), session }));
+        for bad in ["", "17", "-a", "17-", "x-a", "+17-a", "017-a", "1234567890123456-a", "17-a b"] {
+            assert!(birth(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A socket that gives up on a peer that takes nothing: the room it has would be lost for ever.
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// A TCP connection under HTTP.
+#[derive(Debug)]
+pub(super) struct Patience {
+    socket: TokioIo<TcpStream>,
+    /// How long a peer may take nothing while there is something for it.
+    limit: Duration,
+    /// Runs while it takes nothing.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+// === impl Patience ===
+
+impl Patience {
+    pub(super) fn new(socket: TcpStream, limit: Duration) -> Self {
+        Self { socket: TokioIo::new(socket), limit, alarm: None }
+    }
+
+    /// The bare socket.
+    pub(super) fn into_inner(self) -> TcpStream {
+        self.socket.into_inner()
+    }
+
+    /// What was tried, unless it has been tried for too long.
+    fn judge<T>(&mut self, cx: &mut Context<'_>, tried: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if tried.is_ready() {
+            self.alarm = None;
+            return tried;
+        }
+        let limit = self.limit;
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        alarm.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl Read for Patience {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_read(cx, buf)
+    }
+}
+
+impl Write for Patience {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let tried = Pin::new(&mut this.socket).poll_write(cx, buf);
+        this.judge(cx, tried)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let tried = Pin::new(&mut this.socket).poll_write_vectored(cx, bufs);
+        this.judge(cx, tried)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let tried = Pin::new(&mut this.socket).poll_flush(cx);
+        this.judge(cx, tried)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    async fn pair(limit: Duration) -> (Patience, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (Patience::new(accepted.expect("accepted").0, limit), peer.expect("connected"))
+    }
+
+    async fn write(to: &mut Patience, bytes: &[u8]) -> io::Result<usize> {
+        poll_fn(|cx| Pin::new(&mut *to).poll_write(cx, bytes)).await
+    }
+
+    /// Covers: S-15.
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_is_given_up() {
+        let (mut socket, _peer) = pair(Duration::from_millis(50)).await;
+        let block = vec![0; 1024 * 1024];
+        let given_up = loop {
+            if let Err(error) = write(&mut socket, &block).await {
+                break error.kind();
+            }
+        };
+        assert_eq!(given_up, io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_a_little_is_waited_for() {
+        let (mut socket, mut peer) = pair(Duration::from_secs(60)).await;
+        let mut block = vec![0; 64 * 1024];
+        let (mut sent, mut taken) = (0, 0);
+        while sent < 16 * 1024 * 1024 {
+            tokio::select! {
+                written = write(&mut socket, &[7; 64 * 1024]) => sent += written.expect("written"),
+                read = peer.read(&mut block) => taken += read.expect("read"),
+            }
+        }
+        assert!(taken > 0 && socket.alarm.is_none());
+    }
+}

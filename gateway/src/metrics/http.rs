@@ -1,0 +1,113 @@
+//! Requests of the public listener, those that become WebSockets apart.
+use super::workshop::{Grid, Workshop};
+use super::{buckets, label_values};
+use prometheus::{Histogram, IntCounter};
+use std::time::Duration;
+
+/// What is counted of requests.
+#[derive(Debug)]
+pub struct HttpMetrics {
+    requests: Grid<IntCounter>,
+    answer: Grid<Histogram>,
+}
+
+/// The patterns of the paths there are, as the router has them; the last is for everything else. A test
+/// holds it against the router.
+pub const ROUTES: [&str; 14] = [
+    "/",
+    "/openapi.json",
+    "/v1/agents",
+    "/v1/chat/completions",
+    "/v1/models",
+    "/v1/models/{*model}",
+    "/v1/runs/{run_id}",
+    "/v1/runs/{run_id}/events",
+    "/v1/sessions",
+    "/v1/sessions/{session_id}",
+    "/v1/sessions/{session_id}/events",
+    "/v1/sessions/{session_id}/messages",
+    "/v1/sessions/{session_id}/turns",
+    "other",
+];
+
+label_values! {
+    /// What a request wants done; a method that is none of these is another's.
+    pub Method {
+        /// Show it.
+        Get = "GET",
+        /// Whether it could be shown.
+        Head = "HEAD",
+        /// Do it.
+        Post = "POST",
+        /// Anything else.
+        Other = "other",
+    }
+}
+
+/// The first digits of statuses.
+const STATUSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+// === impl HttpMetrics ===
+
+impl HttpMetrics {
+    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+        Ok(Self {
+            requests: workshop.counter_grid(
+                "turnway_http_requests_total",
+                "Requests that were answered, those for WebSockets left out.",
+                &[("route", &ROUTES), ("method", &Method::NAMES), ("status", &STATUSES)],
+            )?,
+            answer: workshop.histogram_grid(
+                "turnway_http_answer_seconds",
+                "From a request to the head of its answer; a stream goes on after that.",
+                &[("route", &ROUTES)],
+                &buckets::SHORT,
+            )?,
+        })
+    }
+
+    /// A request of this route was answered with this status.
+    pub fn answered(&self, route: Option<&str>, method: Method, status: u16, took: Duration) {
+        let other = ROUTES.len() - 1;
+        let route = ROUTES.iter().position(|known| Some(*known) == route).unwrap_or(other);
+        let status = usize::from(status / 100).saturating_sub(1);
+        if let Some(counter) = self.requests.at(route * Method::NAMES.len() + method as usize, status) {
+            counter.inc();
+        }
+        if let Some(seconds) = self.answer.at(route, 0) {
+            seconds.observe(took.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus::{Encoder, Registry, TextEncoder};
+
+    #[test]
+    fn each_request_is_counted_in_its_place() {
+        let registry = Registry::new();
+        let metrics = HttpMetrics::register(&mut Workshop::new(&registry)).expect("each family once");
+        metrics.answered(
+            Some("/v1/sessions/{session_id}/turns"),
+            Method::Post,
+            200,
+            Duration::from_millis(2),
+        );
+        metrics.answered(Some("/not/known"), Method::Other, 404, Duration::ZERO);
+        metrics.answered(None, Method::Get, 999, Duration::ZERO);
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&registry.gather(), &mut text).expect("text");
+        let text = String::from_utf8(text).expect("UTF-8");
+        let counted: Vec<&str> = text.lines().filter(|line| line.ends_with(" 1")).collect();
+        for line in [
+            "turnway_http_requests_total{method=\"POST\",route=\"/v1/sessions/{session_id}/turns\",status=\"2xx\"} 1",
+            "turnway_http_requests_total{method=\"other\",route=\"other\",status=\"4xx\"} 1",
+            "turnway_http_answer_seconds_count{route=\"/v1/sessions/{session_id}/turns\"} 1",
+        ] {
+            assert!(counted.contains(&line), "{line} is not in {text}");
+        }
+        assert!(text.contains("turnway_http_answer_seconds_count{route=\"other\"} 2"), "{text}");
+    }
+}

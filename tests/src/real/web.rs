@@ -1,0 +1,235 @@
+//! A raw HTTP client: each request on a connection of its own, each answer as it comes.
+use super::PATIENCE;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{HeaderMap, Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// Somebody who asks a node over HTTP.
+#[derive(Clone, Debug)]
+pub struct Web {
+    to: SocketAddr,
+    user: Option<String>,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub text: String,
+}
+
+/// An answer in the middle of coming. Dropping it hangs up.
+#[derive(Debug)]
+pub struct Stream {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+    read: String,
+    connection: JoinHandle<()>,
+}
+
+/// One server-sent event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// `id:`.
+    pub id: Option<String>,
+    /// `event:`.
+    pub name: Option<String>,
+    /// `data:`.
+    pub data: Value,
+}
+
+impl Web {
+    /// As this user; none: the operator.
+    pub fn new(to: SocketAddr, user: Option<&str>) -> Self {
+        Self { to, user: user.map(str::to_owned) }
+    }
+
+    /// Sends a request and reads the head of its answer.
+    pub async fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Stream {
+        let stream = TcpStream::connect(self.to).await.expect("a listener");
+        let (mut sender, connection) =
+            http1::Builder::new().handshake(TokioIo::new(stream)).await.expect("a connection");
+        let connection = tokio::spawn(async move { drop(connection.await) });
+        let mut request = Request::builder().uri(path).header("host", self.to.to_string());
+        request = request.method(Method::from_bytes(method.as_bytes()).expect("a method"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(user) = &self.user {
+            request = request.header("x-user-id", user);
+        }
+        let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).expect("a request");
+        let answer = tokio::time::timeout(PATIENCE, sender.send_request(request)).await;
+        let answer: Response<Incoming> = answer.expect("an answer in time").expect("an answer");
+        let (head, body) = answer.into_parts();
+        let (status, headers) = (head.status.as_u16(), head.headers);
+        Stream { status, headers, body, read: String::new(), connection }
+    }
+
+    /// Sends a request and reads all of its answer.
+    pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+        let mut stream = self.open(method, path, headers, body).await;
+        while stream.more().await {}
+        Reply {
+            status: stream.status,
+            headers: stream.headers.clone(),
+            text: std::mem::take(&mut stream.read),
+        }
+    }
+
+    /// `GET`, whole.
+    pub async fn get(&self, path: &str) -> Reply {
+        self.ask("GET", path, &[], "").await
+    }
+
+    /// `GET`, which must be answered with JSON and 200.
+    pub async fn json(&self, path: &str) -> Value {
+        let reply = self.get(path).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text);
+        reply.json()
+    }
+
+    /// `POST …/turns` of a text under a name, from after an event if one is named.
+    pub async fn turn(
+        &self,
+        session: &str,
+        agent: &str,
+        key: &str,
+        text: &str,
+        last: Option<&str>,
+    ) -> Stream {
+        let body = json!({"agent_id": agent, "message": {"content": text}}).to_string();
+        let mut headers = vec![("content-type", "application/json"), ("idempotency-key", key)];
+        headers.extend(last.map(|last| ("last-event-id", last)));
+        self.open("POST", &format!("/v1/sessions/{session}/turns"), &headers, &body).await
+    }
+}
+
+impl Reply {
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|why| panic!("{why}: {}", self.text))
+    }
+
+    /// Fails unless this is a problem of this status and code, in its own form.
+    pub fn must_be(&self, status: u16, code: &str) {
+        let problem = self.json();
+        assert_eq!((self.status, &problem["code"]), (status, &json!(code)), "{}", self.text);
+        assert_eq!(problem["status"], status, "{}", self.text);
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        assert!(problem["title"].is_string() && problem["detail"].is_string(), "{}", self.text);
+        assert!(problem["retryable"].is_boolean(), "{}", self.text);
+    }
+}
+
+impl Stream {
+    /// Reads a little more; false at the end.
+    async fn more(&mut self) -> bool {
+        let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
+        match frame.expect("the node said nothing for too long") {
+            Some(Ok(frame)) => {
+                let bytes = frame.into_data().unwrap_or_default();
+                self.read.push_str(std::str::from_utf8(&bytes).expect("chunks end between code points"));
+                true
+            }
+            Some(Err(why)) => panic!("the answer broke: {why}"),
+            None => false,
+        }
+    }
+
+    /// The next event; none at the end. Comments are passed over, and are no excuse for silence.
+    pub async fn next(&mut self) -> Option<Event> {
+        tokio::time::timeout(PATIENCE, self.event()).await.expect("the node had nothing to say for too long")
+    }
+
+    async fn event(&mut self) -> Option<Event> {
+        loop {
+            if let Some((event, rest)) = self.read.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.read = rest;
+                let field = |name| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                if let Some(data) = field("data: ") {
+                    let data = serde_json::from_str(&data).expect("the node speaks JSON");
+                    return Some(Event { id: field("id: "), name: field("event: "), data });
+                }
+            } else if !self.more().await {
+                assert!(self.read.is_empty(), "half an event: {}", self.read);
+                return None;
+            }
+        }
+    }
+
+    /// Waits for the next comment. There must be no event before it.
+    pub async fn comment(&mut self) {
+        while !self.read.contains("\n\n") {
+            assert!(self.more().await, "the stream ended");
+        }
+        let (comment, rest) = self.read.split_once("\n\n").expect("a whole one");
+        assert!(comment.starts_with(':'), "{comment}");
+        self.read = rest.to_owned();
+    }
+
+    /// Reads on to the first event that fits.
+    pub async fn until(&mut self, fits: impl Fn(&Event) -> bool) -> Event {
+        loop {
+            let event = self.next().await.expect("the stream ended");
+            if fits(&event) {
+                return event;
+            }
+        }
+    }
+
+    /// Everything to the end.
+    pub async fn rest(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+
+    /// The answer as a whole, where it is no stream.
+    pub async fn reply(mut self) -> Reply {
+        while self.more().await {}
+        Reply { status: self.status, headers: self.headers.clone(), text: std::mem::take(&mut self.read) }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+/// The text of a turn's events, joined without gaps and repeats from what was there before.
+pub fn text_of<'a>(events: impl IntoIterator<Item = &'a Event>, had: &str) -> String {
+    let (mut text, mut attempt) = (had.to_owned(), Value::Null);
+    for Event { data, .. } in events {
+        if data["type"] != "delta" || data["kind"] == "reasoning" {
+            continue;
+        }
+        if data["attempt"] != attempt {
+            if !attempt.is_null() || data["offset"] == 0 {
+                text.clear();
+            }
+            attempt = data["attempt"].clone();
+        }
+        assert_eq!(data["offset"], text.len(), "a gap or a repeat in the text: {data}");
+        text.push_str(data["text"].as_str().expect("text"));
+    }
+    text
+}

@@ -1,0 +1,249 @@
+//! `turnway-bench` against real nodes: each of its modes for a moment, its files, and what it refuses.
+#[path = "bench/bench.rs"]
+mod bench;
+
+use bench::{Bench, Served, keys, metric, well_formed};
+use serde_json::Value;
+use std::path::Path;
+use turnway_tests::real::node::Node;
+
+async fn node(dir: &Path, more: &[&str]) -> Node {
+    Node::start(dir, &[&["--demo"], more].concat()).await
+}
+
+/// Every key that docs/benchmarks.md promises, whatever the mode.
+const KEYS: [&str; 15] = [
+    "command",
+    "connections",
+    "counts",
+    "date",
+    "duration_s",
+    "errors",
+    "generator",
+    "latency_us",
+    "loop",
+    "machine",
+    "mode",
+    "rate",
+    "throughput",
+    "timeline",
+    "version",
+];
+
+#[tokio::test]
+async fn turns_agree_with_what_the_node_counted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = node(dir.path(), &[]).await;
+    let bench = Bench::new(dir.path(), node.http).watching(node.pid());
+    let plot = dir.path().join("plot.svg");
+    let hdr = dir.path().join("out.hgrm");
+    let (plot_arg, hdr_arg) = (plot.display().to_string(), hdr.display().to_string());
+    let args = ["turns", "--connections", "8", "--duration", "2s", "--plot", &plot_arg, "--hdr", &hdr_arg];
+    let told = bench.figures(&args).await;
+    for key in KEYS {
+        assert!(told.get(key).is_some(), "no {key} in {told}");
+    }
+    assert_eq!(
+        (&told["mode"], &told["loop"], &told["ok"]),
+        (&"turns".into(), &"closed".into(), &true.into())
+    );
+    let counts = &told["counts"];
+    let completed = counts["completed"].as_u64().expect("a count");
+    assert!(completed > 8, "{told}");
+    assert_eq!(
+        (&counts["gaps"], &counts["mismatches"], &counts["unanswered"]),
+        (&0.into(), &0.into(), &0.into())
+    );
+    let warm_up = told["turns"]["warm_up_turns"].as_u64().expect("a count");
+    assert_eq!(warm_up, 8);
+    let ended = metric(node.admin, "turnway_turn_accepted_total", completed + warm_up).await;
+    assert_eq!(ended, completed + warm_up);
+    for measure in ["accepted", "first_delta", "done"] {
+        let latency = &told["latency_us"][measure];
+        assert_eq!(latency["count"], completed);
+        let at = |key: &str| latency[key].as_f64().unwrap_or_else(|| panic!("{measure}.{key}"));
+        assert!(at("min") <= at("p50") && at("p50") <= at("p99") && at("p99_99") <= at("max"), "{latency}");
+    }
+    assert!(told["server"]["rss_peak_bytes"].as_u64() > Some(1_000_000), "{told}");
+    well_formed(&std::fs::read_to_string(&plot).expect("a plot"));
+    for file in [hdr, dir.path().join("out-accepted.hgrm")] {
+        let text = std::fs::read_to_string(&file).expect("percentiles");
+        assert!(text.contains(&format!("Total count    = {completed:12}")), "{text}");
+    }
+    node.must_run();
+}
+
+#[tokio::test]
+async fn an_open_loop_asks_what_its_schedule_says() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = node(dir.path(), &[]).await;
+    let bench = Bench::new(dir.path(), node.http);
+    let told = bench.figures(&["turns", "--connections", "4", "--rate", "50", "--duration", "2s"]).await;
+    assert_eq!((&told["loop"], &told["rate"]), (&"open".into(), &50.0.into()));
+    assert_eq!((&told["counts"]["asked"], &told["counts"]["completed"]), (&100.into(), &100.into()));
+    assert_eq!(told["latency_us"]["late"]["count"], 100);
+    assert!(told["server"].is_null(), "nobody was watched");
+}
+
+#[tokio::test]
+async fn streams_arrive_byte_for_byte() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let agent = Served::start(dir.path(), &["agent", "--stamps"]).await;
+    let named = format!("bench=http://{}", agent.address);
+    let node = node(dir.path(), &["--agent", &named]).await;
+    let bench = Bench::new(dir.path(), node.http);
+    let args = ["--connections", "4", "--duration", "1s", "--tokens", "50", "--pace", "2ms"];
+    let told = bench.figures(&[&["stream", "--agent", "bench", "--stamped"], &args[..]].concat()).await;
+    let answers = told["counts"]["completed"].as_u64().expect("a count");
+    // Of every answer each token was measured; one of 16 digits and a blank is 17 bytes.
+    assert_eq!(told["latency_us"]["relay"]["count"], 50 * answers, "{told}");
+    assert_eq!(told["counts"]["text_bytes"], 50 * 17 * answers);
+    let told = bench.figures(&[&["stream", "--agent", "echo"], &args[..]].concat()).await;
+    assert_eq!((&told["ok"], &told["throughput"]["unit"]), (&true.into(), &"deltas".into()));
+}
+
+#[tokio::test]
+async fn idle_connections_are_weighed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = node(dir.path(), &[]).await;
+    let bench = Bench::new(dir.path(), node.http).watching(node.pid());
+    let told = bench.figures(&["idle", "--connections", "40", "--big", "4", "--duration", "1s"]).await;
+    let idle = &told["idle"];
+    assert_eq!((&idle["held"], &idle["big"], &told["loop"]), (&40.into(), &4.into(), &Value::Null));
+    for key in ["rss_before_bytes", "rss_idle_bytes", "rss_closed_bytes", "bytes_per_connection"] {
+        assert!(idle[key].as_f64().is_some_and(|bytes| bytes >= 0.0), "{key}: {idle}");
+    }
+    assert!(idle["closed_share_of_peak"].as_f64().is_some_and(|share| (0.0..=1.0).contains(&share)));
+}
+
+/// Covers: G5.
+#[tokio::test]
+async fn reconnecting_clients_miss_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = node(dir.path(), &[]).await;
+    let bench = Bench::new(dir.path(), node.http);
+    let args = ["reconnect", "--connections", "20", "--rounds", "2", "--tokens", "30", "--pace", "5ms"];
+    let told = bench.figures(&args).await;
+    let reconnect = &told["reconnect"];
+    assert_eq!(
+        (&reconnect["gaps"], &reconnect["verified"], &reconnect["rounds"]),
+        (&0.into(), &20.into(), &2.into())
+    );
+    assert_eq!((&told["counts"]["resumed"], &told["counts"]["completed"]), (&40.into(), &40.into()));
+    assert_eq!(told["latency_us"]["resumed"]["count"], 40);
+}
+
+#[tokio::test]
+async fn every_listener_hears_the_same() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = node(dir.path(), &[]).await;
+    let bench = Bench::new(dir.path(), node.http);
+    let args = ["fanout", "--connections", "10", "--duration", "1s", "--tokens", "20", "--pace", "5ms"];
+    let told = bench.figures(&args).await;
+    let fanout = &told["fanout"];
+    assert!(fanout["turns"].as_u64() > Some(0) && fanout["deliveries"].as_u64() > Some(10), "{told}");
+    // Ten listeners, and the speaker: each has every byte.
+    let text = told["counts"]["text_bytes"].as_u64().expect("bytes");
+    assert_eq!(fanout["delivered_bytes"].as_u64().map(|bytes| bytes / 10 * 11), Some(text));
+    assert!(told["latency_us"]["last_listener"]["count"].as_u64() > Some(0));
+}
+
+#[tokio::test]
+async fn what_a_turn_is_compared_with_is_measured_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let echo = Served::start(dir.path(), &["echo-server"]).await;
+    let bench = Bench::new(dir.path(), echo.address).watching(echo.pid());
+    for mode in [&["echo"][..], &["turns", "--bare"]] {
+        let told = bench.figures(&[mode, &["--connections", "4", "--duration", "500ms"]].concat()).await;
+        assert_eq!((&told["mode"], &told["ok"]), (&"echo".into(), &true.into()));
+        assert!(told["server"]["cpu_us_each"].as_f64().is_some(), "{told}");
+    }
+    let here = dir.path().display().to_string();
+    let told = bench.local(&["commit", "--dir", &here, "--duration", "500ms"]).await;
+    assert_eq!(told["latency_us"]["commit"]["count"], told["counts"]["completed"]);
+    let left = std::fs::read_dir(dir.path()).expect("a directory").flatten();
+    assert!(left.into_iter().all(|file| !file.file_name().to_string_lossy().starts_with("turnway-bench-")));
+}
+
+#[tokio::test]
+async fn the_first_text_is_compared_with_a_direct_request() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let agent = Served::start(dir.path(), &["agent"]).await;
+    let direct = format!("http://{}", agent.address);
+    let node = node(dir.path(), &["--agent", &format!("bench={direct}")]).await;
+    let bench = Bench::new(dir.path(), node.http);
+    let args = ["first-delta", "--agent", "bench", "--direct", &direct, "--rate", "40", "--duration", "1s"];
+    let told = bench.figures(&[&args[..], &["--connections", "4"]].concat()).await;
+    let count = |measure: &str| told["latency_us"][measure]["count"].as_u64();
+    assert_eq!((count("first_delta"), count("direct")), (Some(20), Some(20)));
+    assert!(told["first_delta"]["added_us"]["p50"].as_f64().is_some_and(|added| added > 0.0), "{told}");
+}
+
+#[tokio::test]
+async fn a_session_with_a_history_is_taken_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = node(dir.path(), &[]).await;
+    let bench = Bench::new(dir.path(), node.http);
+    let told = bench.figures(&["history", "--connections", "2", "--facts", "600", "--duration", "20s"]).await;
+    assert!(told["history"]["facts_least"].as_u64() >= Some(600), "{told}");
+    node.kill_and_restart().await;
+    let told = bench.figures(&["take-up", "--connections", "2"]).await;
+    let count = |measure: &str| told["latency_us"][measure]["count"].as_u64();
+    assert_eq!((count("admitted_long"), count("admitted_short")), (Some(2), Some(2)));
+}
+
+#[tokio::test]
+async fn a_node_that_dies_ends_the_load() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = node(dir.path(), &[]).await;
+    let bench = Bench::new(dir.path(), node.http);
+    let args = ["stream", "--connections", "4", "--duration", "2s", "--grace", "1s", "--pace", "100ms"];
+    let load = bench.begin(&args);
+    // Its connections, and the turn each begins with.
+    metric(node.admin, "turnway_turn_accepted_total", 4).await;
+    node.kill().await;
+    let ended = load.await.expect("a load");
+    assert!(matches!(ended.code, Some(1 | 69)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_is_said_with_its_exit_code() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = node(dir.path(), &[]).await;
+    let bench = Bench::new(dir.path(), node.http);
+    let nowhere = "ws://127.0.0.1:1";
+    for (args, code, why) in [
+        (&["turns", "--url", nowhere][..], 69, "refused"),
+        (&["turns", "--url", "ws://192.0.2.1:80"], 64, "--i-own-this-target"),
+        (&["turns", "--url", "wss://127.0.0.1"], 64, "ws://"),
+        (&["turns", "--duration", "2h"], 64, "at most 1h"),
+        (&["turns", "--rate", "0"], 64, "0.01"),
+        (&["turns", "--connections", "100000"], 64, "19500"),
+        (&["turns", "--server-pid", "4294967295"], 64, "no process"),
+        (&["turns", "--size", "65536"], 64, "65536"),
+        (&["turns", "--agent", "nobody"], 1, "not_found"),
+        (&["idle"], 64, "--server-pid"),
+        (&["idle", "--rate", "5"], 64, "no --rate"),
+        (&["first-delta", "--agent", "echo", "--direct", "http://127.0.0.1:1"], 64, "--rate"),
+        (&["nothing"], 64, "nothing"),
+    ] {
+        let ended = bench.run(args).await;
+        assert_eq!(ended.code, Some(code), "{args:?}: {ended:?}");
+        assert!(ended.err.contains(why), "{args:?}: {}", ended.err);
+    }
+    let help = bench.run(&["--help"]).await;
+    assert!(help.code == Some(0) && help.out.contains("reconnect"), "{help:?}");
+}
+
+#[tokio::test]
+async fn the_page_about_figures_names_every_key() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let here = dir.path().display().to_string();
+    let told = Bench::new(dir.path(), ([127, 0, 0, 1], 1).into());
+    let told = told.local(&["commit", "--dir", &here, "--duration", "300ms"]).await;
+    let page = include_str!("../../docs/benchmarks.md");
+    for key in keys(&told) {
+        let is_named = page.contains(&format!("`{key}`")) || page.contains(&format!(".{key}`"));
+        assert!(is_named, "docs/benchmarks.md does not name `{key}`");
+    }
+}

@@ -1,0 +1,89 @@
+//! The examples of the HTTP reference, as they are printed there.
+use serde_json::Value;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::web::Web;
+
+/// The commands in the document's shell blocks, as words.
+fn commands(document: &str) -> Vec<Vec<String>> {
+    let blocks = document.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let joined = blocks.map(|block| block.replace("\\\n", " "));
+    joined.flat_map(|block| block.lines().map(words).collect::<Vec<_>>()).collect()
+}
+
+/// A line as a shell takes it apart; single quotes keep what they hold.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    for letter in line.chars() {
+        match letter {
+            '\'' => quoted = !quoted,
+            ' ' if !quoted => words.push(std::mem::take(&mut word)),
+            letter => word.push(letter),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// What `curl` would be asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    method: String,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: String,
+}
+
+fn asked(words: &[String]) -> Asked {
+    let mut asked = Asked { method: "GET".to_owned(), ..Asked::default() };
+    let mut words = words.iter();
+    assert_eq!(words.next().map(String::as_str), Some("curl"));
+    while let Some(word) = words.next() {
+        let mut value = || words.next().expect("a value").clone();
+        match word.as_str() {
+            "-N" => {}
+            "-X" => asked.method = value(),
+            "-H" => {
+                let header = value();
+                let (name, value) = header.split_once(": ").expect("a header");
+                asked.headers.push((name.to_owned(), value.to_owned()));
+            }
+            "-d" => (asked.method, asked.body) = ("POST".to_owned(), value()),
+            url => asked.path = url.strip_prefix("http://127.0.0.1:8080").expect("a URL").to_owned(),
+        }
+    }
+    asked
+}
+
+/// Every example is answered, and with what the text around it says.
+#[tokio::test]
+async fn every_example_of_the_reference_is_answered() {
+    let document = include_str!("../../docs/http.md");
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let web = Web::new(node.http, None);
+    let (mut run_id, mut paths) = (String::new(), Vec::new());
+    for words in commands(document) {
+        let Asked { method, mut path, headers, body } = asked(&words);
+        if let Some((before, rest)) = path.split_once("/v1/runs/s1.") {
+            // The one in the text is nobody's.
+            let after = rest.get(26..).expect("a run");
+            path = format!("{before}/v1/runs/{run_id}{after}");
+        }
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let mut stream = web.open(&method, &path, &headers, &body).await;
+        assert_eq!(stream.status, 200, "{words:?}");
+        if stream.headers["content-type"] == "text/event-stream" {
+            let first = stream.next().await.expect("an event");
+            if first.data["type"] == "turn_accepted" {
+                run_id = first.data["run_id"].as_str().expect("a run").to_owned();
+                stream.until(|event| event.data["type"] == "done").await;
+            }
+        } else {
+            let answer: Value = stream.reply().await.json();
+            assert!(answer.is_object(), "{words:?}: {answer}");
+        }
+        paths.push(path);
+    }
+    assert!(paths.len() >= 8, "{paths:?}");
+}

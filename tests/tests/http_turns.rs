@@ -1,0 +1,257 @@
+//! Turns over HTTP: said once, shown as they come, resumed at the byte.
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::web::{Event, Web, text_of};
+
+/// Of every length in UTF-8, so that a cut in the middle of one shows.
+const WORDS: &str = "ab é ✓ 𝄞 日本語 straße 🌍 ";
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+/// An agent that says this many words, and the rest only when it is told.
+async fn slow(first: usize, all: usize) -> (Agents, watch::Sender<bool>) {
+    let (go, wait) = watch::channel(false);
+    let agents = Agents::start(move |_| {
+        let mut wait = wait.clone();
+        Reply::speak(async move |voice| {
+            for n in 0..all {
+                if n == first {
+                    // Whoever ends the test ends the wait.
+                    let _gone = wait.wait_for(|go| *go).await.is_err();
+                }
+                voice.delta(WORDS).await?;
+            }
+            voice.done().await
+        })
+    })
+    .await;
+    (agents, go)
+}
+
+fn kinds(events: &[Event]) -> Vec<&str> {
+    events.iter().filter_map(|event| event.data["type"].as_str()).collect()
+}
+
+/// Covers: MP-C14, MP-F1, ST-35.
+#[tokio::test]
+async fn a_turn_is_said_once_and_shown_to_its_end() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    let mut stream = ann.turn("s1", "echo", "m1", WORDS, None).await;
+    assert_eq!(
+        (stream.status, &stream.headers["content-type"]),
+        (200, &"text/event-stream".parse().expect("a value"))
+    );
+    let events = stream.rest().await;
+    let said = kinds(&events);
+    assert_eq!(&said[..4], ["turn_accepted", "message", "event", "run_started"]);
+    assert_eq!(said.last(), Some(&"done"));
+    assert_eq!(text_of(&events, ""), WORDS);
+    let run_id = events[0].data["run_id"].clone();
+    assert!(events.iter().all(|event| event.data["run_id"] == run_id), "of this turn and of no other");
+    // The same again is the same turn, and its agent is not asked again.
+    let again = ann.turn("s1", "echo", "m1", WORDS, None).await.rest().await;
+    assert_eq!((&again[0].data["duplicate"], &again[0].data["run_id"]), (&true.into(), &run_id));
+    assert_eq!((text_of(&again, ""), again.last()), (WORDS.to_owned(), events.last()));
+    let other = ann.turn("s1", "echo", "m1", "something else", None).await;
+    other.reply().await.must_be(409, "idempotency_conflict");
+    // The body may name the message too, if it names it alike.
+    let headers = [("content-type", "application/json"), ("idempotency-key", "m1")];
+    let body = r#"{"agent_id":"echo","message":{"content":"hi","message_id":"m2"}}"#;
+    ann.ask("POST", "/v1/sessions/s1/turns", &headers, body).await.must_be(400, "invalid_message");
+    assert_eq!(ann.ask("POST", "/v1/sessions/s1/turns", &headers[..1], body).await.status, 200);
+}
+
+/// Covers: ST-2, RX-21, RX-2.
+#[tokio::test]
+async fn whoever_comes_back_in_the_middle_gets_the_rest_at_the_byte() {
+    let (dir, (agents, go)) = (directory(), slow(20, 40).await);
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    // Half of the answer is there, and stays while clients come and go.
+    let mut first = ann.turn("s1", "slow", "m1", "hi", None).await;
+    let half = WORDS.len() * 20;
+    let mut seen = Vec::new();
+    while text_of(&seen, "").len() < half {
+        seen.push(first.next().await.expect("more"));
+    }
+    drop(first);
+    let places: Vec<usize> = (0..seen.len()).filter(|n| seen[*n].id.is_some()).collect();
+    for n in places.iter().copied().step_by(places.len().div_ceil(12)) {
+        let had = text_of(&seen[..=n], "");
+        let mut stream = ann.turn("s1", "slow", "m1", "hi", seen[n].id.as_deref()).await;
+        let mut more = vec![stream.next().await.expect("accepted")];
+        assert_eq!(
+            (&more[0].data["type"], &more[0].data["duplicate"]),
+            (&"turn_accepted".into(), &true.into())
+        );
+        while text_of(&more, &had).len() < half {
+            more.push(stream.next().await.expect("more"));
+        }
+        assert_eq!(text_of(&more, &had), WORDS.repeat(20), "after event {n}");
+    }
+    go.send(true).expect("the agent waits");
+    let whole = ann.turn("s1", "slow", "m1", "hi", None).await.rest().await;
+    assert_eq!(text_of(&whole, ""), WORDS.repeat(40));
+    // Also when it is over; and whoever has had it all hears the end again.
+    for n in (0..whole.len()).filter(|n| whole[*n].id.is_some()) {
+        let rest = ann.turn("s1", "slow", "m1", "hi", whole[n].id.as_deref()).await.rest().await;
+        assert_eq!(text_of(&rest, &text_of(&whole[..=n], "")), WORDS.repeat(40), "after event {n}");
+        assert_eq!(rest.last(), whole.last(), "after event {n}");
+    }
+    assert_eq!(agents.journal().len(), 1, "the agent was asked once");
+}
+
+/// Covers: G-04, ST-2.
+#[tokio::test]
+async fn a_turn_goes_on_where_it_was_after_a_crash() {
+    let (dir, (agents, go)) = (directory(), slow(20, 40).await);
+    let flag = format!("{},on_owner_loss=retry", agents.flag("slow"));
+    let mut node = Node::start(dir.path(), &["--agent", &flag]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    let mut first = ann.turn("s1", "slow", "m1", "hi", None).await;
+    let mut seen = Vec::new();
+    while text_of(&seen, "").len() < WORDS.len() * 20 {
+        seen.push(first.next().await.expect("more"));
+    }
+    drop(first);
+    node.kill_and_restart().await;
+    let last = seen.iter().rev().find_map(|event| event.id.clone());
+    let mut stream = ann.turn("s1", "slow", "m1", "hi", last.as_deref()).await;
+    let restarted = stream.until(|event| event.data["name"] == "RUN_RESTARTED").await;
+    assert_eq!(restarted.data["attempt"], 2);
+    go.send(true).expect("the agent waits");
+    let rest = stream.rest().await;
+    let done = rest.last().expect("an end");
+    assert_eq!((&done.data["type"], &done.data["attempt"]), (&"done".into(), &2.into()));
+    assert_eq!(text_of(&rest, ""), WORDS.repeat(40));
+}
+
+/// Covers: G8, LN-MP4.
+#[tokio::test]
+async fn a_client_that_does_not_read_costs_no_memory_and_holds_up_nobody() {
+    let (dir, piece) = (directory(), "x".repeat(32 * 1024));
+    let agents = Agents::start(move |_| {
+        let piece = piece.clone();
+        Reply::speak(async move |voice| {
+            for _ in 0..100 {
+                voice.delta(&piece).await?;
+            }
+            voice.done().await
+        })
+    })
+    .await;
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("much")]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    // What as many turns cost whose clients read: the store's cache, and much else.
+    for n in 0..32 {
+        ann.turn(&format!("r{n}"), "much", "m1", "hi", None).await.rest().await;
+    }
+    let before = node.resident_kib();
+    // 3 MiB for each of them, and none of them reads.
+    let mut deaf = Vec::new();
+    for n in 0..32 {
+        deaf.push(ann.turn(&format!("s{n}"), "much", "m1", "hi", None).await);
+    }
+    for n in 0..32 {
+        // Their turns end all the same.
+        ann.turn(&format!("s{n}"), "much", "m1", "hi", None)
+            .await
+            .until(|event| event.data["type"] == "done")
+            .await;
+    }
+    let grown = node.resident_kib().saturating_sub(before);
+    assert!(grown < 48 * 1024, "{grown} KiB more with 96 MiB unread");
+    let mut one = deaf.swap_remove(7);
+    assert_eq!(text_of(&one.rest().await, "").len(), 100 * 32 * 1024, "who reads at last gets all of it");
+}
+
+/// Covers: ST-20.
+#[tokio::test]
+async fn hanging_up_cancels_nothing() {
+    let (dir, (agents, go)) = (directory(), slow(1, 2).await);
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    let mut stream = ann.turn("s1", "slow", "m1", "hi", None).await;
+    stream.until(|event| event.data["type"] == "delta").await;
+    drop(stream);
+    // The node notices, and the turn is none the worse for it.
+    while ann.json("/").await["links"] != 0 {
+        tokio::task::yield_now().await;
+    }
+    go.send(true).expect("the agent waits");
+    let end = ann.turn("s1", "slow", "m1", "hi", None).await.rest().await;
+    assert_eq!(end.last().map(|event| &event.data["status"]), Some(&"completed".into()));
+    assert_eq!(text_of(&end, ""), WORDS.repeat(2));
+}
+
+/// Covers: ST-6, ST-10.
+#[tokio::test]
+async fn what_is_not_accepted_is_a_problem_and_what_waits_is_shown() {
+    let (dir, (agents, go)) = (directory(), slow(0, 1).await);
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    let _open = ann.turn("s1", "slow", "m1", "hi", None).await;
+    let headers = [("content-type", "application/json")];
+    let body = r#"{"agent_id":"slow","strategy":"reject","message":{"content":"hi"}}"#;
+    let busy = ann.ask("POST", "/v1/sessions/s1/turns", &headers, body).await;
+    busy.must_be(409, "busy");
+    assert!(busy.headers.contains_key("retry-after"));
+    let mut waiting = Vec::new();
+    for n in 0..20 {
+        waiting.push(ann.turn("s1", "slow", &format!("w{n}"), "hi", None).await);
+    }
+    let full = ann.turn("s1", "slow", "w20", "hi", None).await.reply().await;
+    full.must_be(429, "too_many_pending");
+    assert!(full.headers.contains_key("retry-after"));
+    let mut last = waiting.pop().expect("the last");
+    let queued = last.until(|event| event.data["name"] == "TURN_ADMITTED").await;
+    assert_eq!((&queued.data["strategy"], &queued.data["position"]), (&"queued".into(), &20.into()));
+    go.send(true).expect("the agent waits");
+    let rest = last.rest().await;
+    assert_eq!(kinds(&rest).last(), Some(&"done"));
+    // While it waited, nothing of the other turns was shown on its stream.
+    assert!(rest.iter().all(|event| event.data["run_id"] == queued.data["run_id"]));
+}
+
+/// Somebody in between would take a silent answer for dead.
+#[tokio::test]
+async fn a_silent_agent_is_bridged_with_comments() {
+    let (dir, (agents, go)) = (directory(), slow(0, 1).await);
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    let mut stream = ann.turn("s1", "slow", "m1", "hi", None).await;
+    stream.until(|event| event.data["name"] == "AGENT_STARTED").await;
+    stream.comment().await;
+    go.send(true).expect("the agent waits");
+    assert_eq!(kinds(&stream.rest().await).last(), Some(&"done"));
+}
+
+/// Covers: G-14.
+#[tokio::test]
+async fn a_node_that_leaves_says_so_and_lets_turns_end() {
+    let (dir, (agents, go)) = (directory(), slow(1, 2).await);
+    let mut node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    let mut stream = ann.turn("s1", "slow", "m1", "hi", None).await;
+    stream.until(|event| event.data["type"] == "delta").await;
+    let accept = [("accept", "text/event-stream")];
+    let mut log = ann.open("GET", "/v1/sessions/s1/events", &accept, "").await;
+    node.signal("-TERM").await;
+    let leaving = stream.until(|event| event.data["type"] == "go_away").await;
+    assert_eq!(leaving.id, None);
+    log.until(|event| event.name.as_deref() == Some("go_away")).await;
+    go.send(true).expect("the agent waits");
+    let rest = stream.rest().await;
+    assert_eq!(kinds(&rest).last(), Some(&"done"));
+    let last = log.rest().await.pop().expect("the end of the turn");
+    assert_eq!(last.data["type"], "run.done");
+    let left = tokio::time::timeout(Duration::from_secs(30), node.exit()).await;
+    assert_eq!(left.expect("in time"), Some(0));
+}
