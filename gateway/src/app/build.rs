@@ -240,10 +240,8 @@ impl Shared {
                 let options =
                     redis::Options { durability: *durability, deployer: deployer.clone(), clock: None };
                 let store = runtime.block_on(Redis::open(url.clone(), options, answers));
-                let store = store.map_err(|error| BuildError::Redis {
-                    url: url.to_string(),
-                    error: Box::new(error),
-                })?;
+                let store = store
+                    .map_err(|error| BuildError::Redis { url: url.to_string(), error: Box::new(error) })?;
                 Ok((Arc::new(store), None))
             }
         }

@@ -79,12 +79,9 @@ impl Fleet {
         std::fs::create_dir_all(&dir).expect("a directory");
         let flag = agent + ",on_owner_loss=retry";
         let name = format!("n{place}");
-        let node = Node::start_on(
-            &self.redis.url(),
-            Path::new(&dir),
-            &["--demo", "--agent", &flag, "--node-name", &name],
-        );
-        self.nodes.push(node.await);
+        let (url, flags) = (self.redis.url(), ["--demo", "--agent", &flag, "--node-name", &name]);
+        let node = Node::start_on(&url, Path::new(&dir), &flags).await;
+        self.nodes.push(node);
         place
     }
 
