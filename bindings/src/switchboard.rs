@@ -73,6 +73,8 @@ pub struct Switchboard {
     rng: Rng,
     lease: Lease,
     suspects: BTreeMap<NodeId, Suspect>,
+    /// Nodes that are waited for and had no lease when it was looked at, and since when.
+    lapsed: BTreeMap<NodeId, Mono>,
     /// Ownerships that were seen without a lease, and since when.
     lost: BTreeMap<(SessionKey, Seen), Mono>,
     /// Nodes that have spoken to this one.
@@ -150,6 +152,7 @@ impl Switchboard {
             rng,
             lease,
             suspects: BTreeMap::new(),
+            lapsed: BTreeMap::new(),
             lost: BTreeMap::new(),
             peers: BTreeSet::new(),
             seats: BTreeMap::new(),

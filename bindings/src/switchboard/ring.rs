@@ -10,6 +10,7 @@ use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask as Asked, Input};
 use turnway_core::protocol::refusal::Refusal;
+use turnway_core::limits;
 use turnway_core::shrink::Shrink;
 use turnway_core::time::Now;
 
@@ -34,6 +35,9 @@ impl Switchboard {
         };
         let (key, owner) = (ask.key.clone(), ask.owner);
         self.timers.set(Timer::Ring(ask_key.clone()), now.mono + wait * ask.rings.min(20));
+        if holder.node != self.me {
+            self.timers.set_earlier(Timer::Knock, now.mono + limits::KNOCK);
+        }
         self.tell(now, holder.node, Words::Bell { key, owner, item });
     }
 
