@@ -1,5 +1,7 @@
 //! What the store of a fleet promises, held against real servers: that are killed, cut off, wiped,
 //! upgraded, replaced by their replicas, and told to obey only those who may.
+#[path = "redis_store/away.rs"]
+mod away;
 #[path = "redis_store/desk.rs"]
 mod desk;
 #[path = "redis_store/harm.rs"]
@@ -16,5 +18,7 @@ mod replica;
 mod start;
 #[path = "redis_store/sweep.rs"]
 mod sweep;
+#[path = "redis_store/takeover.rs"]
+mod takeover;
 #[path = "redis_store/users.rs"]
 mod users;

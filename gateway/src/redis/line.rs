@@ -228,6 +228,12 @@ async fn greet(
             Ok::<(), std::convert::Infallible>(())
         });
     let mut connection = reach::connect(url, config).await?;
+    // While it still loads its data it answers a greeting, and nothing else.
+    if let Err(error) = cmd("PING").query_async::<Value>(&mut connection).await
+        && (error.code().is_none() || matches!(error.code(), Some("LOADING" | "MASTERDOWN")))
+    {
+        return Err(error.into());
+    }
     for channel in &settings.channels {
         connection.subscribe(channel).await?;
     }
@@ -239,8 +245,12 @@ async fn silent(mut connection: MultiplexedConnection) {
     // The line's own patience may be shorter than that of this watch.
     connection.set_response_timeout(WATCH_WITHIN);
     let ping = cmd("PING");
-    while let Ok(Ok(_)) = timeout(WATCH_WITHIN, connection.send_packed_command(&ping)).await {
-        sleep(WATCH).await;
+    loop {
+        match timeout(WATCH_WITHIN, connection.send_packed_command(&ping)).await.map(heard) {
+            // A refusal is a sign of life too: one of a full disk, for example.
+            Ok(Ok(_) | Err(Missed::Refused { .. })) => sleep(WATCH).await,
+            Ok(Err(Missed::Unanswered | Missed::NotSent)) | Err(_) => return,
+        }
     }
 }
 

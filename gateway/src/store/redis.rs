@@ -152,7 +152,6 @@ impl Redis {
             library: Library::new(deployer),
             replicas,
             clock: options.clock,
-            realm: name,
             book: Mutex::new(Book::default()),
             well: AtomicBool::new(true),
         };
@@ -166,6 +165,9 @@ impl Redis {
     pub async fn ready(&self) {
         self.desk.commands.ready().await;
         self.desk.leases.ready().await;
+        if let Some(replicas) = &self.desk.replicas {
+            replicas.line().ready().await;
+        }
     }
 
     /// Waits until it is known not to be connected.

@@ -1,4 +1,4 @@
-//! How fast it is, beside a `PING` over the same kind of connection.
+//! How fast it is, beside a `PING` and a function that does nothing, over the same kind of connection.
 use crate::desk::{Desk, accept, holder, key};
 use redis::cmd;
 use std::sync::Arc;
@@ -48,13 +48,17 @@ async fn one_by_one(desk: &mut Desk, url: &str, level: &str, count: usize) {
     let settings = Settings { name: "ping", answer_within, channels: Vec::new(), hears: None };
     let line = Line::open(RedisUrl::parse(url).expect("a URL"), settings, &Handle::current());
     line.ready().await;
-    let (ping, mut pings) = (cmd("PING"), Vec::new());
-    for _ in 0..count {
-        let began = Instant::now();
-        line.ask(&ping).await.expect("an answer");
-        pings.push(began.elapsed());
+    let mut function = cmd("FCALL_RO");
+    function.arg("turnway1_version").arg(0);
+    for (what, command) in [("PING", cmd("PING")), ("a function that does nothing", function)] {
+        let mut raw = Vec::new();
+        for _ in 0..count {
+            let began = Instant::now();
+            line.ask(&command).await.expect("an answer");
+            raw.push(began.elapsed());
+        }
+        tell(&format!("{level}: {what}"), raw);
     }
-    tell(&format!("{level}: PING"), pings);
 
     let me = holder(1, 1);
     desk.era(me, true).await;
@@ -108,6 +112,12 @@ async fn abreast(desk: &mut Desk, level: &str, count: usize) {
     let began = Instant::now();
     pour(desk, ops).await;
     rate("appends", began);
+    let pairs = sessions.iter().zip(&tokens);
+    let ops = pairs.flat_map(|(session, token)| [accept(session, "m2"), append(session, *token, Seq(1), 2)]);
+    let ops = ops.collect();
+    let began = Instant::now();
+    pour(desk, ops).await;
+    rate("accepts with an append each", began);
     let read = |session: &String| Op::Read { key: key(session), after: Seq(0), limit: 10 };
     let ops = sessions.iter().map(read).collect();
     let began = Instant::now();

@@ -75,7 +75,9 @@ async fn whatever_a_node_was_doing_when_it_died_is_found() {
     let taken = first.accept("busy", "m").await.expect("accepted");
     first.claim("busy", me, taken.owner).await;
     assert_eq!(names(&found(&mut first).await), ["accepted"], "its own, which it does not own");
-    assert_eq!(found(&mut second).await, [], "somebody else's, who lives");
+    // What somebody else holds, who lives, is nobody's to take; what lies free a walk may come by.
+    let others = found(&mut second).await;
+    assert!(others.iter().all(|(name, _)| name == "accepted"), "{others:?}");
     scene.pass(4);
     second.era(holder(2, 3), true).await;
     let left = found(&mut second).await;

@@ -11,6 +11,8 @@ use turnway_core::id::{Holder, SessionKey, TenantId};
 const REGISTERED_MAX: usize = 65_536;
 /// Incarnations remembered: this node's own, and a few that sessions were handed to.
 const ENROLLED_MAX: usize = 64;
+/// Sweeps in a row that do not look again at what was settled.
+const SETTLED_SWEEPS: u32 = 32;
 /// Tenants remembered.
 const TENANTS_MAX: usize = 16_384;
 
@@ -37,6 +39,15 @@ pub(super) struct Book {
     enrolled: BTreeSet<Holder>,
     tenants: BTreeSet<TenantId>,
     walk: Walk,
+    settled: Settled,
+}
+
+/// The oldest registrations of dead incarnations that need nobody, as sweeps that follow each other find
+/// them: without this, whoever takes over many sessions looks at those it has already again each time.
+#[derive(Clone, Debug, Default)]
+struct Settled {
+    upto: BTreeMap<Holder, u64>,
+    sweeps: u32,
 }
 
 /// How far the slow walk through all sessions has come.
@@ -59,6 +70,7 @@ impl Default for Book {
             enrolled: BTreeSet::new(),
             tenants: BTreeSet::new(),
             walk: Walk::default(),
+            settled: Settled::default(),
         }
     }
 }
@@ -174,6 +186,25 @@ impl Book {
 
     pub(super) fn walk(&mut self) -> &mut Walk {
         &mut self.walk
+    }
+
+    /// Where a look at an incarnation's registrations begins.
+    pub(super) fn settled(&self, holder: Holder) -> u64 {
+        self.settled.upto.get(&holder).copied().unwrap_or(0)
+    }
+
+    /// Everything it registered before this needs nobody.
+    pub(super) fn settle_upto(&mut self, holder: Holder, stamp: u64) {
+        self.settled.upto.insert(holder, stamp);
+    }
+
+    /// A sweep is over. All is looked at again once nothing was due, and now and then: a call that was
+    /// long on its way may still change what was settled.
+    pub(super) fn swept(&mut self, due: bool) {
+        self.settled.sweeps += 1;
+        if !due || self.settled.sweeps >= SETTLED_SWEEPS {
+            self.settled = Settled::default();
+        }
     }
 }
 

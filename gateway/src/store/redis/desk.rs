@@ -31,8 +31,6 @@ pub(super) struct Desk {
     pub(super) replicas: Option<Replicas>,
     /// A test's time instead of the server's.
     pub(super) clock: Option<Clock>,
-    /// Which data this is, if it is not any yet.
-    pub(super) realm: String,
     pub(super) book: Mutex<Book>,
     /// Whether the last call was answered: each kind of trouble is told once.
     pub(super) well: AtomicBool,
@@ -50,9 +48,14 @@ impl Desk {
         self.clock.as_ref().map_or(0, |clock| clock().store.0)
     }
 
+    /// Whether all that an op needs is there.
     pub(super) fn is_connected(&self, op: &Op) -> bool {
         let line = if is_about_leases(op) { &self.leases } else { &self.commands };
-        line.turn().is_some()
+        let waits = self
+            .replicas
+            .as_ref()
+            .filter(|_| matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Append(_)));
+        line.turn().is_some() && waits.is_none_or(|replicas| replicas.line().turn().is_some())
     }
 
     // === calling ===

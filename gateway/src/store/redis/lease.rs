@@ -20,7 +20,10 @@ impl Desk {
             .number(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
             .flag(fresh)
             .number(enrolled);
-        let realm = Call::to("realm", [key::REALM.to_owned()]).text(&self.realm);
+        // Another each time: data that was wiped must not get the name it had.
+        let mut chance = [0; 16];
+        getrandom::fill(&mut chance).map_err(|_| Trouble::NotDone)?;
+        let realm = Call::to("realm", [key::REALM.to_owned()]).name(u128::from_be_bytes(chance));
         let [mut renewed, mut realm] =
             <[_; 2]>::try_from(self.calls_on(&self.leases, vec![renew, realm]).await?)
                 .map_err(|_| Trouble::Doubt)?;

@@ -21,20 +21,28 @@ const COUNT: u64 = 1;
 type Waiter = oneshot::Sender<bool>;
 
 /// Who is asked.
-pub(super) struct Replicas(mpsc::Sender<Waiter>);
+pub(super) struct Replicas {
+    line: Line,
+    asked: mpsc::Sender<Waiter>,
+}
 
 impl Replicas {
     /// One that writes a mark of this name.
     pub(super) fn new(line: Line, name: &str, runtime: &Handle) -> Self {
-        let (sender, receiver) = mpsc::channel(limits::STORE_QUEUE_MAX);
-        runtime.spawn(wait(line, Call::to("mark", [key::mark(name)]).text("1"), receiver));
-        Self(sender)
+        let (asked, receiver) = mpsc::channel(limits::STORE_QUEUE_MAX);
+        runtime.spawn(wait(line.clone(), Call::to("mark", [key::mark(name)]).text("1"), receiver));
+        Self { line, asked }
+    }
+
+    /// The connection it waits on: without it nothing need be written.
+    pub(super) fn line(&self) -> &Line {
+        &self.line
     }
 
     /// Returns when a replica has everything that was written before this was asked.
     pub(super) async fn have_it(&self) -> Done<()> {
         let (sender, answer) = oneshot::channel();
-        let sent = self.0.send(sender).await.is_ok();
+        let sent = self.asked.send(sender).await.is_ok();
         // The primary has it; whether anybody else does is not known.
         if sent && answer.await.unwrap_or(false) { Ok(()) } else { Err(Trouble::Doubt) }
     }

@@ -25,6 +25,23 @@ struct Round {
     due: BTreeMap<SessionKey, Seen>,
 }
 
+/// A part of what an incarnation registered: from a time on, and further by a count.
+struct Page {
+    by: Holder,
+    from: u64,
+    offset: usize,
+}
+
+/// What became of some registrations.
+#[derive(Default)]
+struct Examined {
+    cleared: usize,
+    /// When the last of those was made before which nothing is due.
+    settled: Option<u64>,
+    /// Whether none is due.
+    all_settled: bool,
+}
+
 /// A registration: by whom, of what, and when.
 struct Line {
     by: Holder,
@@ -42,34 +59,38 @@ impl Desk {
             let (life, stamp) = (enrolled.text()?, enrolled.number()?);
             lives.extend(key::read_life(&life).map(|holder| (holder, stamp)));
         }
-        let first = self.orphans(lives.iter().map(|(holder, _)| (*holder, 0)).collect(), &mut round).await?;
-        for ((holder, enrolled), lines) in lives.into_iter().zip(first) {
+        let pages = lives.iter().map(|(by, _)| Page { by: *by, from: self.book().settled(*by), offset: 0 });
+        let pages: Vec<Page> = pages.collect();
+        let first = self.orphans(&pages, &mut round).await?;
+        for ((page, (holder, enrolled)), lines) in pages.into_iter().zip(lives).zip(first) {
             let Some(lines) = lines else { continue };
-            if lines.is_empty() && holder != NOBODY {
+            if lines.is_empty() && page.from == 0 && holder != NOBODY {
                 self.strike(holder, enrolled).await?;
             }
-            self.look_through(holder, lines, limit, &mut round).await?;
+            self.look_through(page, lines, limit, &mut round).await?;
         }
         let unheld = self.book().unheld(UNHELD_MAX);
         let unheld = unheld.into_iter().map(|(by, session, stamp)| Line { by, session, stamp }).collect();
         self.examine(unheld, &mut round).await?;
         self.walk_on(&mut round).await?;
+        self.book().swept(!round.due.is_empty());
         Ok(Reply::Work { sessions: round.due.into_iter().take(limit).collect() })
     }
 
-    /// What incarnations registered, from an offset each; none of one that lives.
-    async fn orphans(&self, of: Vec<(Holder, usize)>, round: &mut Round) -> Done<Vec<Option<Vec<Line>>>> {
-        let call = |(holder, offset): &(Holder, usize)| {
-            Call::look("orphans", [key::node(holder.node), key::registered(*holder)])
+    /// What incarnations registered, a page of each; none of one that lives.
+    async fn orphans(&self, pages: &[Page], round: &mut Round) -> Done<Vec<Option<Vec<Line>>>> {
+        let call = |page: &Page| {
+            Call::look("orphans", [key::node(page.by.node), key::registered(page.by)])
                 .number(self.now())
-                .name(holder.life.0)
-                .number(*offset as u64)
+                .name(page.by.life.0)
+                .number(page.from)
+                .number(page.offset as u64)
                 .number(PAGE as u64)
         };
-        let answers = self.calls(of.iter().map(call).collect()).await?;
-        let mut found = Vec::with_capacity(of.len());
-        for ((by, _), mut answer) in of.into_iter().zip(answers) {
-            let leased = answer.flag()?;
+        let answers = self.calls(pages.iter().map(call).collect()).await?;
+        let mut found = Vec::with_capacity(pages.len());
+        for (page, mut answer) in pages.iter().zip(answers) {
+            let (by, leased) = (page.by, answer.flag()?);
             round.leased.insert(by, leased);
             let (mut list, mut lines) = (answer.list()?, Vec::new());
             while !list.is_over() {
@@ -82,16 +103,27 @@ impl Desk {
     }
 
     /// The rest of a dead incarnation's registrations, until there is enough to do. What is done there is
-    /// cleared away, so the next sweep begins with what is left.
-    async fn look_through(&self, by: Holder, first: Vec<Line>, limit: usize, round: &mut Round) -> Done<()> {
-        let (mut lines, mut offset) = (first, 0);
+    /// cleared away or passed over, so the next sweep begins with what is left.
+    async fn look_through(
+        &self,
+        mut page: Page,
+        mut lines: Vec<Line>,
+        limit: usize,
+        round: &mut Round,
+    ) -> Done<()> {
+        let mut settled = true;
         loop {
             let count = lines.len();
-            offset += count - self.examine(lines, round).await?;
+            let seen = self.examine(lines, round).await?;
+            if settled && let Some(stamp) = seen.settled {
+                self.book().settle_upto(page.by, stamp);
+            }
+            settled &= seen.all_settled;
+            page.offset += count - seen.cleared;
             if count < PAGE || round.due.len() >= limit {
                 return Ok(());
             }
-            match self.orphans(vec![(by, offset)], round).await?.pop().flatten() {
+            match self.orphans(std::slice::from_ref(&page), round).await?.pop().flatten() {
                 Some(more) => lines = more,
                 None => return Ok(()),
             }
@@ -99,8 +131,8 @@ impl Desk {
     }
 
     /// Looks at sessions, keeps those that are due, and clears registrations away that nobody needs: old
-    /// ones of what is neither held by whoever registered it nor left lying. Returns how many that were.
-    async fn examine(&self, lines: Vec<Line>, round: &mut Round) -> Done<usize> {
+    /// ones of what is neither held by whoever registered it nor left lying.
+    async fn examine(&self, lines: Vec<Line>, round: &mut Round) -> Done<Examined> {
         let look = |line: &Line| {
             let session = &line.session;
             let keys = [key::own(session), key::inbox(session), key::control(session)];
@@ -111,12 +143,16 @@ impl Desk {
             seen.push((answer.seen()?, answer.flag()?, answer.number()?));
         }
         self.learn(seen.iter().filter_map(|(seen, ..)| seen.holder).collect(), round).await?;
-        let mut idle = Vec::new();
+        let (mut idle, mut examined) = (Vec::new(), Examined { all_settled: true, ..Examined::default() });
         for (line, (seen, open, now)) in lines.into_iter().zip(seen) {
             let due = match seen.holder {
                 None => open,
                 Some(holder) => !round.is_leased(holder),
             };
+            examined.all_settled &= !due;
+            if examined.all_settled {
+                examined.settled = Some(line.stamp);
+            }
             if due {
                 round.due.insert(line.session, seen);
             } else if seen.holder == Some(line.by) {
@@ -125,9 +161,9 @@ impl Desk {
                 idle.push(line);
             }
         }
-        let cleared = idle.len();
+        examined.cleared = idle.len();
         self.clear(idle).await;
-        Ok(cleared)
+        Ok(examined)
     }
 
     /// Which of these live, as far as it is not known yet.

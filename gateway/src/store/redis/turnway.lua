@@ -457,14 +457,12 @@ end
 
 -- === what a sweep looks through ===
 
--- What an incarnation registered, if it lives no more; the oldest first.
--- keys: node nidx; args: now life offset count
+-- What an incarnation registered at a time or later, if it lives no more; the oldest first.
+-- keys: node nidx; args: now life from offset count
 local function orphans(keys, args)
-  local now = clock(args[1])
-  if lives(keys[1], args[2], now) then return { '1', {} } end
-  local first = num(args[3])
-  local found = redis.call('ZRANGE', keys[2], str(first), str(first + num(args[4]) - 1), 'WITHSCORES')
-  return { '0', found }
+  if lives(keys[1], args[2], clock(args[1])) then return { '1', {} } end
+  local page = { 'BYSCORE', 'LIMIT', args[4], args[5], 'WITHSCORES' }
+  return { '0', redis.call('ZRANGE', keys[2], args[3], '+inf', unpack(page)) }
 end
 
 -- keys: nidx; args: now session
