@@ -4,7 +4,7 @@
 //! - `desk`: makes calls of ops and replies of answers; `intake`, `owning`, `log`, `listening`, `lease`,
 //!   `listing`, `sweep` are its parts.
 //! - `book`: what this process has registered where a sweep will look.
-//! - `library`, `probe`: what has to be so before anything is asked.
+//! - `library`, `probe`: what has to be so before anything is asked; `guard`: and stays so.
 //! - `replicas`: waits for them.
 //!
 //! What is asked goes out at once, in one stream of calls that the server performs one after the other.
@@ -14,6 +14,7 @@ mod answer;
 mod book;
 mod call;
 mod desk;
+mod guard;
 mod intake;
 mod key;
 mod lease;
@@ -146,8 +147,10 @@ impl Redis {
         };
         let replicas = (options.durability == Durability::FsyncReplica)
             .then(|| Replicas::new(line("replicas", WAIT_WITHIN), &name, &runtime));
+        let commands = line("commands", ANSWER_WITHIN);
         let desk = Desk {
-            commands: line("commands", ANSWER_WITHIN),
+            guard: Guard::new(commands.clone(), deployer.clone(), options.durability, &runtime),
+            commands,
             leases: line("leases", RENEW_WITHIN),
             library: Library::new(deployer),
             replicas,
@@ -161,10 +164,11 @@ impl Redis {
         Ok(store)
     }
 
-    /// Waits until it is connected.
+    /// Waits until it is connected, to a server that is good enough.
     pub async fn ready(&self) {
         self.desk.commands.ready().await;
         self.desk.leases.ready().await;
+        self.desk.guard.ready().await;
         if let Some(replicas) = &self.desk.replicas {
             replicas.line().ready().await;
         }

@@ -94,6 +94,30 @@ async fn without_a_connection_an_op_is_answered_at_once() {
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
 }
 
+/// A server that was changed, as one after a fail-over may be: it may be read, and nobody is told that it
+/// keeps what it does not.
+///
+/// Covers: S-42.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_promises_less_than_at_the_start_takes_nothing() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut desk = Desk::open(&server.url(), Durability::Fsync).await;
+    desk.accept("s", "m1").await.expect("accepted");
+    let _: Value = server.command(&["CONFIG", "SET", "appendfsync", "everysec"]);
+    let mut other = server.connection();
+    let _: Value = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut other).expect("cut");
+    // The next connection may be used at once, and only for this.
+    let read = Op::Lease { node: turnway_core::id::NodeId(1) };
+    while desk.ask(read.clone()).await.is_err() {}
+    assert_eq!(desk.ask(accept("s", "m2")).await, Err(StoreError::Unavailable));
+    let there: usize = server.command(&["XLEN", "in:{default/s}"]);
+    assert_eq!(there, 1);
+    let _: Value = server.command(&["CONFIG", "SET", "appendfsync", "always"]);
+    timeout(PATIENCE, desk.store.ready()).await.expect("it is good again");
+    desk.accept("s", "m2").await.expect("accepted");
+}
+
 /// A node on a Redis that only speaks TLS, with a certificate of `tests/tls`: made by hand, for this machine's
 /// own address and the next hundred years.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@ use crate::store::embedded::Clock;
 use crate::store::redis::answer::Answer;
 use crate::store::redis::book::Book;
 use crate::store::redis::call::{Call, Trouble, is_unknown_function};
+use crate::store::redis::guard::Guard;
 use crate::store::redis::key;
 use crate::store::redis::library::Library;
 use crate::store::redis::replicas::Replicas;
@@ -27,6 +28,8 @@ pub(super) struct Desk {
     /// Of their own, so that nothing big stands before a renewal.
     pub(super) leases: Line,
     pub(super) library: Library,
+    /// Whether what is written is kept.
+    pub(super) guard: Guard,
     /// Where an answer has to wait for them.
     pub(super) replicas: Option<Replicas>,
     /// A test's time instead of the server's.
@@ -50,12 +53,11 @@ impl Desk {
 
     /// Whether all that an op needs is there.
     pub(super) fn is_connected(&self, op: &Op) -> bool {
-        let line = if is_about_leases(op) { &self.leases } else { &self.commands };
-        let waits = self
-            .replicas
-            .as_ref()
-            .filter(|_| matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Append(_)));
-        line.turn().is_some() && waits.is_none_or(|replicas| replicas.line().turn().is_some())
+        if is_about_leases(op) {
+            return self.leases.turn().is_some();
+        }
+        let waits = || self.replicas.as_ref().is_none_or(|replicas| replicas.line().turn().is_some());
+        self.commands.turn().is_some() && (!is_kept(op) || (self.guard.is_good() && waits()))
     }
 
     // === calling ===
@@ -195,6 +197,11 @@ impl Desk {
             reply => reply,
         }
     }
+}
+
+/// Ops whose answer says that something is as durable as was promised.
+fn is_kept(op: &Op) -> bool {
+    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Append(_))
 }
 
 /// Ops that go over the leases' line.

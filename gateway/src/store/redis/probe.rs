@@ -1,4 +1,5 @@
-//! What a server is, and what it promises as it is set: looked at once, at the start (S-42).
+//! What a server is, and what it promises as it is set: looked at before
+//! anybody is served (S-42), and by `guard` ever after.
 use crate::config::Durability;
 use crate::config::redis::RedisUrl;
 use crate::redis::reach;
@@ -24,16 +25,24 @@ struct Found {
 
 /// Refuses a server that would not keep the promise, and warns of what is unwise.
 pub(super) async fn probe(url: &RedisUrl, wanted: Durability) -> Result<(), OpenError> {
-    let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
-    let mut connection = reach::connect(url, config).await?;
-    let found = look(&mut connection).await.map_err(|error| match error.code() {
-        Some("NOPERM") => OpenError::Unseen { error },
-        _ => OpenError::Asked { error },
-    })?;
-    for warning in found.check(wanted)? {
+    for warning in find(url).await?.check(wanted)? {
         tracing::warn!(redis = %url, "{warning}");
     }
     Ok(())
+}
+
+/// Whether a server still keeps the promise by itself. Of its replicas each answer is witness.
+pub(super) async fn keeps(url: &RedisUrl, wanted: Durability) -> Result<(), OpenError> {
+    find(url).await?.check(wanted.min(Durability::Fsync)).map(drop)
+}
+
+async fn find(url: &RedisUrl) -> Result<Found, OpenError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
+    let mut connection = reach::connect(url, config).await?;
+    look(&mut connection).await.map_err(|error| match error.code() {
+        Some("NOPERM") => OpenError::Unseen { error },
+        _ => OpenError::Asked { error },
+    })
 }
 
 async fn look(connection: &mut MultiplexedConnection) -> Result<Found, RedisError> {
