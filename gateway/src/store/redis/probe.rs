@@ -11,16 +11,22 @@ use std::time::Duration;
 
 /// The first with functions.
 const OLDEST: (u32, u32) = (7, 0);
-/// Before this, functions could be made to do what nobody may (S-41).
-const SOUND: (u32, u32, u32) = (7, 0, 15);
+/// From the first of each up to the second, functions or blocking commands could be made to do what nobody
+/// may (S-41). Of 7.0.15 a distribution may have a version of its own, which cannot be seen.
+const UNSOUND: [((u32, u32, u32), (u32, u32, u32)); 3] =
+    [((7, 0, 0), (7, 0, 15)), ((7, 2, 0), (7, 4, 3)), ((8, 0, 0), (8, 6, 3))];
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Found {
     version: String,
+    /// Valkey calls itself a Redis of the version it began with.
+    valkey: bool,
     settings: BTreeMap<String, String>,
     replicas: u32,
+    /// Nobody had to say who asked.
+    anonymous: bool,
 }
 
 /// Refuses a server that would not keep the promise, and warns of what is unwise.
@@ -39,23 +45,25 @@ pub(super) async fn keeps(url: &RedisUrl, wanted: Durability) -> Result<(), Open
 async fn find(url: &RedisUrl) -> Result<Found, OpenError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
     let mut connection = reach::connect(url, config).await?;
-    look(&mut connection).await.map_err(|error| match error.code() {
+    let found = look(&mut connection).await.map_err(|error| match error.code() {
         Some("NOPERM") => OpenError::Unseen { error },
         _ => OpenError::Asked { error },
-    })
+    })?;
+    Ok(Found { anonymous: url.login.password.is_none(), ..found })
 }
 
 async fn look(connection: &mut MultiplexedConnection) -> Result<Found, RedisError> {
     let server: String = cmd("INFO").arg("server").query_async(connection).await?;
     let replication: String = cmd("INFO").arg("replication").query_async(connection).await?;
-    let names = ["maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write"];
+    let names = ["maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "protected-mode"];
     let settings = cmd("CONFIG").arg("GET").arg(&names).query_async(connection).await?;
     let line = |text: &str, name: &str| {
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         found.unwrap_or_default().trim().to_owned()
     };
     let replicas = line(&replication, "connected_slaves").parse().unwrap_or_default();
-    Ok(Found { version: line(&server, "redis_version"), settings, replicas })
+    let (version, valkey) = (line(&server, "redis_version"), line(&server, "server_name") == "valkey");
+    Ok(Found { version, valkey, settings, replicas, anonymous: false })
 }
 
 impl Found {
@@ -109,11 +117,15 @@ impl Found {
             return Err(OpenError::Level { wanted, gives, missing: missing.join(", ") });
         }
         let mut warnings = Vec::new();
-        if self.version() < SOUND {
+        let version = self.version();
+        if !self.valkey && UNSOUND.iter().any(|(from, to)| (*from..*to).contains(&version)) {
             let version = &self.version;
             warnings.push(format!(
-                "Redis {version} has known holes in its functions; use 7.0.15 with Debian's patches, or later"
+                "Redis {version} has known holes; use 7.0.15 with Debian's patches, 7.4.3 or 8.6.3, or later"
             ));
+        }
+        if self.is("protected-mode", "no") && self.anonymous {
+            warnings.push("whoever reaches this Redis may do anything: set users, or a password".into());
         }
         if wanted == Durability::Os && self.is("appendfsync", "everysec") {
             let what = "with `appendfsync everysec` the death of the Redis process may lose its last two seconds; \
@@ -134,7 +146,7 @@ mod tests {
     use super::*;
 
     fn found(version: &str, settings: &[(&str, &str)], replicas: u32) -> Found {
-        let mut found = Found { version: version.into(), settings: BTreeMap::new(), replicas };
+        let mut found = Found { version: version.into(), replicas, ..Found::default() };
         let usual = [("maxmemory-policy", "noeviction"), ("appendonly", "yes"), ("appendfsync", "always")];
         for (name, value) in usual.iter().chain(settings) {
             found.settings.insert((*name).to_owned(), (*value).to_owned());
@@ -165,6 +177,18 @@ mod tests {
         assert_eq!(said(found("7.4.3", &[("min-replicas-to-write", "1")], 1), Durability::FsyncReplica), "");
         assert!(said(found("6.2.14", &[], 0), Durability::Mem).contains("6.2.14"));
         assert!(said(found("7.0.11", &[], 0), Durability::Fsync).contains("7.0.15"));
+        for (version, warned) in
+            [("7.2.4", true), ("7.4.2", true), ("7.4.3", false), ("8.0.0", true), ("8.6.3", false)]
+        {
+            let mut found = found(version, &[], 0);
+            assert_eq!(said(found.clone(), Durability::Fsync).contains("holes"), warned, "{version}");
+            found.valkey = true;
+            assert_eq!(said(found, Durability::Fsync), "");
+        }
+        let mut open = found(sound, &[("protected-mode", "no")], 0);
+        assert_eq!(said(open.clone(), Durability::Fsync), "");
+        open.anonymous = true;
+        assert!(said(open, Durability::Fsync).contains("anything"));
         let evicts = found(sound, &[("maxmemory-policy", "allkeys-lru")], 0);
         assert!(said(evicts, Durability::Mem).contains("noeviction"));
     }
