@@ -44,7 +44,14 @@ pub(super) struct Suspect {
 impl Lease {
     pub(super) fn new(node: NodeId, rng: &mut Rng) -> Self {
         let holder = Holder { node, life: Life(rng.next_u128()) };
-        Self { holder, held: false, until: Mono::default(), contact: None, answered: Mono::default(), era: None }
+        Self {
+            holder,
+            held: false,
+            until: Mono::default(),
+            contact: None,
+            answered: Mono::default(),
+            era: None,
+        }
     }
 }
 

@@ -6,11 +6,11 @@ use crate::peer::{Item, Words};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, Epoch, LinkId, NodeId, Principal, RunId, Seen, SessionKey};
+use turnway_core::limits;
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask as Asked, Input};
 use turnway_core::protocol::refusal::Refusal;
-use turnway_core::limits;
 use turnway_core::shrink::Shrink;
 use turnway_core::time::Now;
 

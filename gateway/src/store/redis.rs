@@ -38,6 +38,7 @@ use crate::store::{Answers, Store};
 use ::redis::RedisError;
 use book::Book;
 use desk::Desk;
+use guard::Guard;
 use library::Library;
 use replicas::Replicas;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 /// The first with functions.
 const OLDEST: (u32, u32) = (7, 0);
+type Version = (u32, u32, u32);
+
 /// From the first of each up to the second, functions or blocking commands could be made to do what nobody
 /// may (S-41). Of 7.0.15 a distribution may have a version of its own, which cannot be seen.
-const UNSOUND: [((u32, u32, u32), (u32, u32, u32)); 3] =
+const UNSOUND: [(Version, Version); 3] =
     [((7, 0, 0), (7, 0, 15)), ((7, 2, 0), (7, 4, 3)), ((8, 0, 0), (8, 6, 3))];
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
@@ -71,7 +73,7 @@ impl Found {
         self.settings.get(setting).is_some_and(|set| set == value)
     }
 
-    fn version(&self) -> (u32, u32, u32) {
+    fn version(&self) -> Version {
         let mut parts = self.version.split('.').map(|part| part.parse().unwrap_or(0));
         let mut next = || parts.next().unwrap_or(0);
         (next(), next(), next())
