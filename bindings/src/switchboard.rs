@@ -43,6 +43,7 @@ use turnway_core::id::{LinkId, NodeId, RequestId, Seen, SessionKey, Stamp};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Directory;
 use turnway_core::rng::Rng;
+use turnway_core::session::Input as Told;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::{Deadline, Mono, Now};
 use turnway_core::timers::Timers;
@@ -369,7 +370,9 @@ impl Machine for Switchboard {
             Input::Unheard { to } => self.unheard(now, to),
             Input::Gap => self.relisten(),
             Input::Stored { op, result } => self.stored(now, op, result),
-            Input::Agent { key, run_id, attempt, event } => self.agent(now, &key, run_id, attempt, event),
+            Input::Agent { key, run_id, attempt, epoch, event } => {
+                self.agent(now, &key, Told::Agent { run_id, attempt, epoch, event });
+            }
             Input::Drain => self.begin_drain(now),
         }
         self.leave();

@@ -135,7 +135,8 @@ fn every_planted_bug_is_caught() {
     assert!(survivors.is_empty(), "missing checkers: {survivors:?}");
 }
 
-/// Seeds that once went wrong, named by what they showed: `seed=` and the faults they ran under.
+/// Seeds that once went wrong, named by what they showed: `seed=`, or `forgetful=` where the store forgot
+/// though the seed alone does not say so.
 #[test]
 fn saved_scenarios_hold() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
@@ -143,13 +144,20 @@ fn saved_scenarios_hold() {
     for entry in fs::read_dir(dir).expect("the folder of scenarios") {
         let path = entry.expect("a readable entry").path();
         let text = fs::read_to_string(&path).expect("a readable scenario");
-        let seeds = text.lines().filter_map(|line| line.strip_prefix("seed=")?.trim().parse::<u64>().ok());
+        let seeds = text.lines().filter_map(|line| {
+            let (kind, seed) = line.split_once('=')?;
+            let seed = seed.trim().parse::<u64>().ok()?;
+            match kind {
+                "seed" => Some((seed, Faults::swarm(seed))),
+                "forgetful" => Some((seed, Faults::swarm(seed).forgetful())),
+                _ => None,
+            }
+        });
         let before = wrong.len();
         let mut some = false;
-        for seed in seeds {
+        for (seed, faults) in seeds {
             some = true;
-            // As it was found: with a store that forgets, where the seed has one.
-            if let Err(why) = judge(Mutant::None, || World::scenario(seed, Faults::swarm(seed))) {
+            if let Err(why) = judge(Mutant::None, || World::scenario(seed, faults)) {
                 wrong.push(format!("{}: seed {seed}: {why:.300}", path.display()));
             }
         }

@@ -6,10 +6,9 @@ use super::view::Asked;
 use super::{Switchboard, Timer};
 use crate::peer::{Item, Words};
 use std::sync::Arc;
-use turnway_core::id::{Epoch, Holder, NodeId, Nonce, RunId, Seen, Seq, SessionKey, Token};
+use turnway_core::id::{Epoch, Holder, NodeId, Nonce, Seen, Seq, SessionKey, Token};
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::protocol::agent::AgentEvent;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as Told, SessionRuntime, State};
 use turnway_core::store::{Inputs, Op, Reply, View};
@@ -200,19 +199,12 @@ impl Switchboard {
         self.pump(now, key);
     }
 
-    pub(super) fn agent(
-        &mut self,
-        now: Now,
-        key: &SessionKey,
-        run_id: RunId,
-        attempt: u32,
-        event: AgentEvent,
-    ) {
+    pub(super) fn agent(&mut self, now: Now, key: &SessionKey, report: Told) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else {
             self.stats.late_reports += 1;
             return;
         };
-        owned.runtime.handle_input(now, Told::Agent { run_id, attempt, event });
+        owned.runtime.handle_input(now, report);
         self.pump(now, key);
     }
 

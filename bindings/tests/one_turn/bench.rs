@@ -134,7 +134,8 @@ impl Bench {
             Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
         });
         let invoke = invoke.expect("an order");
-        self.give(Input::Agent { key: invoke.key, run_id: invoke.run_id, attempt: invoke.attempt, event });
+        let (key, run_id) = (invoke.key, invoke.run_id);
+        self.give(Input::Agent { key, run_id, attempt: invoke.attempt, epoch: invoke.epoch, event });
     }
 
     pub(crate) fn answer(&mut self, pieces: &[&str]) {

@@ -1,6 +1,7 @@
 //! `SessionRuntime`: decides, records, and only then speaks.
-use crate::id::{EventId, Place, RunId, Seq, SessionKey, Token};
+use crate::id::{Epoch, EventId, Place, RunId, Seq, SessionKey, Token};
 use crate::machine::Machine;
+use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::{AgentEvent, Directory, Order};
 use crate::protocol::entry::{Entry, Fact};
 use crate::protocol::input::{self, Control};
@@ -37,6 +38,8 @@ pub enum Input {
         run_id: RunId,
         /// Which attempt.
         attempt: u32,
+        /// The ownership it was ordered under: a store that forgot lets attempts be numbered again.
+        epoch: Epoch,
         /// What.
         event: AgentEvent,
     },
@@ -227,7 +230,12 @@ impl Machine for SessionRuntime {
             Input::Take { place, input } => self.take(now, place, input),
             Input::Control { place, control } => self.control(now, place, control),
             Input::CaughtUp => self.caught_up(),
-            Input::Agent { run_id, attempt, event } => self.agent(now, &run_id, attempt, event),
+            // The number of an attempt does not say whose it is: where the store forgot the fact that counted
+            // one, the next bears the same.
+            Input::Agent { epoch, .. } if epoch != self.token.epoch && !planted(Mutant::ReportsUnfenced) => {
+                self.counts.late_reports += 1;
+            }
+            Input::Agent { run_id, attempt, event, .. } => self.agent(now, &run_id, attempt, event),
             Input::Durable(seq) => {
                 self.outbox.durable(seq);
                 self.ordered(now, seq);

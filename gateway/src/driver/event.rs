@@ -109,11 +109,8 @@ impl Inbox {
             self.reported.push(report);
         }
         metrics.took(Source::Agents, self.reported.len());
-        batch.extend(self.reported.drain(..).map(|Report { key, run_id, attempt, event }| Input::Agent {
-            key,
-            run_id,
-            attempt,
-            event,
+        batch.extend(self.reported.drain(..).map(|Report { key, run_id, attempt, epoch, event }| {
+            Input::Agent { key, run_id, attempt, epoch, event }
         }));
         while self.heard.len() < QUOTA
             && let Ok(heard) = self.ear.try_recv()

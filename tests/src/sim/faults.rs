@@ -70,6 +70,11 @@ impl Faults {
         rewind: 0,
     };
 
+    /// The same with a store that forgets.
+    pub fn forgetful(self) -> Self {
+        Self { rewind: self.rewind.max(15), ..self }
+    }
+
     /// A mix of its own for every seed: two faults that hide each other are apart in some world.
     pub fn swarm(seed: u64) -> Self {
         let mut rng = Rng::from_number(seed ^ 0x5eed_fa01);

@@ -32,7 +32,13 @@ const TRAPS: &[Trap] = &[
     },
     Trap {
         name: "forgetful store",
-        for_bugs: &[Mutant::EpochCounts, Mutant::EraIgnored, Mutant::CursorBare, Mutant::FenceByOrder],
+        for_bugs: &[
+            Mutant::EpochCounts,
+            Mutant::EraIgnored,
+            Mutant::CursorBare,
+            Mutant::FenceByOrder,
+            Mutant::ReportsUnfenced,
+        ],
         spring: |seed| scenario(seed, Faults { rewind: 40, ..Faults::CRUEL }),
     },
 ];
