@@ -46,8 +46,15 @@ pub(super) struct Book {
 /// them: without this, whoever takes over many sessions looks at those it has already again each time.
 #[derive(Clone, Debug, Default)]
 struct Settled {
-    upto: BTreeMap<Holder, u64>,
+    upto: BTreeMap<Holder, Upto>,
     sweeps: u32,
+}
+
+/// So many registrations of a moment, and all that are older.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Upto {
+    pub(super) stamp: u64,
+    pub(super) count: usize,
 }
 
 /// How far the slow walk through all sessions has come.
@@ -72,6 +79,14 @@ impl Default for Book {
             walk: Walk::default(),
             settled: Settled::default(),
         }
+    }
+}
+
+impl Upto {
+    /// One more, made at this moment.
+    pub(super) fn and(self, stamp: u64) -> Self {
+        let count = if stamp == self.stamp { self.count + 1 } else { 1 };
+        Self { stamp, count }
     }
 }
 
@@ -188,14 +203,14 @@ impl Book {
         &mut self.walk
     }
 
-    /// Where a look at an incarnation's registrations begins.
-    pub(super) fn settled(&self, holder: Holder) -> u64 {
-        self.settled.upto.get(&holder).copied().unwrap_or(0)
+    /// After what a look at an incarnation's registrations begins.
+    pub(super) fn settled(&self, holder: Holder) -> Upto {
+        self.settled.upto.get(&holder).copied().unwrap_or_default()
     }
 
-    /// Everything it registered before this needs nobody.
-    pub(super) fn settle_upto(&mut self, holder: Holder, stamp: u64) {
-        self.settled.upto.insert(holder, stamp);
+    /// What needs nobody of what it registered.
+    pub(super) fn settle_upto(&mut self, holder: Holder, upto: Upto) {
+        self.settled.upto.insert(holder, upto);
     }
 
     /// A sweep is over. All is looked at again once nothing was due, and now and then: a call that was

@@ -3,6 +3,7 @@
 //! Three nets, one below the other: what dead incarnations registered (and what is registered under
 //! nobody's name); what this node registered and did not come to own; and a slow walk through all
 //! sessions, which finds what the indexes have lost.
+use crate::store::redis::book::Upto;
 use crate::store::redis::call::Call;
 use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key::{self, NOBODY};
@@ -11,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{Holder, Seen, SessionKey, TenantId};
 use turnway_core::store::Reply;
 
-/// Registrations looked at in one call.
-const PAGE: usize = 256;
+/// Registrations looked at in one go: as many as are asked for, within these.
+const PAGE_MIN: usize = 64;
+const PAGE_MAX: usize = 256;
 /// Of this node's own registrations without ownership, so many are looked at in one sweep.
 const UNHELD_MAX: usize = 256;
 /// Sessions that one sweep walks past: 100,000 take a node less than two hours.
@@ -30,14 +32,17 @@ struct Page {
     by: Holder,
     from: u64,
     offset: usize,
+    count: usize,
+    /// What needs nobody, as long as nothing due has come up.
+    settled: Option<Upto>,
 }
 
 /// What became of some registrations.
 #[derive(Default)]
 struct Examined {
     cleared: usize,
-    /// When the last of those was made before which nothing is due.
-    settled: Option<u64>,
+    /// When those were made that come before anything due, and stay.
+    settled: Vec<u64>,
     /// Whether none is due.
     all_settled: bool,
 }
@@ -59,8 +64,11 @@ impl Desk {
             let (life, stamp) = (enrolled.text()?, enrolled.number()?);
             lives.extend(key::read_life(&life).map(|holder| (holder, stamp)));
         }
-        let pages = lives.iter().map(|(by, _)| Page { by: *by, from: self.book().settled(*by), offset: 0 });
-        let pages: Vec<Page> = pages.collect();
+        let page = |by: &Holder| {
+            let (settled, count) = (self.book().settled(*by), limit.clamp(PAGE_MIN, PAGE_MAX));
+            Page { by: *by, from: settled.stamp, offset: settled.count, count, settled: Some(settled) }
+        };
+        let pages: Vec<Page> = lives.iter().map(|(by, _)| page(by)).collect();
         let first = self.orphans(&pages, &mut round).await?;
         for ((page, (holder, enrolled)), lines) in pages.into_iter().zip(lives).zip(first) {
             let Some(lines) = lines else { continue };
@@ -72,7 +80,9 @@ impl Desk {
         let unheld = self.book().unheld(UNHELD_MAX);
         let unheld = unheld.into_iter().map(|(by, session, stamp)| Line { by, session, stamp }).collect();
         self.examine(unheld, &mut round).await?;
-        self.walk_on(&mut round).await?;
+        if round.due.len() < limit {
+            self.walk_on(&mut round).await?;
+        }
         self.book().swept(!round.due.is_empty());
         Ok(Reply::Work { sessions: round.due.into_iter().take(limit).collect() })
     }
@@ -85,7 +95,7 @@ impl Desk {
                 .name(page.by.life.0)
                 .number(page.from)
                 .number(page.offset as u64)
-                .number(PAGE as u64)
+                .number(page.count as u64)
         };
         let answers = self.calls(pages.iter().map(call).collect()).await?;
         let mut found = Vec::with_capacity(pages.len());
@@ -111,16 +121,16 @@ impl Desk {
         limit: usize,
         round: &mut Round,
     ) -> Done<()> {
-        let mut settled = true;
         loop {
             let count = lines.len();
             let seen = self.examine(lines, round).await?;
-            if settled && let Some(stamp) = seen.settled {
-                self.book().settle_upto(page.by, stamp);
+            if let Some(settled) = page.settled {
+                let settled = seen.settled.iter().fold(settled, |settled, stamp| settled.and(*stamp));
+                self.book().settle_upto(page.by, settled);
+                page.settled = Some(settled).filter(|_| seen.all_settled);
             }
-            settled &= seen.all_settled;
             page.offset += count - seen.cleared;
-            if count < PAGE || round.due.len() >= limit {
+            if count < page.count || round.due.len() >= limit {
                 return Ok(());
             }
             match self.orphans(std::slice::from_ref(&page), round).await?.pop().flatten() {
@@ -149,15 +159,16 @@ impl Desk {
                 None => open,
                 Some(holder) => !round.is_leased(holder),
             };
+            let old = line.stamp.saturating_add(FRESH_MS) < now;
             examined.all_settled &= !due;
-            if examined.all_settled {
-                examined.settled = Some(line.stamp);
+            if examined.all_settled && (seen.holder == Some(line.by) || !old) {
+                examined.settled.push(line.stamp);
             }
             if due {
                 round.due.insert(line.session, seen);
             } else if seen.holder == Some(line.by) {
                 self.book().hold(&line.session, line.by);
-            } else if line.stamp.saturating_add(FRESH_MS) < now {
+            } else if old {
                 idle.push(line);
             }
         }
@@ -223,9 +234,8 @@ impl Desk {
         self.examine(lines.collect(), round).await?;
         // Whoever claims looks twice: from now on every sweep finds it.
         let lost: Vec<SessionKey> = round.due.keys().filter(|key| !known.contains(*key)).cloned().collect();
-        for session in lost {
-            self.register(&session, NOBODY).await?;
-        }
+        let registers = lost.iter().map(|session| self.register(session, NOBODY));
+        futures_util::future::try_join_all(registers).await?;
         Ok(())
     }
 }
