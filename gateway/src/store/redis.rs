@@ -45,6 +45,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 use turnway_core::limits;
 use turnway_core::store::{Op, Reply, StoreError};
 
@@ -55,6 +56,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const RENEW_WITHIN: Duration = Duration::from_millis(400);
 /// `WAIT` waits for one second by itself.
 const WAIT_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long a start waits for its connections, once the server was looked at.
+const READY_WITHIN: Duration = Duration::from_secs(5);
 
 /// How a store behaves.
 #[derive(Clone, Default)]
@@ -161,7 +165,8 @@ impl Redis {
         };
         let (desk, under_way) = (Arc::new(desk), Arc::default());
         let store = Self { desk, under_way, answers, runtime };
-        store.ready().await;
+        // It was there a moment ago. If it is gone again, that is an outage like any other.
+        let _ = timeout(READY_WITHIN, store.ready()).await;
         Ok(store)
     }
 

@@ -1,5 +1,6 @@
 //! How fast it is, beside a `PING` and a function that does nothing, over the same kind of connection.
 use crate::desk::{Desk, accept, holder, key};
+use crate::replica::replica_of;
 use redis::cmd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -156,13 +157,18 @@ async fn pour(desk: &mut Desk, ops: Vec<Op>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn functions_are_quick() {
     let (few, many) = (size("REDIS_PACE_OPS", 200), size("REDIS_PACE_ABREAST", 500));
-    for (level, durability, args) in
-        [("mem", Durability::Mem, &[][..]), ("fsync", Durability::Fsync, &DISK[..])]
-    {
+    for (level, durability, args) in [
+        ("mem", Durability::Mem, &[][..]),
+        ("fsync", Durability::Fsync, &DISK[..]),
+        ("fsync+replica", Durability::FsyncReplica, &DISK[..]),
+    ] {
         let dir = tempdir().expect("a directory");
-        let server = Redis::start(dir.path(), args);
+        let server = Redis::start(&dir.path().join("a"), args);
+        let replica =
+            (durability == Durability::FsyncReplica).then(|| replica_of(&server, &dir.path().join("b")));
         let mut desk = Desk::open(&server.url(), durability).await;
         one_by_one(&mut desk, &server.url(), level, few).await;
         abreast(&mut desk, &server, level, many).await;
+        drop(replica);
     }
 }

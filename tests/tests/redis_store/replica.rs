@@ -2,15 +2,18 @@
 use crate::desk::{Desk, accept, holder, key};
 use redis::Value;
 use std::path::Path;
+use std::time::Instant;
 use tempfile::tempdir;
 use turnway::config::Durability;
 use turnway_core::id::{Seen, Seq};
 use turnway_core::store::{Op, Reply, StoreError};
+use turnway_tests::real::figure;
 use turnway_tests::real::redis::{Redis, Sentinel};
 
 const ALWAYS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
-fn replica_of(primary: &Redis, dir: &Path) -> Redis {
+/// Starts a replica, and returns once it has all there was.
+pub(crate) fn replica_of(primary: &Redis, dir: &Path) -> Redis {
     let of = format!("127.0.0.1 {}", primary.port);
     let mut args = ALWAYS.to_vec();
     args.extend(["--replicaof", &of]);
@@ -62,9 +65,11 @@ async fn a_sentinel_names_the_next_primary_and_nothing_answered_is_lost() {
     let claimed = desk.claim("s", me, Seen::default()).await;
 
     primary.kill();
+    let began = Instant::now();
     // There is no other replica now, so nothing may be answered as being on one; but it can be read.
     let (reply, _) = desk.ask_until(&Op::Open { key: key("s"), reader: None }).await;
     let Reply::View(view) = reply else { panic!("{reply:?}") };
+    figure("a fail-over, by a Sentinel that waits 500 ms, ms", began.elapsed().as_millis());
     assert_eq!(view.owner.epoch, claimed.token.epoch);
     let inbox = Op::Inbox {
         key: key("s"),

@@ -29,6 +29,7 @@ struct Found {
     replicas: u32,
     /// Nobody had to say who asked.
     anonymous: bool,
+    cluster: bool,
 }
 
 /// Refuses a server that would not keep the promise, and warns of what is unwise.
@@ -65,7 +66,8 @@ async fn look(connection: &mut MultiplexedConnection) -> Result<Found, RedisErro
     };
     let replicas = line(&replication, "connected_slaves").parse().unwrap_or_default();
     let (version, valkey) = (line(&server, "redis_version"), line(&server, "server_name") == "valkey");
-    Ok(Found { version, valkey, settings, replicas, anonymous: false })
+    let cluster = line(&server, "redis_mode") == "cluster";
+    Ok(Found { version, valkey, settings, replicas, anonymous: false, cluster })
 }
 
 impl Found {
@@ -125,6 +127,10 @@ impl Found {
             warnings.push(format!(
                 "Redis {version} has known holes; use 7.0.15 with Debian's patches, 7.4.3 or 8.6.3, or later"
             ));
+        }
+        if self.cluster {
+            let what = "Redis Cluster is not supported; it works only while this server has all of its slots";
+            warnings.push(what.into());
         }
         if self.is("protected-mode", "no") && self.anonymous {
             warnings.push("whoever reaches this Redis may do anything: set users, or a password".into());
@@ -190,7 +196,9 @@ mod tests {
         let mut open = found(sound, &[("protected-mode", "no")], 0);
         assert_eq!(said(open.clone(), Durability::Fsync), "");
         open.anonymous = true;
-        assert!(said(open, Durability::Fsync).contains("anything"));
+        assert!(said(open.clone(), Durability::Fsync).contains("anything"));
+        (open.anonymous, open.cluster) = (false, true);
+        assert!(said(open, Durability::Fsync).contains("Cluster"));
         let evicts = found(sound, &[("maxmemory-policy", "allkeys-lru")], 0);
         assert!(said(evicts, Durability::Mem).contains("noeviction"));
     }
