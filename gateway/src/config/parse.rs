@@ -362,8 +362,8 @@ mod tests {
         assert_eq!(login.password.as_ref().map(|password| password.reveal()), Some("p:"));
         let said = wrong(&sources(file, &[], &[(url, "embedded:d"), (level, "fsync+replica")]));
         let expected = [
-            "flag --durability: store.durability: embedded: gives fsync, never fsync+replica: one machine has no replica",
             "t.toml:2:12: store.deployer: only a Redis has users",
+            "flag --durability: store.durability: embedded: gives fsync, never fsync+replica: one machine has no replica",
         ];
         assert_eq!(said, expected);
     }
