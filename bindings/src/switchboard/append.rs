@@ -159,7 +159,8 @@ impl Switchboard {
             Reply::Order | Reply::Gone { .. } => self.abandon(now, key, token),
             Reply::Fenced => {
                 self.stats.fenced += 1;
-                self.drop_seat(key);
+                // Who owns instead of it is the answer to its claim.
+                self.abandon(now, key, token);
                 // A store that forgot this claim may name this node by an earlier one, which nobody would end.
                 self.view(key);
             }

@@ -56,10 +56,13 @@ impl Switchboard {
         if let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) {
             feed.owner = owner;
         }
-        if owner.holder.is_none() {
+        // Where the store forgot a claim, a late copy of an older one may have won: nobody else will look
+        // after what a node that lives is taken for the owner of. This node takes it on, others are told.
+        let Some(holder) = owner.holder.filter(|holder| holder.node != self.me) else {
             return self.claim(now, key, owner);
-        }
+        };
         self.ring_all(now, key, owner);
+        self.tell(now, holder.node, Words::Adopt { key: key.clone(), free: owner });
     }
 
     /// The one who should own says that it does not: what it had is free.
