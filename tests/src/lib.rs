@@ -1,5 +1,6 @@
 //! What the tests stand on: real nodes and agents, scripts for stores, power cuts.
 pub mod laws;
+pub mod model;
 pub mod real;
 pub mod script;
 pub mod sim;
