@@ -135,8 +135,14 @@ impl SessionRuntime {
     }
 
     pub(super) fn caught_up(&mut self) {
-        for (_, (place, control)) in std::mem::take(&mut self.early_cancels) {
-            self.consume(place, &control);
+        for (run_id, (place, control)) in std::mem::take(&mut self.early_cancels) {
+            if self.state.runs.contains_key(&run_id) {
+                // The store has forgotten the input of a turn that its log tells of: it is stopped as soon as
+                // its asker, who alone can, has it taken again.
+                self.early_cancels.insert(run_id, (place, control));
+            } else {
+                self.consume(place, &control);
+            }
         }
     }
 
