@@ -370,8 +370,9 @@ impl Machine for Switchboard {
             Input::Unheard { to } => self.unheard(now, to),
             Input::Gap => self.relisten(),
             Input::Stored { op, result } => self.stored(now, op, result),
-            Input::Agent { key, run_id, attempt, epoch, event } => {
-                self.agent(now, &key, Told::Agent { run_id, attempt, epoch, event });
+            Input::Agent { key, run_id, attempt, epoch, events } => {
+                let told = |event| Told::Agent { run_id: run_id.clone(), attempt, epoch, event };
+                self.agent(now, &key, events.into_iter().map(told));
             }
             Input::Drain => self.begin_drain(now),
         }

@@ -2,6 +2,7 @@
 pub mod agent;
 pub mod command;
 pub mod http;
+pub mod load;
 pub mod node;
 pub mod python;
 pub mod redis;

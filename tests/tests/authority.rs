@@ -41,7 +41,7 @@ fn bare(mut answer: Value, names: [&str; 2]) -> String {
     text
 }
 
-/// Covers: S-06, S-56, ST-13.
+/// Covers: MP-E2, S-55, LN-MP29, S-06, S-56, ST-13.
 #[tokio::test]
 async fn foreign_and_unknown_get_the_same_answer() {
     let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.hung_up().await })).await;

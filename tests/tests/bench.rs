@@ -116,7 +116,7 @@ async fn idle_connections_are_weighed() {
     assert!(idle["closed_share_of_peak"].as_f64().is_some_and(|share| (0.0..=1.0).contains(&share)));
 }
 
-/// Covers: G5.
+/// Covers: G-12, G5.
 #[tokio::test]
 async fn reconnecting_clients_miss_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -133,6 +133,7 @@ async fn reconnecting_clients_miss_nothing() {
     assert_eq!(told["latency_us"]["resumed"]["count"], 40);
 }
 
+/// Covers: LN-MP3.
 #[tokio::test]
 async fn every_listener_hears_the_same() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -306,6 +306,7 @@ async fn heard(stage: &Stage, more: u64) {
     tokio::time::timeout(2 * PATIENCE, reached).await.expect("the clients hear nothing any more");
 }
 
+/// Covers: MP-B12, EV-R4, EV-A2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_accepted_turn_is_lost_or_ended_twice() {
     let agents = Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await;

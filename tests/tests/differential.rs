@@ -61,6 +61,7 @@ fn compare(seed: u64) -> BTreeMap<&'static str, u64> {
 /// Kinds of replies that the model gives; `refused: full` is not among them.
 const KINDS: usize = 39;
 
+/// Covers: MP-B12.
 #[test]
 fn the_embedded_store_answers_like_its_model() {
     let (first, sequences) = (number("DIFFERENTIAL_SEED", 1), number("DIFFERENTIAL_SEQUENCES", 300));

@@ -1,6 +1,6 @@
 //! One connection, by script: what a client sends and what becomes of it.
 //!
-//! Covers: S-04, S-11, S-13, S-38, MP-A6, MP-C1, MP-C2, LN-MP2, LN-MP4, LN-MP5, ST-40.
+//! Covers: S-04, S-11, S-13, S-38, MP-A6, MP-C1, MP-C2, MP-C14, LN-MP2, LN-MP4, LN-MP5, ST-40.
 #[path = "link/lives.rs"]
 mod lives;
 #[path = "link/words.rs"]

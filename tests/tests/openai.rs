@@ -122,7 +122,8 @@ impl Slow {
     }
 }
 
-/// Covers: ST-41, ST-35: an abort stops the work of a call that nobody can come back for, and of no other.
+/// Covers: ST-18, ST-41, ST-35: an abort stops the work of a call that nobody can come back for, and of no
+/// other.
 #[tokio::test]
 async fn hanging_up_ends_what_nobody_can_come_back_for() {
     let mut slow = Slow::start().await;

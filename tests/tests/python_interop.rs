@@ -20,7 +20,7 @@ async fn listening(id: &str, command: Command) -> (Running, String) {
     (agent, flag)
 }
 
-/// Covers: MP-F4, MP-F5, MP-A3, MP-C1, MP-F1, MP-G1, MP-G2.
+/// Covers: MP-A0, MP-M0, MP-F4, MP-F5, MP-A3, MP-C1, MP-F1, MP-G1, MP-G2.
 #[tokio::test]
 async fn the_smallest_client_talks_to_the_smallest_agent() {
     let (_agent, flag) = agent("agentA", "1").await;
@@ -32,7 +32,7 @@ async fn the_smallest_client_talks_to_the_smallest_agent() {
     assert_eq!(answer, format!("{wide}héllo 語{wide}"));
 }
 
-/// Covers: ST-2, ST-12, ST-35, SR-C4, SR-C10, SR-H1, SR-H2, EV-N4.
+/// Covers: MP-A0, ST-2, ST-12, ST-35, SR-C4, SR-C10, SR-H1, SR-H2, EV-N4.
 #[tokio::test]
 async fn a_whole_client_from_the_reference_alone() {
     let (_agent, flag) = agent("agentA", "4").await;

@@ -161,6 +161,7 @@ async fn view(node: SocketAddr, session: &str, user: &str) -> Vec<(u64, u64, Str
     held.facts
 }
 
+/// Covers: SR-G8, EV-A3, ST-18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_disconnect_is_made_good() {
     let answers = size("RESUME_DISCONNECTS", 100).div_ceil(CUTS);

@@ -20,6 +20,8 @@ use turnway_tests::sim::world::World;
 use turnway_tests::sim::{cases, mutants};
 
 /// Every seed its own mix of faults; a time box; every core. `SIM_FROM` and `SIM_SEEDS` pick seeds.
+///
+/// Covers: SR-S2, SR-G9, EV-N7.
 #[test]
 fn holds_under_faults() {
     let day = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -97,6 +99,8 @@ fn a_turn_that_waits_can_be_cancelled() {
 }
 
 /// Sessions longer than a snapshot.
+///
+/// Covers: SR-H4.
 #[test]
 fn a_long_session_is_taken_over_from_its_snapshot() {
     for seed in 0..3 {
@@ -167,6 +171,8 @@ fn saved_scenarios_hold() {
 }
 
 /// Drain, progress, free wake-ups, silence and replay, over random lives of both big machines.
+///
+/// Covers: SR-I6.
 #[test]
 fn machines_keep_their_laws() {
     for seed in 0..env("SIM_LAWS", 40) {

@@ -47,7 +47,7 @@ impl Pattern {
 mod tests {
     use super::*;
 
-    /// Covers: LN-EV3.
+    /// Covers: ST-39, LN-EV3.
     #[test]
     fn star_is_one_segment_and_angle_the_rest() {
         let cases = [

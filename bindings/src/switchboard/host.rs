@@ -199,12 +199,20 @@ impl Switchboard {
         self.pump(now, key);
     }
 
-    pub(super) fn agent(&mut self, now: Now, key: &SessionKey, report: Told) {
+    pub(super) fn agent(
+        &mut self,
+        now: Now,
+        key: &SessionKey,
+        reports: impl ExactSizeIterator<Item = Told>,
+    ) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else {
-            self.stats.late_reports += 1;
+            self.stats.late_reports += reports.len() as u64;
             return;
         };
-        owned.runtime.handle_input(now, report);
+        // Their facts go out together, in one append.
+        for report in reports {
+            owned.runtime.handle_input(now, report);
+        }
         self.pump(now, key);
     }
 

@@ -67,8 +67,8 @@ pub enum Input {
         attempt: u32,
         /// The ownership it was ordered under.
         epoch: Epoch,
-        /// What.
-        event: AgentEvent,
+        /// What it said, in order, since it was last listened to; their facts go out together.
+        events: Vec<AgentEvent>,
     },
     /// Leave: take on nothing, let running turns end for [`turnway_core::limits::DRAIN`], hand over, exit.
     Drain,

@@ -70,11 +70,24 @@ impl Bench {
         bench
     }
 
+    /// A node that knows no agent.
+    pub(crate) fn without_agents() -> Self {
+        let nobody = Directory { agents: BTreeMap::new(), default: None };
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let mut bench = Self::knowing(nobody, 7, Shelf::new(false), now);
+        bench.run(Duration::from_millis(1));
+        bench
+    }
+
     /// A node on a store that others may have used before.
     pub(crate) fn with(node: u128, shelf: Shelf, now: Now) -> Self {
         let echo = AgentId::parse("echo").expect("a name");
         let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
-        let directory = Arc::new(Directory { agents, default: Some(echo) });
+        Self::knowing(Directory { agents, default: Some(echo) }, node, shelf, now)
+    }
+
+    fn knowing(directory: Directory, node: u128, shelf: Shelf, now: Now) -> Self {
+        let directory = Arc::new(directory);
         let board = Switchboard::new(Config {
             node: NodeId(node),
             directory,
@@ -134,8 +147,8 @@ impl Bench {
             Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
         });
         let invoke = invoke.expect("an order");
-        let (key, run_id) = (invoke.key, invoke.run_id);
-        self.give(Input::Agent { key, run_id, attempt: invoke.attempt, epoch: invoke.epoch, event });
+        let (key, run_id, attempt, epoch) = (invoke.key, invoke.run_id, invoke.attempt, invoke.epoch);
+        self.give(Input::Agent { key, run_id, attempt, epoch, events: vec![event] });
     }
 
     pub(crate) fn answer(&mut self, pieces: &[&str]) {

@@ -59,6 +59,7 @@ fn a_turn_is_timed_from_its_coming_to_its_end() {
     assert!(done.appending.count() > 0 && done.facts >= 6);
 }
 
+/// Covers: MP-M6.
 #[test]
 fn turns_are_told_apart_by_outcome_strategy_and_code() {
     let mut bench = Bench::new();

@@ -13,7 +13,8 @@ use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
 use turnway_core::protocol::json::Json;
 use turnway_core::store::StoreError;
 
-/// Covers: ST-4, ST-5, MP-A4, MP-A11, MP-B2, MP-B11, MP-F2, SR-S3, SR-A1, SR-A5, SR-A6, SR-A11, SR-G4,
+/// Covers: SR-S1, SR-S14, MP-B10, EV-A3, ST-4, ST-5, MP-A4, MP-A11, MP-B2, MP-B11, MP-F2, SR-S3, SR-A1,
+/// SR-A5, SR-A6, SR-A11, SR-G4,
 /// SR-G7, MP-F1, MP-F3.
 #[test]
 fn a_turn_goes_there_and_back() {
@@ -73,7 +74,7 @@ fn what_no_fact_could_hold_is_not_accepted() {
     assert_eq!(bench.seen(1).last().map(String::as_str), Some("refused too_large"));
 }
 
-/// Covers: SR-C1, SR-C4, SR-C9, ST-12, RX-6, ST-14.
+/// Covers: SR-S5, MP-B10, SR-T4, SR-C1, SR-C4, SR-C9, ST-12, RX-6, ST-14.
 #[test]
 fn what_runs_and_what_waits_can_be_cancelled() {
     let mut bench = Bench::new();
@@ -100,7 +101,7 @@ fn what_runs_and_what_waits_can_be_cancelled() {
     assert_eq!(bench.seen(1), ["16 session.notice"]);
 }
 
-/// Covers: SR-H1, SR-H2, SR-H6, LN-SR2.
+/// Covers: SR-S5, SR-S13, SR-S14, SR-K6, SR-K7, SR-H1, SR-H2, SR-H6, LN-SR2.
 #[test]
 fn a_session_closes_after_what_speaks_was_stopped() {
     let mut bench = Bench::new();
@@ -151,6 +152,20 @@ fn a_slow_link_gets_everything_later() {
     }
     assert_eq!(text.len(), 200 * 4096);
     assert!(seen.last().is_some_and(|line| line.ends_with("run.done")), "{:?}", seen.last());
+}
+
+/// Covers: SR-K7, SR-K6, SR-H5, SR-H6, SR-S13, RX-25: a session that cannot be opened is an answer like any
+/// other.
+#[test]
+fn a_session_nobody_could_answer_in_is_not_opened() {
+    let mut bench = Bench::without_agents();
+    connected(&mut bench, 1, "ann");
+    let open = Command::Open { request_id: None, session: Some(session()), agents: Vec::new(), active: None };
+    bench.give(Input::Say { link: LinkId(1), command: open });
+    assert_eq!(bench.seen(1), ["refused SESSION_OPEN_FAILED"]);
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    let seen = bench.seen(1);
+    assert!(seen.last().is_some_and(|line| line.ends_with("run.failed")), "{seen:?}");
 }
 
 #[test]
@@ -214,7 +229,7 @@ fn a_cancel_outlives_its_link() {
     assert!(bench.orders.iter().any(|order| matches!(order, Order::Cancel { .. })));
 }
 
-/// Covers: SR-H6: who closes what is closed already is answered too.
+/// Covers: SR-S13, SR-K6, SR-H6: who closes what is closed already is answered too.
 #[test]
 fn every_close_is_answered() {
     let mut bench = Bench::new();
@@ -253,7 +268,7 @@ fn a_strangers_cancel_is_its_own() {
     assert_eq!(bench.seen(3), ["refused not_found"]);
 }
 
-/// Covers: S-06, RX-23: looking, listing and finding leave nothing behind, and strangers learn nothing.
+/// Covers: MP-D12, S-06, RX-23: looking, listing and finding leave nothing behind, and strangers learn nothing.
 #[test]
 fn questions_leave_no_trace() {
     let mut bench = Bench::new();

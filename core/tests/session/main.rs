@@ -1,5 +1,6 @@
 //! The session machine by script: what is said to it, and what it records, orders and shows.
 mod bounds;
+mod kinds;
 mod script;
 
 use script::{Script, check, check_with};
@@ -8,9 +9,9 @@ use turnway_core::protocol::entry::Fact;
 
 const BEGUN: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1)";
 
-/// Covers: SR-P1, SR-P3, SR-M1, SR-M2, SR-M3, SR-G1, SR-G2, SR-T1, SR-T5, SR-T6, SR-I1, SR-I3, SR-I5,
-/// EV-C2, ST-20, MP-B1, SR-A2, SR-A3, SR-A5, SR-A7, SR-A9, SR-A11, SR-A12, SR-G4, SR-G6, SR-G7, SR-K1,
-/// MP-T2, MP-T3, MP-T4.
+/// Covers: SR-P1, SR-P3, SR-M1, SR-M2, SR-M3, SR-G1, SR-G2, SR-S1, SR-S7, SR-T1, SR-T5, SR-T6, SR-I1,
+/// SR-I3, SR-I5, EV-C2, ST-20, MP-B1, SR-A2, SR-A3, SR-A5, SR-A7, SR-A9, SR-A11, SR-A12, SR-G4, SR-G6,
+/// SR-G7, SR-K1, MP-E3, MP-T2, MP-T3, MP-T4.
 #[test]
 fn a_plain_input_is_routed_acked_streamed_and_done() {
     check(
@@ -26,7 +27,7 @@ fn no_order_before_its_fact_is_durable() {
     check("hold; say m1; settle", BEGUN);
 }
 
-/// Covers: SR-A13, SR-T10, SR-M11, SR-A10, LN-SR1, LN-SR22.
+/// Covers: SR-K7, SR-A13, SR-T10, SR-M11, SR-A10, LN-SR1, LN-SR22.
 #[test]
 fn an_agent_that_never_acks_is_a_route_timeout() {
     check("say m1; wait 14999", BEGUN);
@@ -59,8 +60,8 @@ fn an_agents_failures_have_their_codes() {
     );
 }
 
-/// Covers: SR-M4, SR-M5, SR-G3, SR-C3, SR-C4, SR-C5, SR-C6, SR-C7, SR-C8, SR-C9, SR-K2, RX-5, ST-12,
-/// LN-SR19, LN-MP24.
+/// Covers: SR-P4, SR-S5, SR-S7, SR-K7, SR-M4, SR-M5, SR-G3, SR-C3, SR-C4, SR-C5, SR-C6, SR-C7, SR-C8,
+/// SR-C9, SR-K2, RX-5, RX-8, ST-12, LN-SR12, LN-SR19, LN-MP24.
 #[test]
 fn a_cancel_waits_for_its_ack_and_is_sticky() {
     let cancelling = format!("{BEGUN} agent.invoke.started 0'so' run.cancelling CANCEL answered");
@@ -75,7 +76,7 @@ fn a_cancel_waits_for_its_ack_and_is_sticky() {
     );
 }
 
-/// Covers: LN-SR2, SR-C7 (the wait has an end), ST-17 (partial text stays).
+/// Covers: SR-K7, LN-SR2, SR-C7 (the wait has an end), ST-17 (partial text stays).
 #[test]
 fn a_cancel_without_ack_is_forced() {
     check(
@@ -106,7 +107,7 @@ fn a_cancel_that_comes_first_still_hits() {
     check("cancel m1; say m1", "catch_up session.opened user.message cancelled(user) answered");
 }
 
-/// Covers: ST-6, I6: inputs begin in order, an interrupt begins next.
+/// Covers: SR-S5, EV-T6, EV-N1, RX-4, ST-6, I6: inputs begin in order, an interrupt begins next.
 #[test]
 fn a_second_input_waits_or_interrupts() {
     check(
@@ -125,7 +126,8 @@ fn a_second_input_waits_or_interrupts() {
     );
 }
 
-/// Covers: SR-B5, SR-B7, SR-B10, SR-W1, SR-W2, SR-W3, SR-T2, LN-SR14, SR-B4, SR-B6, SR-B8, LN-SR11.
+/// Covers: SR-S4, SR-B3, SR-B9, SR-B5, SR-B7, SR-B10, SR-W1, SR-W2, SR-W3, SR-T2, LN-SR14, SR-B4, SR-B6,
+/// SR-B8, LN-SR11.
 #[test]
 fn an_addressed_member_answers_and_a_stranger_does_not() {
     check(
@@ -136,7 +138,7 @@ fn an_addressed_member_answers_and_a_stranger_does_not() {
     check("open a; say m1 to b", "session.opened answered user.message failed(agent_not_in_session)");
 }
 
-/// Covers: SR-H3, SR-H1, SR-H2, SR-H5, SR-H6, G3.
+/// Covers: SR-S5, SR-H4, SR-H3, SR-H1, SR-H2, SR-H5, SR-H6, G3.
 #[test]
 fn a_close_stops_what_speaks_and_ends_what_waits() {
     check(
@@ -153,7 +155,7 @@ fn a_close_stops_what_speaks_and_ends_what_waits() {
     );
 }
 
-/// Covers: SR-I4, RX-3, MP-D6, SR-H2 across a change of owner.
+/// Covers: SR-H4, EV-R4, EV-A2, SR-I4, RX-3, MP-D6, SR-H2 across a change of owner.
 #[test]
 fn a_close_survives_its_owner() {
     check(
@@ -164,7 +166,7 @@ fn a_close_survives_its_owner() {
     );
 }
 
-/// Covers: G2, G3, RX-8: attempts are counted, the third after a while, and then no more.
+/// Covers: G2, G3: attempts are counted, the third after a while, and then no more.
 #[test]
 fn a_turn_that_kills_its_owners_is_poison() {
     check(
@@ -256,6 +258,8 @@ fn reasoning_is_beside_the_text() {
 }
 
 /// The first byte goes at once, what follows within 20 ms is gathered (protocol: coalescing).
+///
+/// Covers: SR-G11.
 #[test]
 fn deltas_are_gathered() {
     check(

@@ -318,6 +318,7 @@ mod tests {
     use super::*;
     use crate::config::AGENT_SETTINGS;
 
+    /// Covers: MP-D15, MP-E1.
     #[test]
     fn the_flag_form_sets_what_it_names() {
         let spec = parse_agent(

@@ -97,6 +97,10 @@ impl HttpEndpoint {
     }
 }
 
+/// What has arrived with the head is handed over by the connection's own task: once it has been asked for,
+/// and once it has read.
+const TURNS_FOR_THE_BODY: usize = 3;
+
 /// The client of a node. Root certificates are needed only where an agent is behind TLS.
 pub(super) fn client(is_https: bool) -> Result<Client, BadAgent> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -178,10 +182,15 @@ async fn talk(
     if let Err(failure) = check(&response) {
         return failed(failure);
     }
-    attempt.report(AgentEvent::Acked).await;
     let mut events = Events::new(response.into_body());
+    let mut first = said_with_the_head(events.next(&attempt.invoke.run_id)).await;
+    attempt.report(AgentEvent::Acked).await;
     loop {
-        match events.next(&attempt.invoke.run_id).await {
+        let said = match first.take() {
+            Some(said) => said,
+            None => events.next(&attempt.invoke.run_id).await,
+        };
+        match said {
             Said::Delta { kind, text } => attempt.say(kind, text).await,
             Said::State { state, detail } => attempt.report(AgentEvent::State { state, detail }).await,
             Said::Unknown => {
@@ -195,6 +204,21 @@ async fn talk(
             Said::Failed(failure) => return failed(failure),
         }
     }
+}
+
+/// The first event, if it came together with the head of the answer: the acknowledgement is reported with
+/// it then, and the disk is waited for once instead of twice. Safe to drop: an event that is not there yet
+/// is read later.
+async fn said_with_the_head(next: impl Future<Output = Said>) -> Option<Said> {
+    let mut next = std::pin::pin!(next);
+    for _ in 0..TURNS_FOR_THE_BODY {
+        tokio::select! {
+            biased;
+            said = &mut next => return Some(said),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    None
 }
 
 /// Why there is no answer.

@@ -172,7 +172,7 @@ pub const SETTINGS: [Setting; 14] = [
         kind: Kind::Size,
         form: "SIZE",
         flag: None,
-        default: Fallback::Fixed("4MiB"),
+        default: Fallback::Fixed("2MiB"),
         doc: "Memory for pages of an embedded store's file.",
     },
     Setting {

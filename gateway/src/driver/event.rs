@@ -109,9 +109,7 @@ impl Inbox {
             self.reported.push(report);
         }
         metrics.took(Source::Agents, self.reported.len());
-        batch.extend(self.reported.drain(..).map(|Report { key, run_id, attempt, epoch, event }| {
-            Input::Agent { key, run_id, attempt, epoch, event }
-        }));
+        join(self.reported.drain(..), batch);
         while self.heard.len() < QUOTA
             && let Ok(heard) = self.ear.try_recv()
         {
@@ -140,6 +138,21 @@ fn hear(into: &mut VecDeque<Input>, heard: Heard) {
         }
         Heard::Unheard(to) => into.push_back(Input::Unheard { to }),
         Heard::Gap => into.push_back(Input::Gap),
+    }
+}
+
+/// Reports of one attempt that stand one after the other become one input, so that their facts share an
+/// append: an agent that says all of it at once costs the disk once.
+fn join(reports: impl Iterator<Item = Report>, batch: &mut Vec<Input>) {
+    for Report { key, run_id, attempt, epoch, event } in reports {
+        match batch.last_mut() {
+            Some(Input::Agent { run_id: last, attempt: of, epoch: under, events, .. })
+                if *last == run_id && *of == attempt && *under == epoch =>
+            {
+                events.push(event);
+            }
+            Some(_) | None => batch.push(Input::Agent { key, run_id, attempt, epoch, events: vec![event] }),
+        }
     }
 }
 

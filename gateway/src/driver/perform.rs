@@ -73,7 +73,9 @@ impl Hands {
                 self.life.store_answers(result.is_ok());
                 self.metrics.store.answered(&mut self.unanswered, op, result, now);
             }
-            Input::Agent { event, .. } => self.metrics.agents.reported(event),
+            Input::Agent { events, .. } => {
+                events.iter().for_each(|event| self.metrics.agents.reported(event))
+            }
             Input::Connect { .. }
             | Input::Disconnect { .. }
             | Input::Say { .. }

@@ -28,8 +28,8 @@ const PROTOCOL: &str = "turnway.v1";
 /// Most links are idle: what they hold meanwhile counts 18,000 times. tungstenite keeps 128 KiB
 /// by itself, and this much costs no throughput.
 const READ_BUFFER_BYTES: usize = 1024;
-/// While a link is idle: the next message, most often a short one, is read with one call or two.
-const IDLE_READ_BUFFER_BYTES: usize = 256;
+/// While a link is idle. The next messages are read in more calls, until the link proves to be busy.
+const IDLE_READ_BUFFER_BYTES: usize = 64;
 /// Notes that come together leave together.
 const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 /// Writing waits for the socket long before this; one note may be large.

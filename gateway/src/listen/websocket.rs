@@ -34,7 +34,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// is exchanged at the next pause.
 const LARGE_MESSAGE: usize = 8 * 1024;
 /// After messages of this many bytes it is exchanged once the link is idle.
-const SOME_BYTES: usize = 512;
+const SOME_BYTES: usize = 128;
 /// An idle link's codec reads in small steps; after so many bytes the link is not idle any more.
 const MANY_BYTES: usize = 4 * 1024;
 

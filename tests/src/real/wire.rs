@@ -3,7 +3,7 @@ use super::PATIENCE;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -28,8 +28,20 @@ pub struct Wire {
 impl Wire {
     /// Connects and says nothing.
     pub async fn open(to: SocketAddr) -> Result<Self, Gone> {
+        let stream = TcpStream::connect(to).await.map_err(|why| Gone::Broken(why.to_string()))?;
+        Self::over(to, stream).await
+    }
+
+    /// The same, with as little room as the system allows for what is not read.
+    pub async fn narrow(to: SocketAddr) -> Result<Self, Gone> {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("a small buffer");
+        let stream = socket.connect(to).await.map_err(|why| Gone::Broken(why.to_string()))?;
+        Self::over(to, stream).await
+    }
+
+    async fn over(to: SocketAddr, stream: TcpStream) -> Result<Self, Gone> {
         let broken = |why: &dyn std::fmt::Display| Gone::Broken(why.to_string());
-        let stream = TcpStream::connect(to).await.map_err(|why| broken(&why))?;
         let mut request: Request =
             format!("ws://{to}/v1/connect").into_client_request().map_err(|why| broken(&why))?;
         let protocol = HeaderValue::from_static("turnway.v1");

@@ -28,6 +28,20 @@ pub(crate) struct Stream {
     cancelled: bool,
 }
 
+impl Stream {
+    /// Its next word, unless the gateway has not made room for it.
+    fn next(&mut self) -> Option<AgentEvent> {
+        if let AgentEvent::Delta { kind: TextKind::Text, text } = self.rest.last()? {
+            if self.said + text.0.len() as u64 > self.limit {
+                self.blocked = true;
+                return None;
+            }
+            self.said += text.0.len() as u64;
+        }
+        self.rest.pop()
+    }
+}
+
 /// Every open stream.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
@@ -205,15 +219,12 @@ impl World {
     /// A stream says its next word.
     pub(crate) fn stream_on(&mut self, id: u64) {
         let Some(stream) = self.streams.open.get_mut(&id) else { return };
-        let Some(event) = stream.rest.last() else { return };
-        if let AgentEvent::Delta { kind: TextKind::Text, text } = event {
-            if stream.said + text.0.len() as u64 > stream.limit {
-                stream.blocked = true;
-                return;
-            }
-            stream.said += text.0.len() as u64;
+        // What comes in one packet is told at once.
+        let at_once = if stream.manner == Manner::Eager { 3 } else { 1 };
+        let events: Vec<AgentEvent> = std::iter::from_fn(|| stream.next()).take(at_once).collect();
+        if events.is_empty() {
+            return;
         }
-        let Some(event) = stream.rest.pop() else { return };
         let (node, key, run_id, attempt, epoch) =
             (stream.node, stream.key.clone(), stream.run_id.clone(), stream.attempt, stream.epoch);
         let slowest = match stream.manner {
@@ -234,9 +245,9 @@ impl World {
         let stays = stream.manner == Manner::Mute || (stream.manner == Manner::Stubborn && stream.cancelled);
         if stream.rest.is_empty() && !stays {
             self.streams.open.remove(&id);
-        } else {
+        } else if !stream.blocked {
             self.later(1, slowest, Happening::Agent { stream: id });
         }
-        self.give_to(node, Input::Agent { key, run_id, attempt, epoch, event });
+        self.give_to(node, Input::Agent { key, run_id, attempt, epoch, events });
     }
 }

@@ -167,7 +167,7 @@ impl Machine for Booth {
             }
             Move::Report(pick) => {
                 let Some((key, run_id, attempt, epoch)) = self.ordered.clone() else { return };
-                Input::Agent { key, run_id, attempt, epoch, event: event(pick) }
+                Input::Agent { key, run_id, attempt, epoch, events: vec![event(pick)] }
             }
             Move::Written(n) => Input::Written { link: link(n), weight: 10_000 },
             Move::Trouble(pick) if pick % 2 == 0 => Input::Gap,

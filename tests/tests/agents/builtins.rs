@@ -105,6 +105,7 @@ async fn counter_can_be_cancelled_and_dropped() {
     world.is_quiet().await;
 }
 
+/// Covers: SR-P8.
 #[tokio::test]
 async fn an_agent_nobody_configured_is_unavailable() {
     let mut world = world();

@@ -35,7 +35,7 @@ async fn a_dropped_attempt_closes_its_request_without_a_word() {
     assert!(world.reports.try_recv().is_err() && world.calls.try_recv().is_err());
 }
 
-/// Covers: SR-K2: without `cancel`, closing the request is CANCEL and CANCEL_ACK in one.
+/// Covers: SR-S10, SR-K2: without `cancel`, closing the request is CANCEL and CANCEL_ACK in one.
 #[tokio::test]
 async fn closing_the_request_cancels() {
     let mut world = World::new("").await;
@@ -68,7 +68,7 @@ fn is_cancel(call: &Call, ask: &Invoke, token: &str) {
     assert_eq!(body, json!({ "run_id": ask.run_id.as_str(), "session_id": "s1", "attempt": 2 }));
 }
 
-/// Covers: SR-K2: with `cancel`, the end of the stream is CANCEL_ACK, however the stream ends.
+/// Covers: SR-S10, SR-K2: with `cancel`, the end of the stream is CANCEL_ACK, however the stream ends.
 #[tokio::test]
 async fn the_end_of_the_stream_acknowledges_a_cancel() {
     let mut world = World::new(",cancel=true").await;

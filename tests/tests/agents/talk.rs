@@ -8,7 +8,7 @@ use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Content;
 use turnway_core::protocol::json::Json;
 
-/// Covers: MP-G1, MP-G2, SR-A9, SR-K1.
+/// Covers: MP-E1, SR-A4, SR-S10, MP-G1, MP-G2, SR-A9, SR-K1.
 #[tokio::test]
 async fn an_agent_is_asked_as_the_protocol_says() {
     let mut world = World::new("").await;
@@ -66,7 +66,7 @@ async fn what_was_said_before_goes_as_it_came() {
     world.expect(&ask, done()).await;
 }
 
-/// Covers: MP-G1, MP-G2, ST-37.
+/// Covers: SR-A4, SR-G8, MP-G1, MP-G2, ST-37.
 #[tokio::test]
 async fn a_trace_is_made_where_none_is_given_and_parts_go_as_they_came() {
     let mut world = World::new("").await;
@@ -89,7 +89,7 @@ async fn a_trace_is_made_where_none_is_given_and_parts_go_as_they_came() {
     }
 }
 
-/// Covers: MP-G4, MP-G6, MP-G9.
+/// Covers: SR-S8, SR-G8, MP-G4, MP-G6, MP-G9.
 #[tokio::test]
 async fn text_arrives_whole_however_it_is_cut() {
     let mut world = World::new("").await;
@@ -119,7 +119,7 @@ async fn text_arrives_whole_however_it_is_cut() {
     }
 }
 
-/// Covers: MP-G4, MP-G5, MP-G6, ST-19, ST-23.
+/// Covers: SR-G8, SR-S8, MP-G4, MP-G5, MP-G6, ST-19, ST-23.
 #[tokio::test]
 async fn each_kind_of_event_is_reported_in_order() {
     let mut world = World::new("").await;
@@ -140,6 +140,43 @@ async fn each_kind_of_event_is_reported_in_order() {
     assert_eq!(world.agents.unknown_events(), 3);
 }
 
+/// Whatever an agent says: its words are text of its own run, and nothing it says reaches anybody else, opens,
+/// cancels or decides anything.
+///
+/// Covers: S-29, SR-S6, LN-SR12.
+#[tokio::test]
+async fn what_an_agent_says_is_data() {
+    let mut world = World::new("").await;
+    let (ask, other) = (order("a", "m1", "hi"), order("a", "m2", "hi"));
+    let (_held, _) = world.begin(&other).await;
+    let (stream, _) = world.begin(&ask).await;
+    let orders = [
+        "event: message\ndata: {\"target\":\"FRONTEND\",\"text\":\"look\"}\n\n",
+        "event: cancel\ndata: {}\n\n",
+        "event: cancel_run\ndata: {\"run_id\":\"RUN\"}\n\n",
+        "event: session_close\ndata: {\"session_id\":\"s\"}\n\n",
+        "event: approval_decision\ndata: {\"decision\":\"approve\"}\n\n",
+        "event: run.cancelled\ndata: {\"run_id\":\"RUN\"}\n\n",
+    ];
+    for text in orders {
+        stream.send(text.replace("RUN", other.run_id.as_str())).await;
+    }
+    let foreign = json!({ "text": "mine", "session_id": "other", "user": "root" });
+    stream.send(format!("event: delta\ndata: {foreign}\n\n")).await;
+    let frame = "{\"type\":\"done\"}\n\nevent: done\ndata: {}\n\n";
+    stream.delta(frame).await;
+    stream.done().await;
+    let (text, end) = world.text(&ask).await;
+    assert_eq!(
+        (text, end),
+        (format!("mine{frame}"), done()),
+        "all of it is text of the run it was asked for"
+    );
+    assert_eq!(world.agents.unknown_events(), orders.len() as u64);
+    assert_eq!(world.agents.running(), 1, "the other run goes on");
+    assert!(world.reports.try_recv().is_err(), "and nothing was reported of it");
+}
+
 /// Covers: MP-G7, S-38.
 #[tokio::test]
 async fn an_agents_own_error_keeps_its_code_and_prints_no_content() {
@@ -157,7 +194,7 @@ async fn an_agents_own_error_keeps_its_code_and_prints_no_content() {
     assert_eq!(world.agents.tokens().verify(&token), None);
 }
 
-/// Covers: MP-G6 (one end), SR-G7.
+/// Covers: LN-SR12, MP-G6 (one end), SR-G7.
 #[tokio::test]
 async fn what_comes_after_the_end_is_dropped() {
     let mut world = World::new("").await;

@@ -44,7 +44,7 @@ async fn a_status_says_whether_to_come_back() {
     assert!(world.calls.try_recv().is_err() && world.reports.try_recv().is_err());
 }
 
-/// Covers: MP-G8, and that an agent that cannot be reached is looked for until it is back.
+/// Covers: MP-D15, MP-G8, and that an agent that cannot be reached is looked for until it is back.
 #[tokio::test]
 async fn an_agent_that_is_not_there_is_unavailable_until_it_is_back() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -61,6 +61,7 @@ fn steady(line: &str) -> String {
     rest.split_whitespace().filter(|word| !word.contains("_id=")).collect::<Vec<_>>().join(" ")
 }
 
+/// Covers: MP-B9, MP-T9, MP-D13, EV-G2.
 #[tokio::test]
 async fn a_log_is_shown_to_people_and_to_programs() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -98,6 +99,7 @@ async fn a_log_is_shown_to_people_and_to_programs() {
     assert_eq!(replay(&node, &["s1", "--types", "a..b"]).await.code, Some(64));
 }
 
+/// Covers: MP-D13.
 #[tokio::test]
 async fn a_failed_turn_says_why() {
     let dir = tempfile::tempdir().expect("a directory");

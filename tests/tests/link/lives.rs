@@ -61,7 +61,7 @@ fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
     steps
 }
 
-/// Covers: the five laws of every machine; S-13 (bounded work for any input).
+/// Covers: SR-I6, the five laws of every machine; S-13 (bounded work for any input).
 #[test]
 fn it_keeps_the_five_laws() {
     let mut closes = 0;

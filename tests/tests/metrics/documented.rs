@@ -1,11 +1,11 @@
 //! The document, the registry and a running node say the same.
-use crate::load::Load;
 use crate::scrape::Scrape;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tokio::time::{Instant, timeout_at};
 use turnway_tests::real::http::get;
+use turnway_tests::real::load::Load;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{PATIENCE, figure};

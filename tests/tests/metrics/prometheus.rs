@@ -1,5 +1,4 @@
 //! A real Prometheus scrapes a real node under load, and is asked what it knows.
-use crate::load::Load;
 use crate::scrape::Scrape;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpListener};
@@ -10,6 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, interval, timeout};
 use turnway_tests::real::http::get;
+use turnway_tests::real::load::Load;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::{PATIENCE, figure};
 
@@ -128,7 +128,7 @@ impl Prometheus {
     }
 }
 
-/// Covers: S-39.
+/// Covers: MP-M6, S-39.
 #[tokio::test]
 async fn it_scrapes_a_busy_node_and_can_use_what_it_gets() {
     let (dir, home) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));

@@ -2,6 +2,7 @@
 use crate::rules::starts_function;
 use crate::tree::{Source, Tree};
 use std::collections::{BTreeMap, BTreeSet};
+use turnway_tests::conformance::{Row, is_id};
 
 /// Which tests cover which requirement: by id, `file::function`, or `file` where its first lines say it.
 pub(crate) type Coverage = BTreeMap<String, BTreeSet<String>>;
@@ -36,27 +37,21 @@ fn stem(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default().trim_end_matches(".rs")
 }
 
-/// The document with its last column made anew.
+/// The document with its last column made anew: what waits, and what is no test, stays as it was written.
 pub(crate) fn table(document: &str, covered: &Coverage) -> String {
-    let row = |line: &str| -> Option<String> {
-        let mut cells = line.strip_prefix("| ")?.split(" | ");
-        let (id, text, tests) = (cells.next()?, cells.next()?, cells.next()?);
-        let names = covered.get(id).filter(|_| is_id(id)).map(|names| {
-            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-            names.join(", ")
-        });
-        let fallback = if tests.starts_with("not a goal") { "not a goal" } else { "open" };
-        is_id(id).then(|| format!("| {id} | {text} | {} |", names.as_deref().unwrap_or(fallback)))
+    let anew = |line: &str| -> Option<String> {
+        let mut row = Row::read(line)?;
+        row.proof.tests = covered.get(&row.id).into_iter().flatten().cloned().collect();
+        Some(row.line())
     };
     let lines: Vec<String> =
-        document.lines().map(|line| row(line).unwrap_or_else(|| line.to_owned())).collect();
+        document.lines().map(|line| anew(line).unwrap_or_else(|| line.to_owned())).collect();
     lines.join("\n") + "\n"
 }
 
 /// The first cell of every row.
 pub(crate) fn known(document: &str) -> BTreeSet<String> {
-    let first = document.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
-    first.filter(|id| is_id(id)).map(str::to_owned).collect()
+    Row::all(document).into_iter().map(|row| row.id).collect()
 }
 
 /// Every requirement id that a source's comments cite, with its line.
@@ -70,37 +65,10 @@ fn ids(text: &str) -> impl Iterator<Item = String> {
     words.filter(|word| is_id(word)).map(str::to_owned)
 }
 
-/// `SR-K1`, `LN-SR2`, `ST-12`, `S-06`, `G-11`, `G3`.
-fn is_id(word: &str) -> bool {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let lettered = |text: &str| {
-        let name = text.trim_end_matches(|c: char| c.is_ascii_digit());
-        (1..=2).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_uppercase())
-            && digits(&text[name.len()..])
-    };
-    match word.split_once('-') {
-        Some(("SR" | "TP" | "EV" | "MP" | "BD" | "LN", rest)) => lettered(rest),
-        Some(("ST" | "RX" | "S" | "G", rest)) => digits(rest),
-        Some(_) => false,
-        None => word.strip_prefix('G').is_some_and(|n| n.len() == 1 && digits(n) && n != "0"),
-    }
-}
-
 fn function_name(line: &str) -> Option<String> {
     let rest = line.split("fn ").nth(1)?;
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
     Some(rest[..end].to_owned())
-}
-
-#[test]
-fn ids_are_told_from_other_words() {
-    for id in ["SR-K1", "LN-SR2", "ST-12", "S-06", "G-11", "G3", "RX-23", "EV-N4", "MP-D14"] {
-        assert!(is_id(id), "{id}");
-    }
-    for word in ["UTF-8", "SHA-256", "G", "G10", "SR", "SR-1", "S-", "A-1", "x86-64", "I1"] {
-        assert!(!is_id(word), "{word}");
-    }
 }
 
 #[test]

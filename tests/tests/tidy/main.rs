@@ -1,6 +1,6 @@
 //! The house rules that a compiler does not know, held against every tracked file.
 //!
-//! Covers: SR-P6, SR-P7, S-14, S-52.
+//! Covers: SR-P5, SR-P6, SR-P7, MP-B3, MP-B4, S-14, S-52.
 mod conformance;
 mod layers;
 mod rules;

@@ -228,7 +228,7 @@ fn the_table_names_every_fact_and_its_messages() {
     }
 }
 
-/// Covers: EV-R1, LN-EV3: what is shown as nothing comes as an event to whoever asks.
+/// Covers: ST-39, EV-R1, LN-EV3: what is shown as nothing comes as an event to whoever asks.
 #[test]
 fn silent_facts_are_shown_to_who_asks() {
     let delta = Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()) };

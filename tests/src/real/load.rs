@@ -1,12 +1,13 @@
 //! Clients that keep a node busy.
+use super::wire::Wire;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::task::JoinSet;
-use turnway_tests::real::wire::Wire;
 
 /// Clients at work until they are told to stop.
-pub(crate) struct Load {
+#[derive(Debug)]
+pub struct Load {
     stop: Arc<AtomicBool>,
     turns: Arc<AtomicU64>,
     clients: JoinSet<()>,
@@ -14,7 +15,7 @@ pub(crate) struct Load {
 
 impl Load {
     /// So many clients, each with a session of its own, one turn after the other.
-    pub(crate) fn start(node: SocketAddr, clients: usize) -> Self {
+    pub fn start(node: SocketAddr, clients: usize) -> Self {
         let (stop, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut load = Self { stop, turns, clients: JoinSet::new() };
         for n in 0..clients {
@@ -24,7 +25,7 @@ impl Load {
     }
 
     /// Stops, and tells how many turns there were.
-    pub(crate) async fn stop(mut self) -> u64 {
+    pub async fn stop(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         while let Some(client) = self.clients.join_next().await {
             client.expect("no client saw anything wrong");

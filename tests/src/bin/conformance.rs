@@ -1,0 +1,40 @@
+//! `conformance DOCUMENT REPORT [--partial] [--step NAME]…`: whether the conformance table is true of a run.
+//!
+//! The report is nextest's JUnit. With `--partial` tests that did not run do not count against the table.
+use std::path::PathBuf;
+use std::process::ExitCode;
+use turnway_tests::conformance::report;
+use turnway_tests::conformance::verdict::{Run, Verdict};
+
+#[expect(clippy::print_stdout, reason = "its verdict is its output")]
+fn main() -> ExitCode {
+    match verdict(std::env::args().skip(1)) {
+        Ok(verdict) => {
+            println!("{verdict}");
+            if verdict.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(why) => {
+            println!("conformance: {why}");
+            ExitCode::from(64)
+        }
+    }
+}
+
+fn verdict(mut args: impl Iterator<Item = String>) -> Result<Verdict, String> {
+    let (mut files, mut run) = (Vec::new(), Run::default());
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--partial" => run.is_partial = true,
+            "--step" => run.steps.push(args.next().ok_or("--step wants a name")?),
+            file => files.push(PathBuf::from(file)),
+        }
+    }
+    let [document, junit] = &files[..] else { return Err("expected a document and a report".to_owned()) };
+    let text =
+        |path: &PathBuf| std::fs::read_to_string(path).map_err(|why| format!("{}: {why}", path.display()));
+    run.tests = report::read(&text(junit)?)?;
+    if run.tests.is_empty() {
+        return Err(format!("{}: no test has run", junit.display()));
+    }
+    Ok(Verdict::of(&text(document)?, &run))
+}

@@ -1,0 +1,94 @@
+//! What a test runner says has run: nextest's JUnit report, as far as the table needs it.
+
+/// One test that ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// Its binary and its modules, e.g. `turnway-core`, `session`, `text`, `tests`.
+    pub path: Vec<String>,
+    /// Its function.
+    pub function: String,
+    /// Whether it passed; one that was skipped has not run and is not here.
+    pub has_passed: bool,
+}
+
+impl Ran {
+    /// Whether the table means this test by a name: its function in its file, or all of its file.
+    pub fn is(&self, name: &str) -> bool {
+        match name.split_once("::") {
+            Some((file, function)) => function == self.function && self.is_in(file),
+            None => self.is_in(name),
+        }
+    }
+
+    fn is_in(&self, file: &str) -> bool {
+        self.path.iter().any(|part| part == file)
+    }
+}
+
+/// Every test of a JUnit report, in its order. Fails with a text for people on what is not one.
+pub fn read(junit: &str) -> Result<Vec<Ran>, String> {
+    if !junit.contains("<testsuites") || !junit.trim_end().ends_with("</testsuites>") {
+        return Err("not a whole JUnit report".to_owned());
+    }
+    let mut ran: Vec<Ran> = Vec::new();
+    for tag in junit.split('<').skip(1) {
+        let (tag, _) = tag.split_once('>').ok_or("a tag without an end")?;
+        match tag.split([' ', '/']).next().unwrap_or_default() {
+            "testcase" => {
+                let (suite, name) = (attribute(tag, "classname")?, attribute(tag, "name")?);
+                let mut path: Vec<String> =
+                    suite.split("::").chain(name.split("::")).map(str::to_owned).collect();
+                let function = path.pop().unwrap_or_default();
+                ran.push(Ran { path, function, has_passed: true });
+            }
+            "failure" | "error" => {
+                ran.last_mut().ok_or("a failure of no test")?.has_passed = false;
+            }
+            "skipped" => drop(ran.pop()),
+            _ => {}
+        }
+    }
+    Ok(ran)
+}
+
+/// Names of tests hold nothing that XML escapes but in attributes nobody asks for.
+fn attribute(tag: &str, name: &str) -> Result<String, String> {
+    let value = tag.split(&format!(" {name}=\"")).nth(1).and_then(|rest| rest.split('"').next());
+    value.map(str::to_owned).ok_or_else(|| format!("no {name} in <{tag}>"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JUNIT: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<testsuites name="nextest-run" tests="4">
+    <testsuite name="turnway-core" tests="2">
+        <testcase name="session::text::tests::a" classname="turnway-core" time="0.005"/>
+        <testcase name="b" classname="turnway-core::session" time="0.005">
+            <failure message="thread &apos;b&apos; panicked" type="test failure">a &lt;b&gt;</failure>
+            <system-out>running 1 test</system-out>
+        </testcase>
+        <testcase name="c" classname="turnway-core::session"><skipped/></testcase>
+    </testsuite>
+</testsuites>
+"#;
+
+    #[test]
+    fn tests_are_found_by_file_and_function() {
+        let ran = read(JUNIT).expect("a report");
+        assert_eq!(ran.iter().map(|ran| ran.has_passed).collect::<Vec<_>>(), [true, false]);
+        let found = |name: &str| ran.iter().filter(|ran| ran.is(name)).count();
+        assert_eq!(
+            (found("text::a"), found("tests::a"), found("session::b"), found("session")),
+            (1, 1, 1, 2)
+        );
+        assert_eq!((found("other::a"), found("text::b"), found("session::c"), found("tex")), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn half_a_report_is_none() {
+        assert!(read(&JUNIT[..300]).is_err());
+        assert!(read("").is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! Whether the table is true of a run.
+use super::report::Ran;
+use super::{Row, waiting};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// What is known of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Its tests.
+    pub tests: Vec<Ran>,
+    /// Steps of `./test` that went well before it.
+    pub steps: Vec<String>,
+    /// Tests were left out on purpose: what is missing says nothing.
+    pub is_partial: bool,
+}
+
+/// What came of holding a table against a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Requirements that are held, in whole or as far as they are built.
+    pub held: usize,
+    /// Of these, those of which a part waits.
+    pub held_in_part: usize,
+    /// Requirements that wait for something else.
+    pub later: usize,
+    /// Decided against.
+    pub no_goals: usize,
+    /// Tests that are named, each counted once.
+    pub named: usize,
+    /// Of these, those the run left out.
+    pub left_out: usize,
+    /// What is not true.
+    pub wrong: Vec<String>,
+}
+
+impl Verdict {
+    /// Holds a document against a run.
+    pub fn of(document: &str, run: &Run) -> Self {
+        let (mut verdict, scopes) = (Self::default(), waiting(document));
+        let (mut named, mut used) = (BTreeSet::new(), BTreeSet::new());
+        let mut ids = BTreeSet::new();
+        for row in Row::all(document) {
+            if !ids.insert(row.id.clone()) {
+                verdict.wrong.push(format!("{} stands there twice", row.id));
+            }
+            verdict.count(&row);
+            for name in &row.proof.tests {
+                verdict.test(run, &row, name, named.insert(name.clone()));
+            }
+            if let Some(step) = row.proof.step.as_ref().filter(|step| !run.steps.contains(step)) {
+                verdict.wrong.push(format!("{}: there was no step `{step}`", row.id));
+            }
+            for scope in &row.proof.later {
+                used.insert(scope.clone());
+                if !scopes.contains(scope) {
+                    verdict
+                        .wrong
+                        .push(format!("{} waits for `{scope}`, which nothing waits for any more", row.id));
+                }
+            }
+        }
+        verdict.named = named.len();
+        let idle = scopes.into_iter().filter(|scope| !used.contains(scope));
+        verdict.wrong.extend(idle.map(|scope| format!("no requirement waits for `{scope}`")));
+        verdict
+    }
+
+    fn count(&mut self, row: &Row) {
+        let proof = &row.proof;
+        let is_held = proof.step.is_some() || !proof.tests.is_empty();
+        if is_held {
+            self.held += 1;
+            self.held_in_part += usize::from(!proof.later.is_empty());
+        } else if !proof.later.is_empty() {
+            self.later += 1;
+        } else if proof.is_no_goal {
+            self.no_goals += 1;
+        } else {
+            self.wrong.push(format!("{} is open: {}", row.id, row.text));
+        }
+    }
+
+    fn test(&mut self, run: &Run, row: &Row, name: &str, is_new: bool) {
+        let mut meant = run.tests.iter().filter(|ran| ran.is(name)).peekable();
+        if meant.peek().is_none() {
+            self.left_out += usize::from(is_new && run.is_partial);
+            if !run.is_partial {
+                self.wrong.push(format!("{}: `{name}` did not run", row.id));
+            }
+        } else if !meant.all(|ran| ran.has_passed) {
+            self.wrong.push(format!("{}: `{name}` did not pass", row.id));
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for wrong in &self.wrong {
+            writeln!(f, "  {wrong}")?;
+        }
+        let Self { held, held_in_part, later, no_goals, named, left_out, .. } = self;
+        write!(f, "{} requirements: {held} held ({held_in_part} in part)", held + later + no_goals)?;
+        write!(f, ", {later} wait for what is not there yet, {no_goals} are no goals; ")?;
+        write!(f, "{named} tests named, {left_out} of them left out of this run")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::WAITING;
+
+    fn ran(path: &str, has_passed: bool) -> Ran {
+        let mut path: Vec<String> = path.split("::").map(str::to_owned).collect();
+        let function = path.pop().unwrap_or_default();
+        Ran { path, function, has_passed }
+    }
+
+    fn verdict(rows: &[&str], scopes: &[&str], is_partial: bool) -> Verdict {
+        let scopes: Vec<String> = scopes.iter().map(|scope| format!("- `{scope}`: x")).collect();
+        let document = format!("{}\n\n{WAITING}\n{}\n", rows.join("\n"), scopes.join("\n"));
+        let tests = vec![ran("t::chaos::a", true), ran("t::chaos::b", true), ran("t::sim::c", false)];
+        Verdict::of(&document, &Run { tests, steps: vec!["lints".to_owned()], is_partial })
+    }
+
+    #[test]
+    fn a_table_that_is_true_is_counted() {
+        let rows = [
+            "| G1 | x | `chaos::a`, `chaos` |",
+            "| G2 | x | `chaos::b`; later: tools |",
+            "| S-53 | x | step `lints` |",
+            "| G3 | x | later: tools |",
+            "| G4 | x | not a goal |",
+        ];
+        let verdict = verdict(&rows, &["tools"], false);
+        assert_eq!(verdict.wrong, Vec::<String>::new());
+        assert_eq!((verdict.held, verdict.held_in_part, verdict.later, verdict.no_goals), (3, 1, 1, 1));
+        assert_eq!((verdict.named, verdict.left_out), (3, 0));
+    }
+
+    #[test]
+    fn whatever_is_not_true_is_told() {
+        for (row, told) in [
+            ("| G1 | x | open |", "G1 is open: x"),
+            ("| G1 | x | `sim::c` |", "G1: `sim::c` did not pass"),
+            ("| G1 | x | `sim` |", "G1: `sim` did not pass"),
+            ("| G1 | x | `chaos::c` |", "G1: `chaos::c` did not run"),
+            ("| G1 | x | step `nothing` |", "G1: there was no step `nothing`"),
+            ("| G1 | x | later: quic |", "G1 waits for `quic`, which nothing waits for any more"),
+        ] {
+            assert_eq!(verdict(&[row], &[], false).wrong, [told]);
+        }
+        let twice = ["| G1 | x | `chaos` |", "| G1 | y | `chaos` |"];
+        assert_eq!(
+            verdict(&twice, &["tools"], false).wrong,
+            ["G1 stands there twice", "no requirement waits for `tools`"]
+        );
+    }
+
+    #[test]
+    fn a_run_that_left_tests_out_is_no_proof_against_them() {
+        let rows = ["| G1 | x | `chaos::gone` |", "| G2 | x | `chaos::gone` |", "| G3 | x | `sim::c` |"];
+        let verdict = verdict(&rows, &[], true);
+        assert_eq!((verdict.wrong, verdict.left_out), (vec!["G3: `sim::c` did not pass".to_owned()], 1));
+    }
+}

@@ -1,0 +1,225 @@
+//! What must hold while a node is busy: it leaves without failing a turn, clients that do not read cost little
+//! and slow nobody, and a cancel is quick. `./test long under_load` at full size.
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, timeout};
+use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::http::get;
+use turnway_tests::real::load::Load;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::{PATIENCE, figure, quantile, size};
+
+/// What an answer of the agents here takes.
+const ANSWER: Duration = Duration::from_secs(2);
+/// Between two pieces of it.
+const PIECE: Duration = Duration::from_millis(50);
+
+/// An agent that takes its time, at a steady pace.
+async fn slow_agent() -> Agents {
+    Agents::start(|_| {
+        Reply::speak(|voice| async move {
+            let mut pace = interval(PIECE);
+            let until = Instant::now() + ANSWER;
+            while Instant::now() < until {
+                pace.tick().await;
+                voice.delta("word ").await?;
+            }
+            voice.done().await
+        })
+    })
+    .await
+}
+
+/// One turn to its end: how long that took, and how it ended.
+async fn turn(to: SocketAddr, round: &str, n: usize, begun: mpsc::Sender<()>) -> (Duration, Value) {
+    let session = format!("{round}-{n}");
+    let mut wire = Wire::hello(to, &format!("user-{n}"), vec![]).await.expect("welcome");
+    let since = Instant::now();
+    let accepted = wire.ask("m", invoke(&session, "slow", "hi")).await.expect("an answer");
+    assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
+    wire.until(|message| message["type"] == "delta").await.expect("it begins");
+    begun.send(()).await.expect("the test waits");
+    let done = wire.until(|message| message["type"] == "done").await.expect("an end");
+    (since.elapsed(), done)
+}
+
+/// So many turns at once; once all of them speak, `then` is done. How long each took.
+async fn turns(
+    to: SocketAddr,
+    round: &'static str,
+    count: usize,
+    then: impl Future<Output = ()>,
+) -> Vec<Duration> {
+    let (begun, mut speaking) = mpsc::channel(count);
+    let mut clients = JoinSet::new();
+    for n in 0..count {
+        clients.spawn(turn(to, round, n, begun.clone()));
+    }
+    for _ in 0..count {
+        timeout(PATIENCE, speaking.recv()).await.expect("all of them begin in time");
+    }
+    then.await;
+    let mut took = Vec::new();
+    while let Some(ended) = clients.join_next().await {
+        let (each, done) = ended.expect("no client saw anything wrong");
+        assert_eq!(done["status"], "completed", "{done}");
+        took.push(each);
+    }
+    took
+}
+
+/// Covers: G-14.
+#[tokio::test]
+async fn a_drain_fails_no_turn() {
+    let (agents, dir) = (slow_agent().await, tempfile::tempdir().expect("a directory"));
+    let mut node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
+    let count = size("DRAIN_TURNS", 50);
+    let mut before = turns(node.http, "before", count, async {}).await;
+    let mut asked = None;
+    let mut during = turns(node.http, "during", count, async {
+        node.signal("-TERM").await;
+        asked = Some(Instant::now());
+    })
+    .await;
+    assert_eq!(node.exit().await, Some(0));
+    let took = asked.expect("it was asked").elapsed();
+    let added = quantile(&mut during, 0.99).saturating_sub(quantile(&mut before, 0.99));
+    figure("turns that ran through the drain, all completed", count);
+    figure("from SIGTERM to the exit", format!("{took:.2?}"));
+    figure("added to the 99th percentile of a turn", format!("{added:.0?}"));
+    assert!(took > ANSWER / 4, "the turns were over before the node was asked to leave: {took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(added < ANSWER, "{added:?}");
+}
+
+/// Covers: G-17.
+#[tokio::test]
+async fn a_cancel_reaches_the_agent_at_once() {
+    let (gone, mut hung_up) = mpsc::channel(1);
+    let agents = Agents::start(move |_| {
+        let gone = gone.clone();
+        Reply::speak(|voice| async move {
+            let end = voice.hung_up().await;
+            gone.send(Instant::now()).await.expect("the test waits");
+            end
+        })
+    })
+    .await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("held")]).await;
+    let load = Load::start(node.http, size("CANCEL_LOAD", 8));
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut took = Vec::new();
+    for n in 0..size("CANCELS", 50) {
+        let run = wire.ask(&format!("m{n}"), invoke("anns", "held", "hi")).await.expect("accepted");
+        wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
+        let asked = Instant::now();
+        wire.say(json!({"type": "cancel_run", "run_id": run["run_id"]})).await.expect("said");
+        let closed = timeout(PATIENCE, hung_up.recv()).await.expect("it is closed").expect("by us");
+        took.push(closed - asked);
+        let done = wire.until(|message| message["type"] == "done").await.expect("an end");
+        assert_eq!(done["status"], "cancelled", "{done}");
+    }
+    figure("turns beside the cancels", load.stop().await);
+    let p99 = quantile(&mut took, 0.99);
+    figure(
+        "from a cancel to the closed request",
+        format!("p50 {:.1?}, p99 {p99:.1?}", quantile(&mut took, 0.5)),
+    );
+    assert!(p99 < Duration::from_secs(1), "{p99:?}");
+}
+
+/// The 99th percentile of one small turn after the other, for as long as `meanwhile` takes.
+async fn small_turns(to: SocketAddr, user: &str, meanwhile: impl Future<Output = ()>) -> Duration {
+    let mut wire = Wire::hello(to, user, vec![]).await.expect("welcome");
+    let (mut took, mut meanwhile) = (Vec::new(), std::pin::pin!(meanwhile));
+    for n in 0.. {
+        let (since, message) = (Instant::now(), format!("m{n}"));
+        tokio::select! {
+            biased;
+            turn = wire.turn(user, "echo", &message, "a word") => drop(turn.expect("a turn")),
+            () = &mut meanwhile => break,
+        }
+        took.push(since.elapsed());
+    }
+    quantile(&mut took, 0.99)
+}
+
+/// Everything that is said in this session while it takes its time, read by one client.
+async fn reader(to: SocketAddr, session: String, bytes: usize) {
+    let mut wire = Wire::hello(to, "ann", vec![]).await.expect("welcome");
+    let (said, done) = wire.turn(&session, "flood", "m", "hi").await.expect("a turn");
+    assert_eq!((said.len(), &done["status"]), (bytes, &json!("completed")));
+}
+
+/// Covers: G-16.
+#[tokio::test]
+async fn who_does_not_read_costs_little_and_slows_nobody() {
+    /// What a stalled client may cost, all in all.
+    const EACH_KIB: u64 = 64;
+    /// What the answers themselves may cost, while they are made.
+    const ANSWERS_KIB: u64 = 48 * 1024;
+    /// More than a socket's buffers swallow, and less than one answer may be.
+    const ANSWER_BYTES: usize = 7 * 512 * 1024;
+    let pieces = 20 * size("STALLED_SECONDS", 5);
+    let agents = Agents::start(move |_| {
+        Reply::speak(move |voice| async move {
+            let (mut pace, text) = (interval(PIECE), "x".repeat(ANSWER_BYTES / pieces));
+            for _ in 0..pieces {
+                pace.tick().await;
+                voice.delta(&text).await?;
+            }
+            voice.done().await
+        })
+    })
+    .await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("flood")]).await;
+    let calm = small_turns(node.http, "calm", async {
+        let mut pace = interval(Duration::from_secs(2));
+        pace.tick().await;
+        pace.tick().await;
+    })
+    .await;
+    let (count, sessions) = (size("STALLED_LINKS", 100), size("STALLED_SESSIONS", 3));
+    let mut stalled = Vec::new();
+    for n in 0..count {
+        let mut wire = Wire::narrow(node.http).await.expect("a connection");
+        wire.say(json!({"type": "hello", "user_id": "ann"})).await.expect("said");
+        let session = format!("s{}", n % sessions);
+        wire.say(json!({"type": "session_open", "session_id": session})).await.expect("said");
+        wire.say(json!({"type": "subscribe", "session_id": session})).await.expect("said");
+        stalled.push(wire);
+    }
+    let before = node.resident_kib();
+    let mut readers = JoinSet::new();
+    for n in 0..sessions {
+        readers.spawn(reader(node.http, format!("s{n}"), ANSWER_BYTES / pieces * pieces));
+    }
+    let mut most = before;
+    let busy = small_turns(node.http, "busy", async {
+        let mut pace = interval(Duration::from_millis(100));
+        while !readers.is_empty() {
+            tokio::select! {
+                read = readers.join_next() => read.expect("there are some").expect("every reader has all of it"),
+                _ = pace.tick() => most = most.max(node.resident_kib()),
+            }
+        }
+    })
+    .await;
+    let grown = most - before;
+    let (_, metrics) = get(node.admin, "/metrics").await.expect("metrics");
+    let slow = metrics.lines().find_map(|line| line.strip_prefix("turnway_delivery_slow_links_total "));
+    let slow: f64 = slow.and_then(|count| count.parse().ok()).expect("a number");
+    figure("clients that did not read", stalled.len());
+    figure("times one was left behind", slow);
+    figure("memory they and the answers took, KiB", grown);
+    figure("p99 of a small turn beside them", format!("{busy:.1?}, before {calm:.1?}"));
+    assert!(slow >= count as f64, "{slow} were left behind: the rest swallowed all of it");
+    assert!(grown < ANSWERS_KIB + EACH_KIB * count as u64, "{grown} KiB");
+    assert!(busy < calm * 5 + Duration::from_millis(250), "{busy:?} instead of {calm:?}");
+}
