@@ -258,10 +258,9 @@ impl Switchboard {
     }
 
     pub(super) fn released(&mut self, now: Now, key: &SessionKey, token: Token, drain: bool, reply: &Reply) {
-        if self.owned(key, token).is_none() {
-            return;
-        }
-        if *reply == Reply::Pending {
+        let Some(owned) = self.owned(key, token) else { return };
+        // A release that the store has forgotten since leaves this node its owner, and nobody would know.
+        if *reply == Reply::Pending || owned.doubted {
             return self.abandon(now, key, token);
         }
         self.stats.released += 1;

@@ -232,9 +232,11 @@ impl Machine for SessionRuntime {
             Input::CaughtUp => self.caught_up(),
             // The number of an attempt does not say whose it is: where the store forgot the fact that counted
             // one, the next bears the same.
-            Input::Agent { epoch, .. } if epoch != self.token.epoch
+            Input::Agent { epoch, .. }
+                if epoch != self.token.epoch
                     && !planted(Mutant::ReportsUnfenced)
-                    && !planted(Mutant::AttemptsMixed) => {
+                    && !planted(Mutant::AttemptsMixed) =>
+            {
                 self.counts.late_reports += 1;
             }
             Input::Agent { run_id, attempt, event, .. } => self.agent(now, &run_id, attempt, event),

@@ -115,7 +115,8 @@ impl World {
     /// An order leaves a node.
     pub(crate) fn order(&mut self, at: usize, order: Order) {
         let node = self.nodes[at].boot;
-        self.ledger.ordered(node, &order, &mut self.shelf, self.now, self.rewinds);
+        let restarted = self.restarted_at.is_some_and(|at| self.now - at <= limits::LEASE);
+        self.ledger.ordered(node, &order, &mut self.shelf, self.now, (self.rewinds, restarted));
         match order {
             Order::Invoke(invoke) => self.invoke(node, invoke),
             Order::Cancel { run_id, attempt, .. } => {

@@ -42,6 +42,13 @@ impl World {
         }
     }
 
+    /// The store starts again, in a new era: every lease is gone.
+    pub(crate) fn restart(&mut self) {
+        self.say(format_args!("the store starts again"));
+        self.shelf.restart();
+        self.restarted_at = Some(self.now);
+    }
+
     /// The store forgets its last writes, as a fail-over to a lagging replica does.
     pub(crate) fn forget(&mut self, writes: u64) {
         self.say(format_args!("the store forgets {writes} writes"));
