@@ -12,6 +12,8 @@ mod library;
 mod pace;
 #[path = "redis_store/proxy.rs"]
 mod proxy;
+#[path = "redis_store/race.rs"]
+mod race;
 #[path = "redis_store/replica.rs"]
 mod replica;
 #[path = "redis_store/start.rs"]
