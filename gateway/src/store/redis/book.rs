@@ -11,6 +11,8 @@ use turnway_core::id::{Holder, SessionKey, TenantId};
 const REGISTERED_MAX: usize = 65_536;
 /// Incarnations remembered: this node's own, and a few that sessions were handed to.
 const ENROLLED_MAX: usize = 64;
+/// Fewer registrations than this are not worth passing over.
+const SETTLED_MIN: usize = 64;
 /// Sweeps in a row that do not look again at what was settled.
 const SETTLED_SWEEPS: u32 = 32;
 /// Tenants remembered.
@@ -55,6 +57,8 @@ struct Settled {
 pub(super) struct Upto {
     pub(super) stamp: u64,
     pub(super) count: usize,
+    /// All of them.
+    total: usize,
 }
 
 /// How far the slow walk through all sessions has come.
@@ -86,7 +90,7 @@ impl Upto {
     /// One more, made at this moment.
     pub(super) fn and(self, stamp: u64) -> Self {
         let count = if stamp == self.stamp { self.count + 1 } else { 1 };
-        Self { stamp, count }
+        Self { stamp, count, total: self.total + 1 }
     }
 }
 
@@ -203,9 +207,11 @@ impl Book {
         &mut self.walk
     }
 
-    /// After what a look at an incarnation's registrations begins.
+    /// After what a look at an incarnation's registrations begins. A few are looked at again rather than
+    /// passed over.
     pub(super) fn settled(&self, holder: Holder) -> Upto {
-        self.settled.upto.get(&holder).copied().unwrap_or_default()
+        let upto = self.settled.upto.get(&holder).copied();
+        upto.filter(|upto| upto.total >= SETTLED_MIN).unwrap_or_default()
     }
 
     /// What needs nobody of what it registered.
