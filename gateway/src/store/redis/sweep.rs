@@ -80,7 +80,8 @@ impl Desk {
         let unheld = self.book().unheld(UNHELD_MAX);
         let unheld = unheld.into_iter().map(|(by, session, stamp)| Line { by, session, stamp }).collect();
         self.examine(unheld, &mut round).await?;
-        if round.due.len() < limit {
+        // Where very much is due already, that comes first.
+        if round.due.len() < limit.max(WALK) {
             self.walk_on(&mut round).await?;
         }
         self.book().swept(!round.due.is_empty());
