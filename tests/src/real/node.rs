@@ -71,6 +71,11 @@ impl Node {
     /// `kill -9`, and a new process on the same data and the same ports.
     pub async fn kill_and_restart(&mut self) {
         self.kill().await;
+        self.restart().await;
+    }
+
+    /// A new process on the same data and the same ports, after [`Self::kill`] or [`Self::exit`].
+    pub async fn restart(&mut self) {
         let args = self.args.clone();
         *self = Self::start_at(&self.dir.clone(), args, self.http, self.admin).await;
     }
