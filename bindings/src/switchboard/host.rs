@@ -44,7 +44,7 @@ impl Switchboard {
         self.seats.remove(key);
         if let Reply::Claimed(claimed) = reply {
             self.stats.claims += 1;
-            self.stats.takeovers += u64::from(expect.holder.is_some_and(|before| before != holder));
+            self.stats.takeovers += u64::from(expect.holder.is_some_and(|before| before.node != holder.node));
             let token = claimed.token;
             self.seats.insert(key.clone(), Seat::Loading { claimed, since });
             self.store(Op::Open { key: key.clone(), reader: Some(token) });
