@@ -3,6 +3,7 @@
 //! Covers: G1, G2, G3, G5, G6, G9.
 mod outages;
 mod owners;
+mod rolling;
 mod talk;
 mod view;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
 use turnway_tests::real::http;
@@ -21,6 +22,8 @@ use turnway_tests::real::wire::Wire;
 
 /// Pieces of one answer.
 const PIECES: usize = 40;
+/// How fast it says them where the text begins with `paced`; else it says one for each permit.
+const PACE: Duration = Duration::from_millis(40);
 /// A store that keeps what it has acknowledged, whatever becomes of its process.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
@@ -45,7 +48,13 @@ fn piece(text: &str, n: usize) -> String {
 }
 
 async fn speak(voice: Voice, pace: Arc<Semaphore>, asked: Invocation) -> Result<(), HungUp> {
+    let mut own = asked.text.starts_with("paced").then(|| interval(PACE));
     for n in 0..PIECES {
+        if let Some(own) = &mut own {
+            own.tick().await;
+            voice.delta(&piece(&asked.text, n)).await?;
+            continue;
+        }
         tokio::select! {
             permit = pace.acquire() => permit.into_iter().for_each(|permit| permit.forget()),
             hung_up = voice.hung_up() => return hung_up,
@@ -106,6 +115,16 @@ impl Fleet {
             }
         };
         timeout(PATIENCE, grown).await.unwrap_or_else(|_| panic!("{metric} stays at {more_than}"));
+    }
+
+    /// Until the agent has been asked by that attempt.
+    async fn until_asked(&self, run: &str, attempt: u64) {
+        let asked = async {
+            while !self.agents.journal().iter().any(|asked| asked.run_id == run && asked.attempt == attempt) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("{run}: nobody was asked"));
     }
 
     /// Turns on every node for as long as it takes a node to believe in the death of another: it must

@@ -78,6 +78,16 @@ impl View {
         self.accepted[id].clone()
     }
 
+    /// The run of what was asked under a name, once it is accepted.
+    pub(crate) fn run(&self, id: &str) -> Option<String> {
+        self.accepted.get(id).cloned()
+    }
+
+    /// A run's `done`, once it is there.
+    pub(crate) fn end(&self, run: &str) -> Option<&Value> {
+        self.ends.get(run)
+    }
+
     /// Reads on to a message that fits.
     pub(crate) async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
         loop {
