@@ -17,6 +17,7 @@ mod link;
 mod look;
 mod read;
 mod rebuild;
+mod reclaim;
 mod ring;
 mod seat;
 mod spread;

@@ -1,5 +1,4 @@
 //! This node's lease, and what it believes of the leases of others (ownership.md §1.6).
-use super::seat::Seat;
 use super::{Switchboard, Timer};
 use crate::peer::Words;
 use std::time::Duration;
@@ -108,7 +107,7 @@ impl Switchboard {
                 }
                 if self.is_lawful(now) {
                     for (key, mine) in std::mem::take(&mut self.owed) {
-                        self.claim(now, &key, mine);
+                        self.reclaim(now, &key, mine);
                     }
                 }
                 if lapsed {
@@ -126,22 +125,6 @@ impl Switchboard {
                 self.timers.set(Timer::Renew, now.mono + Duration::from_millis(10));
             }
             Ok(_) | Err(StoreError::Unknown) => {}
-        }
-    }
-
-    /// What was owned under a life that is over is anyone's, and running on would be a lie. What nobody has
-    /// taken is asked for again with the next life.
-    fn lose_seats(&mut self) {
-        for (key, seat) in &self.seats {
-            let epoch = match seat {
-                Seat::Claiming { .. } => continue,
-                Seat::Loading { claimed, .. } => claimed.token.epoch,
-                Seat::Owned(owned) => owned.epoch(),
-            };
-            self.owed.insert(key.clone(), Seen { holder: Some(self.lease.holder), epoch });
-        }
-        for key in self.seats.keys().cloned().collect::<Vec<_>>() {
-            self.drop_seat(&key);
         }
     }
 

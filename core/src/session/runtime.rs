@@ -156,6 +156,12 @@ impl SessionRuntime {
         orders
     }
 
+    /// It is owned anew by the same node, and nobody owned it between: everything goes on.
+    pub fn go_on(&mut self, token: Token) {
+        self.token = token;
+        self.outbox.rename(token.epoch);
+    }
+
     /// Nothing begun, nothing waiting, nothing to say.
     pub fn is_quiet(&self) -> bool {
         let resting = self.held || self.inputs.is_empty();

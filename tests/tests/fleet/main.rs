@@ -1,6 +1,7 @@
 //! Three real nodes on one real Redis: what one is asked, another runs, and a third shows.
 //!
 //! Covers: G1, G2, G3, G5, G6, G9.
+mod away;
 mod outages;
 mod owners;
 mod rolling;

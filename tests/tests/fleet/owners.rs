@@ -55,7 +55,9 @@ async fn the_death_of_an_owner_costs_a_moment() {
     }
     let (half, most) = (quantile(&mut taken_over, 0.5), quantile(&mut taken_over, 0.99));
     figure(
-        &format!("kill -9 of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"),
+        &format!(
+            "kill -9 of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"
+        ),
         format!("{half:?} / {most:?}"),
     );
     // Of few trials nothing follows.
@@ -92,7 +94,9 @@ async fn an_owner_that_sleeps_is_replaced_within_four_seconds() {
     }
     let (half, most) = (quantile(&mut taken_over, 0.5), quantile(&mut taken_over, 0.99));
     figure(
-        &format!("SIGSTOP of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"),
+        &format!(
+            "SIGSTOP of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"
+        ),
         format!("{half:?} / {most:?}"),
     );
     assert!(most <= Duration::from_secs(4), "{half:?} at the median, {most:?} at most");

@@ -117,8 +117,7 @@ async fn a_rolling_restart_fails_no_turn_and_repeats_no_byte() {
     let mut fleet = Fleet::start(3).await;
     let all = |fleet: &Fleet| fleet.nodes.iter().map(|node| node.http).collect::<Vec<_>>();
     let (ended, moves) = (AtomicU64::new(0), AtomicU64::new(0));
-    let stage =
-        Stage { up: watch::channel(all(&fleet)).0, ended, moves, over: AtomicBool::new(false) };
+    let stage = Stage { up: watch::channel(all(&fleet)).0, ended, moves, over: AtomicBool::new(false) };
     let (stage, mut clients) = (Arc::new(stage), JoinSet::new());
     for n in 0..size("FLEET_ROLLING_CLIENTS", 12) {
         clients.spawn(live(Arc::clone(&stage), n));
