@@ -111,7 +111,7 @@ async fn live(stage: Arc<Stage>, n: usize) -> usize {
     turns
 }
 
-/// Covers: G2, G3, G5, G6.
+/// Covers: G-14, G2, G3, G5, G6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_fails_no_turn_and_repeats_no_byte() {
     let mut fleet = Fleet::start(3).await;
