@@ -171,7 +171,7 @@ impl SessionRuntime {
             let fact = Fact::RunCancelling { reason: reason.to_owned(), deadline_ms, request_id };
             let seq = self.record(now, fact, About { answers, ..About::run(run_id) });
             let attempt = self.state.runs.get(run_id).map_or(0, |run| run.attempt);
-            let (run_id, epoch) = (run_id.clone(), self.token.epoch);
+            let (run_id, epoch) = (run_id.clone(), self.ordered_under(run_id, attempt));
             self.outbox.after(seq, Output::Order(Order::Cancel { run_id, attempt, epoch }));
             self.attempt.cancelling(now, wait);
         } else if !spared {

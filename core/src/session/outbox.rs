@@ -125,8 +125,15 @@ impl Outbox {
     pub(super) fn rename(&mut self, epoch: Epoch) {
         let gated = self.gated.iter_mut().map(|(_, output)| output);
         for output in self.ready.iter_mut().chain(gated) {
-            if let Output::Order(Order::Invoke(invoke)) = output {
-                invoke.epoch = epoch;
+            match output {
+                Output::Order(Order::Invoke(invoke)) => invoke.epoch = epoch,
+                Output::Order(Order::Cancel { epoch: under, .. }) => *under = epoch,
+                Output::Order(Order::Drop { .. } | Order::Credit { .. })
+                | Output::Record(_)
+                | Output::Consume { .. }
+                | Output::Chunk { .. }
+                | Output::Answered { .. }
+                | Output::CatchUp => {}
             }
         }
     }

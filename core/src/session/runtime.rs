@@ -100,6 +100,8 @@ pub struct SessionRuntime {
     pub(super) held: bool,
     pub(super) outbox: Outbox,
     pub(super) counts: Counts,
+    /// An attempt that was ordered under an earlier ownership of this very owner.
+    kept: Option<(RunId, u32, Epoch)>,
 }
 
 impl SessionRuntime {
@@ -120,6 +122,7 @@ impl SessionRuntime {
             held: false,
             outbox,
             counts: Counts::default(),
+            kept: None,
         }
     }
 
@@ -158,8 +161,20 @@ impl SessionRuntime {
 
     /// It is owned anew by the same node, and nobody owned it between: everything goes on.
     pub fn go_on(&mut self, token: Token) {
+        match &self.attempt {
+            Attempt::Live(live) if live.ordered => {
+                let epoch = self.ordered_under(&live.run_id, live.attempt);
+                self.kept = Some((live.run_id.clone(), live.attempt, epoch));
+            }
+            Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => self.outbox.rename(token.epoch),
+        }
         self.token = token;
-        self.outbox.rename(token.epoch);
+    }
+
+    /// The ownership that ordered an attempt, if it is the one under way.
+    pub(super) fn ordered_under(&self, run_id: &RunId, attempt: u32) -> Epoch {
+        let kept = self.kept.as_ref().filter(|(run, number, _)| run == run_id && *number == attempt);
+        kept.map_or(self.token.epoch, |(_, _, epoch)| *epoch)
     }
 
     /// Nothing begun, nothing waiting, nothing to say.
@@ -238,8 +253,8 @@ impl Machine for SessionRuntime {
             Input::CaughtUp => self.caught_up(),
             // The number of an attempt does not say whose it is: where the store forgot the fact that counted
             // one, the next bears the same.
-            Input::Agent { epoch, .. }
-                if epoch != self.token.epoch
+            Input::Agent { ref run_id, attempt, epoch, .. }
+                if epoch != self.ordered_under(run_id, attempt)
                     && !planted(Mutant::ReportsUnfenced)
                     && !planted(Mutant::AttemptsMixed) =>
             {
