@@ -74,6 +74,8 @@ async fn a_redis_that_is_away_costs_nothing_but_time() {
             assert_eq!(fleet.health(n, "/livez").await, 200);
             assert_eq!(fleet.health(n, "/readyz").await, 503);
         }
+        // It is asked whether it is still there, and answers while it reads.
+        drop(timeout(Duration::from_millis(1), watcher.next()).await);
         // What runs goes on being shown by the node it runs on.
         if probes % 3 == 0 {
             let had = owner.said(&run, 1).len();

@@ -75,22 +75,19 @@ async fn an_owner_that_sleeps_is_replaced_within_four_seconds() {
     for n in 0..trials {
         let session = format!("s{n}");
         let mut asker = View::open(fleet.nodes[2].http, "ann", &session).await;
-        let run = asker.ask("r1", "first").await;
+        let run = asker.ask("r1", "paced, and asleep").await;
         let mut watcher = View::open(fleet.nodes[1].http, "ann", &session).await;
-        fleet.pace.add_permits(3);
         watcher.until_said(&run, 1, 1).await;
         fleet.nodes[2].signal("-STOP").await;
         let asleep = Instant::now();
         watcher.until(goes_on).await;
         taken_over.push(asleep.elapsed());
         fleet.nodes[2].signal("-CONT").await;
-        fleet.pace.add_permits(2 * PIECES);
         for view in [&mut watcher, &mut asker] {
             assert_eq!(view.until_done(&run).await["status"], "completed");
-            assert_eq!(view.answer(&run), answer("first"));
+            assert_eq!(view.answer(&run), answer("paced, and asleep"));
         }
         assert_eq!(asker.facts(), watcher.facts());
-        fleet.pace.forget_permits(usize::MAX);
     }
     let (half, most) = (quantile(&mut taken_over, 0.5), quantile(&mut taken_over, 0.99));
     figure(
