@@ -217,12 +217,7 @@ impl Switchboard {
         self.pump(now, key);
     }
 
-    pub(super) fn agent(
-        &mut self,
-        now: Now,
-        key: &SessionKey,
-        reports: impl ExactSizeIterator<Item = Told>,
-    ) {
+    pub(super) fn agent(&mut self, now: Now, key: &SessionKey, reports: impl ExactSizeIterator<Item = Told>) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else {
             self.stats.late_reports += reports.len() as u64;
             return;
