@@ -1,4 +1,10 @@
 //! What nodes say to each other. Every one of these is safe to lose, to double and to reorder.
+//!
+//! - [`frame`]: words as bytes.
+pub mod frame;
+mod json;
+
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use turnway_core::id::{ControlId, Cursor, Epoch, Place, RunId, Seen, SessionKey, Stamp};
 use turnway_core::private::Private;
@@ -6,8 +12,8 @@ use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::{Control, Input};
 
-/// One message from node to node.
-#[derive(Clone, Debug, PartialEq)]
+/// One message from node to node. The order of variants and fields is the order of bytes in a frame.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Words {
     /// There is something for you, as far as I know.
     Bell {
@@ -57,6 +63,7 @@ pub enum Words {
         /// What they follow.
         after: Cursor,
         /// With their epochs.
+        #[serde(with = "json::facts")]
         facts: Vec<(Epoch, Arc<Entry>)>,
     },
     /// A piece of an answer.
@@ -101,6 +108,24 @@ pub enum Words {
 }
 
 impl Words {
+    /// Bytes they take in a queue: an estimate that is the same everywhere.
+    pub fn weight(&self) -> usize {
+        let content = match self {
+            Self::Bell { item: Item::Input { input, .. }, .. } => input.weight(),
+            Self::Facts { facts, .. } => facts.iter().map(|(_, entry)| entry.weight()).sum(),
+            Self::Chunk { chunk, .. } => chunk.text.reveal().len(),
+            Self::Beacon { logs } | Self::Have { logs } => logs.len() * 160,
+            Self::Bell { item: Item::Control { .. }, .. }
+            | Self::Taken { .. }
+            | Self::Answered { .. }
+            | Self::NotMine { .. }
+            | Self::Hello { .. }
+            | Self::Want { .. }
+            | Self::Adopt { .. }
+            | Self::Knock => 0,
+        };
+        content + 256
+    }
     /// The session they are about, where they are about one.
     pub fn key(&self) -> Option<&SessionKey> {
         match self {
@@ -119,7 +144,7 @@ impl Words {
 }
 
 /// What a bell is rung for: the payload is in it, so that its owner need not read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Item {
     /// An input.
     Input {
@@ -128,6 +153,7 @@ pub enum Item {
         /// The place before.
         prev: Place,
         /// What.
+        #[serde(with = "json")]
         input: Arc<Input>,
     },
     /// A control entry.
@@ -137,12 +163,13 @@ pub enum Item {
         /// The place before.
         prev: Place,
         /// What.
+        #[serde(with = "json")]
         control: Arc<Control>,
     },
 }
 
 /// A piece of an answer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chunk {
     /// Of which run.
     pub run_id: RunId,

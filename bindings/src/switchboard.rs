@@ -17,6 +17,7 @@ mod link;
 mod look;
 mod read;
 mod rebuild;
+mod reclaim;
 mod ring;
 mod seat;
 mod spread;
@@ -43,6 +44,7 @@ use turnway_core::id::{LinkId, NodeId, RequestId, Seen, SessionKey, Stamp};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Directory;
 use turnway_core::rng::Rng;
+use turnway_core::session::Input as Told;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::{Deadline, Mono, Now};
 use turnway_core::timers::Timers;
@@ -73,6 +75,8 @@ pub struct Switchboard {
     rng: Rng,
     lease: Lease,
     suspects: BTreeMap<NodeId, Suspect>,
+    /// Nodes that are waited for and had no lease when it was looked at, and since when.
+    lapsed: BTreeMap<NodeId, Mono>,
     /// Ownerships that were seen without a lease, and since when.
     lost: BTreeMap<(SessionKey, Seen), Mono>,
     /// Nodes that have spoken to this one.
@@ -150,6 +154,7 @@ impl Switchboard {
             rng,
             lease,
             suspects: BTreeMap::new(),
+            lapsed: BTreeMap::new(),
             lost: BTreeMap::new(),
             peers: BTreeSet::new(),
             seats: BTreeMap::new(),
@@ -366,7 +371,10 @@ impl Machine for Switchboard {
             Input::Unheard { to } => self.unheard(now, to),
             Input::Gap => self.relisten(),
             Input::Stored { op, result } => self.stored(now, op, result),
-            Input::Agent { key, run_id, attempt, events } => self.agent(now, &key, &run_id, attempt, events),
+            Input::Agent { key, run_id, attempt, epoch, events } => {
+                let told = |event| Told::Agent { run_id: run_id.clone(), attempt, epoch, event };
+                self.agent(now, &key, events.into_iter().map(told));
+            }
             Input::Drain => self.begin_drain(now),
         }
         self.leave();

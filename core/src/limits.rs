@@ -127,8 +127,8 @@ pub const LEASE_CONTACT: Duration = Duration::from_millis(3500);
 pub const SWEEP: Duration = Duration::from_secs(2);
 /// Sessions one sweep takes on.
 pub const SWEEP_SESSIONS_MAX: u32 = 64;
-/// Between two words to an owner whose open turns are shown here.
-pub const KNOCK: Duration = Duration::from_millis(500);
+/// Between two words to an owner whose open turns are shown here, and two looks at its node's lease.
+pub const KNOCK: Duration = Duration::from_millis(250);
 /// Between two digests to a node that has not acknowledged.
 pub const BEACON: Duration = Duration::from_secs(1);
 /// An owner keeps an idle session this long.
@@ -148,6 +148,9 @@ pub const DRAIN: Duration = Duration::from_secs(20);
 
 /// One binary frame or snapshot (S-14).
 pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
+/// Words in one frame: the shortest take a fortieth of their memory on the way, so a hostile frame of
+/// full length could else take 40 MiB.
+pub const FRAME_WORDS_MAX: usize = 1024;
 
 // === the shell ===
 

@@ -53,6 +53,8 @@ define_mutants! {
     AlwaysRetry,
     /// An old attempt's output is taken for the new one's.
     AttemptsMixed,
+    /// What an agent says under an earlier ownership is taken under the next. (G6)
+    ReportsUnfenced,
     /// The end of the text is left to the chunks. (G6)
     TailUnsaved,
     /// The payload in a bell is used without looking at what came before. (I6)

@@ -30,7 +30,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
-use turnway_core::id::{AgentId, RunId, SessionKey, TenantId};
+use turnway_core::id::{AgentId, Epoch, RunId, SessionKey, TenantId};
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Directory, Invoke, Order};
 
 pub use crate::agent::attempt::DELTA_TEXT_BYTES_MAX;
@@ -47,6 +47,8 @@ pub struct Report {
     pub run_id: RunId,
     /// Which attempt.
     pub attempt: u32,
+    /// The ownership it was ordered under.
+    pub epoch: Epoch,
     /// What.
     pub event: AgentEvent,
 }
@@ -81,6 +83,7 @@ type Name = (RunId, u32);
 
 /// One running attempt. Taking it out of the table kills its token and frees its place.
 struct Running {
+    epoch: Epoch,
     line: Arc<Line>,
     task: AbortHandle,
     _token: Option<RunToken>,
@@ -158,7 +161,7 @@ impl Agents {
     pub fn perform(&self, order: Order) {
         match order {
             Order::Invoke(invoke) => self.invoke(invoke),
-            Order::Cancel { run_id, attempt } => self.cancel(run_id, attempt),
+            Order::Cancel { run_id, attempt, epoch } => self.cancel(run_id, attempt, epoch),
             Order::Drop { run_id, attempt } => {
                 if let Some((_, running)) = self.0.running.remove(&(run_id, attempt)) {
                     running.task.abort();
@@ -221,6 +224,11 @@ impl Agents {
 
     fn invoke(&self, invoke: Invoke) {
         let name = (invoke.run_id.clone(), invoke.attempt);
+        // An attempt that the store forgot is ordered again under its number: the older request gives way.
+        if let Some((_, older)) = self.0.running.remove_if(&name, |_, running| running.epoch != invoke.epoch)
+        {
+            older.task.abort();
+        }
         // The place in the table is held while the task starts, so that it cannot end before it is in it.
         let Entry::Vacant(entry) = self.0.running.entry(name) else { return };
         let (work, token, place) = match self.prepare(&invoke) {
@@ -228,15 +236,16 @@ impl Agents {
             Err(why) => {
                 drop(entry);
                 let event = AgentEvent::Failed(AgentFailure::Unavailable(why.to_owned()));
-                let Invoke { key, run_id, attempt, .. } = invoke;
-                return self.report(Report { key, run_id, attempt, event });
+                let Invoke { key, run_id, attempt, epoch, .. } = invoke;
+                return self.report(Report { key, run_id, attempt, epoch, event });
             }
         };
         let line = Arc::new(Line::default());
         let watch = Watch::start(&self.0.clock, &self.0.metrics);
+        let epoch = invoke.epoch;
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
         let task = self.0.runtime.spawn(run(Arc::clone(&self.0), attempt, work)).abort_handle();
-        entry.insert(Running { line, task, _token: token, _place: place });
+        entry.insert(Running { epoch, line, task, _token: token, _place: place });
     }
 
     fn prepare(
@@ -259,7 +268,7 @@ impl Agents {
         }
     }
 
-    fn cancel(&self, run_id: RunId, attempt: u32) {
+    fn cancel(&self, run_id: RunId, attempt: u32, epoch: Epoch) {
         let name = (run_id, attempt);
         if let Some(running) = self.0.running.get(&name) {
             running.line.cancel();
@@ -268,7 +277,7 @@ impl Agents {
         // What does not run has stopped.
         let (run_id, attempt) = name;
         let key = SessionKey { tenant: TenantId::default_tenant(), session: run_id.session() };
-        self.report(Report { key, run_id, attempt, event: AgentEvent::CancelAcked });
+        self.report(Report { key, run_id, attempt, epoch, event: AgentEvent::CancelAcked });
     }
 
     /// Reports from an order, which must not wait.

@@ -8,6 +8,8 @@ use turnway_core::time::{Millis, Mono, Now};
 /// Reads both clocks of a node. Clones share their readings.
 #[derive(Clone, Debug)]
 pub struct Clock {
+    /// What the store's clock read when the node started, where that is not the system's; 0: not told yet.
+    told: Option<Arc<AtomicU64>>,
     /// What the monotonic clock read when the node started.
     start: Duration,
     /// The latest wall time ever told: where the system's clock is set back, ours stands still.
@@ -19,12 +21,25 @@ pub struct Clock {
 impl Clock {
     /// A clock that starts now.
     pub fn start() -> Self {
-        Self { start: boot_time(), latest: Arc::default() }
+        Self { told: None, start: boot_time(), latest: Arc::default() }
+    }
+
+    /// One that goes by the clock of a store elsewhere, as soon as it is told what that reads.
+    pub fn of_a_fleet() -> Self {
+        Self { told: Some(Arc::default()), ..Self::start() }
+    }
+
+    /// The store's clock read this a moment ago. Of no meaning on one machine, whose clock is the store's.
+    pub fn told(&self, store: Millis, now: Mono) {
+        if let Some(told) = &self.told {
+            told.store(store.0.saturating_sub(millis(now.0)), Ordering::Relaxed);
+        }
     }
 
     /// The time, by both clocks. Neither ever goes back.
     pub fn now(&self) -> Now {
-        Now { mono: self.mono(), store: self.wall() }
+        let mono = self.mono();
+        Now { mono, store: self.wall(mono) }
     }
 
     /// The time since the node started, suspended or not.
@@ -32,13 +47,20 @@ impl Clock {
         Mono(boot_time().saturating_sub(self.start))
     }
 
-    /// On one machine the store's clock is the system's, so nothing has to be learned from replies.
+    /// On one machine the store's clock is the system's. In a fleet it is what the store last said, and
+    /// what has passed since.
     #[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
-    fn wall(&self) -> Millis {
-        let system = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let system = u64::try_from(system.as_millis()).unwrap_or(u64::MAX);
-        Millis(self.latest.fetch_max(system, Ordering::Relaxed).max(system))
+    fn wall(&self, mono: Mono) -> Millis {
+        let read = match self.told.as_ref().map_or(0, |told| told.load(Ordering::Relaxed)) {
+            0 => millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            told => told.saturating_add(millis(mono.0)),
+        };
+        Millis(self.latest.fetch_max(read, Ordering::Relaxed).max(read))
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Time since the machine booted, sleep included: a node that was suspended must know that its lease
@@ -60,5 +82,21 @@ mod tests {
         assert_eq!(before.store, Millis(u64::MAX - 1));
         assert_eq!(after.store, before.store);
         assert!(after.mono >= before.mono);
+    }
+
+    #[test]
+    fn a_node_of_a_fleet_goes_by_the_clock_of_its_store() {
+        let clock = Clock::of_a_fleet();
+        let own = clock.now();
+        let ahead = own.store.after(Duration::from_secs(3600));
+        clock.told(ahead, own.mono);
+        assert!(
+            clock.now().store >= ahead && clock.clone().now().store < ahead.after(Duration::from_secs(60))
+        );
+        clock.told(own.store, own.mono);
+        assert!(clock.now().store >= ahead, "it stands still until it is true again");
+        let alone = Clock::start();
+        alone.told(ahead, own.mono);
+        assert!(alone.now().store < ahead);
     }
 }

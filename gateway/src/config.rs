@@ -4,6 +4,7 @@
 //! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
 //! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
+//! - [`redis`]: where a Redis is.
 //! - [`document`]: the tables as a file and as a page.
 pub mod agent;
 pub mod amount;
@@ -14,6 +15,7 @@ pub mod mistake;
 pub mod nearest;
 pub mod parse;
 pub mod raw;
+pub mod redis;
 
 pub use agent::AGENT_SETTINGS;
 pub use key::{Key, SETTINGS};
@@ -78,10 +80,19 @@ pub enum StoreConfig {
     },
     /// Nowhere: they end with the process.
     Memory,
+    /// In a Redis that several nodes share.
+    Redis {
+        /// Which.
+        url: redis::RedisUrl,
+        /// What it promises.
+        durability: Durability,
+        /// Who may load functions and read settings there, if that is not who the URL names.
+        deployer: Option<redis::Login>,
+    },
 }
 
 /// What survives which mishap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// Nothing survives the process.
     Mem,
@@ -90,6 +101,8 @@ pub enum Durability {
     /// The machine may die, the disk not.
     #[default]
     Fsync,
+    /// The disk may die too: a replica has it.
+    FsyncReplica,
 }
 
 /// How logs look.
@@ -111,7 +124,7 @@ impl StoreConfig {
     pub fn promise(&self) -> &'static str {
         match self {
             Self::Memory => Durability::Mem.word(),
-            Self::Embedded { durability, .. } => durability.word(),
+            Self::Embedded { durability, .. } | Self::Redis { durability, .. } => durability.word(),
         }
     }
 }
@@ -125,6 +138,7 @@ impl Durability {
             Self::Mem => "mem",
             Self::Os => "os",
             Self::Fsync => "fsync",
+            Self::FsyncReplica => "fsync+replica",
         }
     }
 }

@@ -22,6 +22,7 @@ use turnway_bindings::switchboard::{Input, Output, Switchboard};
 use turnway_core::id::SessionKey;
 use turnway_core::limits;
 use turnway_core::machine::Machine;
+use turnway_core::store::Reply;
 use turnway_core::time::{Mono, Now};
 
 /// Broken invariants within [`PANICS_WINDOW`] after which the brain is not to be trusted any more.
@@ -158,11 +159,16 @@ impl Driver {
                 now = self.clock.now();
             }
             self.hands.count(&input, now.mono);
+            if let Input::Stored { result: Ok(Reply::Renewed { clock, .. }), .. } = &input {
+                self.clock.told(*clock, now.mono);
+            }
             ended = ended.or(self.step(now, Act::Take(input)));
         }
         self.batch = batch;
         let due = self.switchboard.poll_timeout().is_some_and(|deadline| deadline.at <= now.mono);
-        if due { ended.or(self.step(now, Act::Wake)) } else { ended }
+        let ended = if due { ended.or(self.step(now, Act::Wake)) } else { ended };
+        self.hands.post();
+        ended
     }
 
     /// One call of the machine, everything it wants done, and the doing. A broken rule costs the session
@@ -184,7 +190,6 @@ impl Driver {
         for output in self.outputs.drain(..) {
             match self.hands.perform(output, now.mono) {
                 Done::Nothing => {}
-                Done::Answered(input) => self.inbox.echo(*input),
                 Done::Exit => ended = ended.or(Some(Ended::Exit)),
             }
         }

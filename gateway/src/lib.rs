@@ -7,11 +7,13 @@
 //! - [`listen`], [`http`], [`driver`], [`admin`], [`cli`]: sockets, pages, the task that owns the
 //!   switchboard, operators, commands.
 //! - [`door`], [`links`], [`store`], [`agent`]: who comes in, who is connected, where facts live, who answers.
+//! - [`redis`]: connections to it.
 //! - [`config`], [`clock`], [`phase`], [`metrics`], [`trace`], [`signal`], [`answer`]: what everybody needs.
 pub mod admin;
 pub mod agent;
 pub mod answer;
 pub mod app;
+pub mod bus;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -22,6 +24,7 @@ pub mod links;
 pub mod listen;
 pub mod metrics;
 pub mod phase;
+pub mod redis;
 pub mod signal;
 pub mod store;
 pub mod trace;

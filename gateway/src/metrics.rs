@@ -1,10 +1,11 @@
 //! What is counted, by area: families in a registry that is passed in, with bounded labels (S-39).
 //!
-//! - [`links`], [`http`], [`store`], [`driver`], [`agents`], [`node`]: what the shell's rooms count themselves.
+//! - [`links`], [`http`], [`store`], [`driver`], [`agents`], [`bus`], [`node`]: what the shell's rooms count themselves.
 //! - [`switchboard`]: what the brain counts, told by the driver.
 //! - [`workshop`]: where families are made; [`document`]: how they are described to people.
 mod agents;
 mod buckets;
+mod bus;
 mod document;
 mod driver;
 mod http;
@@ -15,6 +16,7 @@ mod switchboard;
 mod workshop;
 
 pub use agents::AgentMetrics;
+pub use bus::{BusMetrics, Lapse, Loss};
 pub use document::document;
 pub use driver::{DriverMetrics, Source};
 pub use http::{HttpMetrics, Method as HttpMethod, ROUTES};
@@ -43,6 +45,8 @@ pub struct Metrics {
     pub agents: AgentMetrics,
     /// The brain.
     pub switchboard: SwitchboardMetrics,
+    /// Words of and to other nodes.
+    pub bus: BusMetrics,
     /// The process.
     pub node: NodeMetrics,
     families: Vec<Family>,
@@ -77,6 +81,7 @@ impl Metrics {
             driver: DriverMetrics::register(workshop)?,
             agents: AgentMetrics::register(workshop)?,
             switchboard: SwitchboardMetrics::register(workshop)?,
+            bus: BusMetrics::register(workshop)?,
             node: NodeMetrics::register(workshop)?,
             families: std::mem::take(&mut workshop.families),
         })

@@ -5,6 +5,7 @@ pub mod http;
 pub mod load;
 pub mod node;
 pub mod python;
+pub mod redis;
 pub mod web;
 pub mod wire;
 

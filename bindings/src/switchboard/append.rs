@@ -16,28 +16,46 @@ use turnway_core::time::Now;
 impl Switchboard {
     /// Drains one runtime; at most one append is under way per session.
     pub(super) fn pump(&mut self, now: Now, key: &SessionKey) {
-        let lawful = self.is_lawful(now);
+        let leased = self.is_lawful(now);
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        let lawful = leased && owned.reclaim.is_none();
         let deadline = owned.runtime.poll_timeout().map(|deadline| deadline.at);
-        self.timers.put(Timer::Seat(key.clone()), deadline.filter(|_| lawful));
-        if !lawful {
-            return;
-        }
+        self.timers.put(Timer::Seat(key.clone()), deadline);
         let mut said = Vec::new();
         add_counts(&mut self.stats, owned);
-        while let Some(output) = owned.runtime.poll_output() {
+        let unsaid = std::mem::take(&mut owned.unsaid).into_iter();
+        for output in unsaid.chain(std::iter::from_fn(|| owned.runtime.poll_output())) {
             match output {
                 Said::Record(record) => owned.backlog.push_back(record),
                 Said::Consume { place } => owned.consumed.push(place),
-                Said::Order(order) => self.outbox.push_back(Output::Order(order)),
-                other @ (Said::Chunk { .. } | Said::Answered { .. } | Said::CatchUp) => said.push(other),
+                Said::Order(order) if lawful => self.outbox.push_back(Output::Order(order)),
+                other @ (Said::Order(_) | Said::Chunk { .. } | Said::Answered { .. } | Said::CatchUp) => {
+                    said.push(other);
+                }
             }
+        }
+        if !lawful {
+            return self.show_only(now, key, said);
         }
         self.append(now, key);
         for output in said {
             self.say_for(now, key, output);
         }
         self.rest(now, key);
+    }
+
+    /// Without a lease nothing is recorded, begun or ended; text of what runs is still shown to links of
+    /// this node, as provisional as ever.
+    fn show_only(&mut self, now: Now, key: &SessionKey, said: Vec<Said>) {
+        for output in said {
+            let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+            if let Said::Chunk { run_id, attempt, offset, kind, text } = output {
+                let epoch = owned.epoch();
+                self.chunk(now, key, epoch, &Chunk { run_id, attempt, offset, kind, text });
+            } else {
+                owned.unsaid.push(output);
+            }
+        }
     }
 
     fn say_for(&mut self, now: Now, key: &SessionKey, output: Said) {
@@ -155,11 +173,16 @@ impl Switchboard {
     }
 
     fn append_failed(&mut self, now: Now, key: &SessionKey, token: Token, reply: &Reply) {
+        if self.owned(key, token).is_some_and(|owned| owned.reclaim.is_some()) {
+            // The claim under way will tell what became of it.
+            return;
+        }
         match reply {
             Reply::Order | Reply::Gone { .. } => self.abandon(now, key, token),
             Reply::Fenced => {
                 self.stats.fenced += 1;
-                self.drop_seat(key);
+                // Who owns instead of it is the answer to its claim.
+                self.abandon(now, key, token);
                 // A store that forgot this claim may name this node by an earlier one, which nobody would end.
                 self.view(key);
             }
@@ -257,10 +280,9 @@ impl Switchboard {
     }
 
     pub(super) fn released(&mut self, now: Now, key: &SessionKey, token: Token, drain: bool, reply: &Reply) {
-        if self.owned(key, token).is_none() {
-            return;
-        }
-        if *reply == Reply::Pending {
+        let Some(owned) = self.owned(key, token) else { return };
+        // A release that the store has forgotten since leaves this node its owner, and nobody would know.
+        if *reply == Reply::Pending || owned.doubted {
             return self.abandon(now, key, token);
         }
         self.stats.released += 1;

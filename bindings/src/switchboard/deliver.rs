@@ -12,6 +12,7 @@ use turnway_core::id::{Cursor, Epoch, NodeId, Seen, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::entry::Entry;
+use turnway_core::store::Op;
 use turnway_core::time::Now;
 
 /// A gap is given this long to close by itself before the log is read.
@@ -94,16 +95,24 @@ impl Switchboard {
         }
     }
 
+    /// A word to each node that owns what is waited for here, and a look at its lease: the one finds a
+    /// process that is gone, the other one that sleeps.
     pub(super) fn knock(&mut self, now: Now) {
         let me = self.me;
         let open = self.feeds.values().filter(|feed| feed.state.has_open_turn());
+        let shown = open.filter_map(|feed| feed.owner.holder);
+        let asked = self.asks.values().filter_map(|ask| ask.owner.holder);
         let owners: BTreeSet<NodeId> =
-            open.filter_map(|feed| feed.owner.holder).map(|holder| holder.node).collect();
-        if owners.iter().any(|node| *node != me) {
+            shown.chain(asked).map(|holder| holder.node).filter(|node| *node != me).collect();
+        self.lapsed.retain(|node, _| owners.contains(node));
+        if !owners.is_empty() {
             self.timers.set(Timer::Knock, now.mono + limits::KNOCK);
         }
-        for node in owners.into_iter().filter(|node| *node != me && !self.suspects.contains_key(node)) {
-            self.outbox.push_back(Output::Publish { to: node, words: Words::Knock });
+        for node in owners {
+            self.store(Op::Lease { node });
+            if !self.suspects.contains_key(&node) {
+                self.outbox.push_back(Output::Publish { to: node, words: Words::Knock });
+            }
         }
     }
 

@@ -45,8 +45,17 @@ pub(super) struct Feed {
     pub(super) owner: Seen,
     /// When this node was known to listen: only a state that was read later will do.
     listened: u64,
-    /// Reads under way, by where they begin, and where the log was known to end when they set out.
-    pub(super) reads: BTreeMap<Seq, Seq>,
+    /// Reads under way, by where they begin.
+    pub(super) reads: BTreeMap<Seq, Fetch>,
+}
+
+/// A read of the log that is under way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fetch {
+    /// Where the log was known to end when it set out.
+    pub(super) since: Seq,
+    /// The store has forgotten facts since, and its answer may have them.
+    pub(super) void: bool,
 }
 
 impl Feed {
@@ -281,6 +290,7 @@ impl Switchboard {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         (feed.stage, feed.listened) = (Stage::Viewing, number);
         feed.known = Seq(0);
+        feed.reads.values_mut().for_each(|fetch| fetch.void = true);
         for sub in feed.subs.values_mut() {
             if !matches!(sub.mode, Mode::Joining { .. }) {
                 let Cursor { seq, epoch } = sub.cursor;

@@ -6,12 +6,12 @@ use super::view::Asked;
 use super::{Switchboard, Timer};
 use crate::peer::{Item, Words};
 use std::sync::Arc;
-use turnway_core::id::{Epoch, Holder, NodeId, Nonce, RunId, Seen, Seq, SessionKey, Token};
+use turnway_core::id::{Epoch, Holder, NodeId, Nonce, Seen, Seq, SessionKey, Token};
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::protocol::agent::AgentEvent;
+use turnway_core::protocol::agent::Order;
 use turnway_core::rng::Rng;
-use turnway_core::session::{Input as Told, SessionRuntime, State};
+use turnway_core::session::{Input as Told, Output as Said, SessionRuntime, State};
 use turnway_core::store::{Inputs, Op, Reply, View};
 use turnway_core::time::Now;
 
@@ -37,15 +37,23 @@ impl Switchboard {
         expect: Seen,
         reply: Reply,
     ) {
-        let Some(Seat::Claiming { nonce: mine, since }) = self.seats.get(key) else { return };
-        let since = *since;
-        if *mine != nonce || holder != self.lease.holder {
+        let (mine, since) = match self.seats.get(key) {
+            Some(Seat::Claiming { nonce, since }) => (Some(*nonce), *since),
+            Some(Seat::Owned(owned)) => (owned.reclaim, now.mono),
+            Some(Seat::Loading { .. }) | None => return,
+        };
+        if mine != Some(nonce) || holder != self.lease.holder {
             return;
         }
-        self.seats.remove(key);
+        if let Reply::Claimed(claimed) = &reply
+            && self.keep_seat(now, key, claimed)
+        {
+            return;
+        }
+        self.drop_seat(key);
         if let Reply::Claimed(claimed) = reply {
             self.stats.claims += 1;
-            self.stats.takeovers += u64::from(expect.holder.is_some_and(|before| before != holder));
+            self.stats.takeovers += u64::from(expect.holder.is_some_and(|before| before.node != holder.node));
             let token = claimed.token;
             self.seats.insert(key.clone(), Seat::Loading { claimed, since });
             self.store(Op::Open { key: key.clone(), reader: Some(token) });
@@ -109,7 +117,16 @@ impl Switchboard {
         self.timers.clear(&Timer::Seat(key.clone()));
         self.timers.clear(&Timer::Linger(key.clone()));
         if let Some(Seat::Owned(mut owned)) = self.seats.remove(key) {
-            for order in owned.runtime.give_up() {
+            let unsaid = owned.unsaid.drain(..).filter_map(|output| match output {
+                Said::Order(order @ Order::Drop { .. }) => Some(order),
+                Said::Order(Order::Invoke(_) | Order::Cancel { .. } | Order::Credit { .. })
+                | Said::Record(_)
+                | Said::Consume { .. }
+                | Said::Chunk { .. }
+                | Said::Answered { .. }
+                | Said::CatchUp => None,
+            });
+            for order in unsaid.chain(owned.runtime.give_up()) {
                 self.outbox.push_back(Output::Order(order));
             }
             self.count(&mut owned);
@@ -200,21 +217,14 @@ impl Switchboard {
         self.pump(now, key);
     }
 
-    pub(super) fn agent(
-        &mut self,
-        now: Now,
-        key: &SessionKey,
-        run_id: &RunId,
-        attempt: u32,
-        events: Vec<AgentEvent>,
-    ) {
+    pub(super) fn agent(&mut self, now: Now, key: &SessionKey, reports: impl ExactSizeIterator<Item = Told>) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else {
-            self.stats.late_reports += events.len() as u64;
+            self.stats.late_reports += reports.len() as u64;
             return;
         };
         // Their facts go out together, in one append.
-        for event in events {
-            owned.runtime.handle_input(now, Told::Agent { run_id: run_id.clone(), attempt, event });
+        for report in reports {
+            owned.runtime.handle_input(now, report);
         }
         self.pump(now, key);
     }

@@ -2,7 +2,7 @@
 use crate::channel::command::Command;
 use crate::channel::note::Note;
 use crate::peer::Words;
-use turnway_core::id::{LinkId, NodeId, Principal, RunId, SessionKey};
+use turnway_core::id::{Epoch, LinkId, NodeId, Principal, RunId, SessionKey};
 use turnway_core::protocol::agent::{AgentEvent, Order};
 use turnway_core::store::{Op, Reply, StoreError};
 
@@ -65,6 +65,8 @@ pub enum Input {
         run_id: RunId,
         /// Which attempt.
         attempt: u32,
+        /// The ownership it was ordered under.
+        epoch: Epoch,
         /// What it said, in order, since it was last listened to; their facts go out together.
         events: Vec<AgentEvent>,
     },

@@ -13,6 +13,10 @@ use turnway_core::time::{Mono, Now};
 const AGAIN: Duration = Duration::from_millis(250);
 /// Two looks at a lost ownership are at least this far apart.
 const TWICE: Duration = Duration::from_millis(200);
+/// Whoever lives has renewed within this: [`limits::LEASE_RENEW`], its jitter, and a slow answer.
+const STALE: Duration = Duration::from_millis(650);
+/// Without an answer of the store for so long, leases of nodes that live may have run out too.
+const BREAK: Duration = Duration::from_millis(2000);
 
 /// This node's lease.
 #[derive(Debug)]
@@ -20,8 +24,9 @@ pub(super) struct Lease {
     pub(super) holder: Holder,
     held: bool,
     until: Mono,
-    /// Since when the store has answered without a break.
+    /// Since when the store has answered without a break that matters, and when it last did.
     contact: Option<Mono>,
+    answered: Mono,
     era: Option<u64>,
 }
 
@@ -32,12 +37,21 @@ pub(super) struct Suspect {
     unheard: u32,
     /// What was left of its lease at the first look, and when that was.
     lease: Option<(Mono, Option<Duration>)>,
+    /// Its lease is too fresh to tell: it is looked at once more.
+    fresh: bool,
 }
 
 impl Lease {
     pub(super) fn new(node: NodeId, rng: &mut Rng) -> Self {
         let holder = Holder { node, life: Life(rng.next_u128()) };
-        Self { holder, held: false, until: Mono::default(), contact: None, era: None }
+        Self {
+            holder,
+            held: false,
+            until: Mono::default(),
+            contact: None,
+            answered: Mono::default(),
+            era: None,
+        }
     }
 }
 
@@ -75,7 +89,7 @@ impl Switchboard {
         match result {
             Err(StoreError::Unavailable) => self.lease.contact = None,
             Ok(Reply::Renewed { era, .. }) if holder == self.lease.holder => {
-                self.lease.contact.get_or_insert(now.mono);
+                self.touch(now);
                 let lapsed = self.lease.until <= now.mono;
                 self.lease.until =
                     self.lease.until.max(Mono((sent + limits::LEASE) - Mono(limits::LEASE_MARGIN)));
@@ -87,11 +101,13 @@ impl Switchboard {
                     self.relisten();
                 }
                 if forgot {
+                    // It may have forgotten leases too: whoever lives is given the time to renew.
+                    self.lease.contact = Some(now.mono);
                     self.probe();
                 }
                 if self.is_lawful(now) {
                     for (key, mine) in std::mem::take(&mut self.owed) {
-                        self.claim(now, &key, mine);
+                        self.reclaim(now, &key, mine);
                     }
                 }
                 if lapsed {
@@ -101,13 +117,9 @@ impl Switchboard {
                 }
             }
             Ok(Reply::Lost) if holder == self.lease.holder && !fresh => {
-                // What was owned under the old life is anyone's; running on would be a lie.
                 self.stats.leases_lost += 1;
-                self.lease.contact.get_or_insert(now.mono);
-                for key in self.seats.keys().cloned().collect::<Vec<_>>() {
-                    self.drop_seat(&key);
-                }
-                self.owed.clear();
+                self.touch(now);
+                self.lose_seats();
                 self.lease.held = false;
                 self.lease.until = Mono::default();
                 self.timers.set(Timer::Renew, now.mono + Duration::from_millis(10));
@@ -116,7 +128,38 @@ impl Switchboard {
         }
     }
 
+    /// The store answered.
+    fn touch(&mut self, now: Now) {
+        if self.lease.answered + BREAK <= now.mono {
+            self.lease.contact = None;
+        }
+        self.lease.answered = now.mono;
+        self.lease.contact.get_or_insert(now.mono);
+    }
+
+    /// Whether this node has been in touch with the store for so long that a lease that is not there is
+    /// one that nobody renews.
+    fn is_sound(&self, now: Now) -> bool {
+        self.lease.contact.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono)
+    }
+
     // === others ===
+
+    /// A node whose owners are waited for here has no lease, or has one. Without one at two looks, it is dead,
+    /// though its inbox may take words: a process that sleeps keeps its connections.
+    fn lapsed(&mut self, now: Now, node: NodeId, gone: bool) {
+        if !gone {
+            self.lapsed.remove(&node);
+            return;
+        }
+        let first = *self.lapsed.entry(node).or_insert(now.mono);
+        if self.is_sound(now) && first + TWICE <= now.mono {
+            self.lapsed.remove(&node);
+            self.died(now, node);
+        } else {
+            self.timers.set_earlier(Timer::Knock, now.mono + TWICE);
+        }
+    }
 
     /// Words did not reach a node: knock again before believing it.
     pub(super) fn unheard(&mut self, now: Now, to: NodeId) {
@@ -132,13 +175,17 @@ impl Switchboard {
             }
             return;
         }
-        self.suspects.insert(to, Suspect { knocks: 0, unheard: 0, lease: None });
+        self.suspects.insert(to, Suspect { knocks: 0, unheard: 0, lease: None, fresh: false });
         self.timers.set(Timer::Suspect(to), now.mono + Duration::from_millis(100));
         self.doubt(to);
     }
 
     pub(super) fn suspect(&mut self, now: Now, node: NodeId) {
         let Some(suspect) = self.suspects.get_mut(&node) else { return };
+        if std::mem::take(&mut suspect.fresh) {
+            self.timers.set(Timer::Suspect(node), now.mono + limits::LEASE_RENEW * 2);
+            return self.doubt(node);
+        }
         if suspect.unheard < suspect.knocks || suspect.knocks >= 3 {
             // Somebody was there after all, or the last answer never came.
             return self.unsuspect(node);
@@ -153,17 +200,17 @@ impl Switchboard {
         self.timers.clear(&Timer::Suspect(node));
     }
 
-    /// A lease was looked at. Gone, or not renewed since the first look: nobody is there.
+    /// A lease was looked at. Gone, or not renewed since the first look, nor for a while: nobody is there.
     pub(super) fn leased(&mut self, now: Now, node: NodeId, left: Option<Duration>) {
         if left.is_none() {
             self.prune(now, node);
         }
+        self.lapsed(now, node, left.is_none());
         let Some(suspect) = self.suspects.get_mut(&node) else { return };
         match suspect.lease {
             None => suspect.lease = Some((now.mono, left)),
             Some(_) if suspect.knocks < 3 => {}
             Some((since, before)) => {
-                self.unsuspect(node);
                 let passed = now.mono - since;
                 let slack = Duration::from_millis(50);
                 let renewed = match (before, left) {
@@ -171,8 +218,13 @@ impl Switchboard {
                     (None, Some(_)) => true,
                     (Some(before), Some(left)) => left + passed > before + slack,
                 };
-                let sound = self.lease.contact.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono);
-                if !renewed && sound {
+                let spare = (left.unwrap_or_default() + STALE).saturating_sub(limits::LEASE);
+                if !renewed && !spare.is_zero() {
+                    suspect.fresh = true;
+                    return self.timers.set(Timer::Suspect(node), now.mono + spare);
+                }
+                self.unsuspect(node);
+                if !renewed && self.is_sound(now) {
                     self.died(now, node);
                 }
             }
@@ -188,7 +240,7 @@ impl Switchboard {
     /// Claims what was seen unowned, or with its holder's lease gone, twice and in sound contact.
     pub(super) fn swept(&mut self, now: Now, sessions: &[(SessionKey, Seen)]) {
         self.lost.retain(|key, _| sessions.contains(key));
-        let sound = self.lease.contact.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono);
+        let sound = self.is_sound(now);
         if sessions.len() >= limits::SWEEP_SESSIONS_MAX as usize {
             // There is more of it.
             self.timers.set_earlier(Timer::Sweep, now.mono + AGAIN);

@@ -1,7 +1,8 @@
 //! Reading what feeds and links lack: pages of the log, shared by all who read from the same place.
+use super::Switchboard;
+use super::feed::{Fetch, Stage};
 use super::stats::Start;
 use super::sub::{Mode, Post, Shown};
-use super::{Switchboard, feed::Stage};
 use std::collections::btree_map::Entry;
 use turnway_core::id::{Cursor, Epoch, LinkId, Seq, SessionKey};
 use turnway_core::limits;
@@ -14,7 +15,7 @@ impl Switchboard {
     pub(super) fn read(&mut self, key: &SessionKey, after: Seq) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         if let Entry::Vacant(vacant) = feed.reads.entry(after) {
-            vacant.insert(feed.state.tail.seq);
+            vacant.insert(Fetch { since: feed.state.tail.seq, void: false });
             self.store(Op::Read { key: key.clone(), after, limit: limits::READ_FACTS_MAX });
         }
     }
@@ -30,8 +31,12 @@ impl Switchboard {
     pub(super) fn heard(&mut self, now: Now, key: &SessionKey, after: Seq, heard: &Heard) {
         self.rebuild_page(now, key, heard);
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        let since = feed.reads.remove(&after).unwrap_or_default();
+        let Fetch { since, void } = feed.reads.remove(&after).unwrap_or_default();
         feed.reads.shrink_if_empty();
+        if void {
+            // It tells of what the store has forgotten since; whoever waits for it still does.
+            return self.read(key, after);
+        }
         if feed.stage != Stage::Live {
             return;
         }

@@ -6,6 +6,7 @@ use crate::peer::{Item, Words};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, Epoch, LinkId, NodeId, Principal, RunId, Seen, SessionKey};
+use turnway_core::limits;
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask as Asked, Input};
@@ -34,6 +35,9 @@ impl Switchboard {
         };
         let (key, owner) = (ask.key.clone(), ask.owner);
         self.timers.set(Timer::Ring(ask_key.clone()), now.mono + wait * ask.rings.min(20));
+        if holder.node != self.me {
+            self.timers.set_earlier(Timer::Knock, now.mono + limits::KNOCK);
+        }
         self.tell(now, holder.node, Words::Bell { key, owner, item });
     }
 
@@ -52,10 +56,13 @@ impl Switchboard {
         if let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) {
             feed.owner = owner;
         }
-        if owner.holder.is_none() {
+        // Where the store forgot a claim, a late copy of an older one may have won: nobody else will look
+        // after what a node that lives is taken for the owner of. This node takes it on, others are told.
+        let Some(holder) = owner.holder.filter(|holder| holder.node != self.me) else {
             return self.claim(now, key, owner);
-        }
+        };
         self.ring_all(now, key, owner);
+        self.tell(now, holder.node, Words::Adopt { key: key.clone(), free: owner });
     }
 
     /// The one who should own says that it does not: what it had is free.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, Cursor, Epoch, NodeId, Nonce, Place, Seq, Stamp, Token, Version};
 use turnway_core::protocol::input::{Input, Strategy};
-use turnway_core::session::{Record, SessionRuntime, State};
+use turnway_core::session::{Output as Said, Record, SessionRuntime, State};
 use turnway_core::store::{Append, Claimed, Inputs};
 use turnway_core::time::Mono;
 
@@ -78,6 +78,10 @@ pub(super) struct Owned {
     pub(super) ringers: BTreeMap<ControlId, NodeId>,
     pub(super) lingering: bool,
     pub(super) releasing: bool,
+    /// The life it was owned under is over: it goes on if this claim wins.
+    pub(super) reclaim: Option<Nonce>,
+    /// Said while this node had no lease: it waits for one.
+    pub(super) unsaid: Vec<Said>,
     /// The store may have forgotten what this owner remembers: it has yet to look.
     pub(super) doubted: bool,
 }
@@ -125,6 +129,8 @@ impl Owned {
             ringers: BTreeMap::new(),
             lingering: false,
             releasing: false,
+            reclaim: None,
+            unsaid: Vec::new(),
             doubted: false,
         }
     }

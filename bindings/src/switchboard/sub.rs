@@ -160,8 +160,12 @@ impl Sub {
         let Fact::AgentStreamDelta { attempt, offset, text } = &entry.fact else { return None };
         let run_id = entry.run_id.as_ref().filter(|_| self.hold.is_none())?;
         if at.seq > self.cursor.seq {
-            // A link that names no offset of a run has none of its text (protocol.md §1.4).
-            self.texts.entry(run_id.clone()).or_insert(TextPos::at(*attempt, 0));
+            // A link that names no offset of a run has none of its text (protocol.md §1.4), and one that names
+            // an earlier attempt none of this one's.
+            let pos = self.texts.entry(run_id.clone()).or_insert(TextPos::at(*attempt, 0));
+            if pos.attempt < *attempt {
+                *pos = TextPos::at(*attempt, 0);
+            }
         }
         let pos = self.texts.get_mut(run_id).filter(|pos| pos.attempt == *attempt)?;
         if pos.offset < *offset && !planted(Mutant::TextSkipsGap) {

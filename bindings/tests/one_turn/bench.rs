@@ -147,8 +147,8 @@ impl Bench {
             Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
         });
         let invoke = invoke.expect("an order");
-        let (key, run_id, attempt) = (invoke.key, invoke.run_id, invoke.attempt);
-        self.give(Input::Agent { key, run_id, attempt, events: vec![event] });
+        let (key, run_id, attempt, epoch) = (invoke.key, invoke.run_id, invoke.attempt, invoke.epoch);
+        self.give(Input::Agent { key, run_id, attempt, epoch, events: vec![event] });
     }
 
     pub(crate) fn answer(&mut self, pieces: &[&str]) {

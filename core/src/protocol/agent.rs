@@ -77,6 +77,8 @@ pub enum Order {
         run_id: RunId,
         /// Which attempt.
         attempt: u32,
+        /// The ownership that ordered the attempt: comes back with the report.
+        epoch: Epoch,
     },
     /// The run has ended for the gateway: close what is open, report nothing more.
     Drop {

@@ -10,6 +10,8 @@ use serde::de::DeserializeOwned;
 
 const MAGIC: [u8; 2] = *b"TW";
 const HEADER: usize = 8;
+/// Where a header says how long the body is.
+const LENGTH: std::ops::Range<usize> = 4..HEADER;
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<FRAME_BYTES_MAX>> =
     bincode::config::standard().with_fixed_int_encoding().with_limit::<FRAME_BYTES_MAX>();
 
@@ -20,6 +22,8 @@ pub enum Kind {
     Snapshot,
     /// Words between nodes.
     Frame,
+    /// What a node says to itself over the bus, to see that it still hears.
+    Beat,
 }
 
 impl Kind {
@@ -27,17 +31,19 @@ impl Kind {
         match self {
             Self::Snapshot => b'S',
             Self::Frame => b'F',
+            Self::Beat => b'B',
         }
     }
-    /// The version this release writes.
+    /// The version this release writes, and the only one it reads.
     pub fn version(self) -> u8 {
         match self {
-            Self::Snapshot | Self::Frame => 1,
+            Self::Snapshot | Self::Frame | Self::Beat => 1,
         }
     }
 }
 
-/// Why a blob cannot be read. A snapshot that cannot be read is ignored and rebuilt from the log.
+/// Why a blob cannot be read. A snapshot that cannot be read is ignored and rebuilt from the log; a
+/// frame is ignored and counted, for words may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodecError {
     /// Not a blob of ours, or cut short, or longer than it says.
@@ -52,16 +58,76 @@ pub enum CodecError {
 
 /// Writes a value with its header.
 pub fn encode<T: Serialize>(kind: Kind, value: &T) -> Result<Vec<u8>, CodecError> {
-    let body = bincode::serde::encode_to_vec(value, CONFIG).map_err(|_| CodecError::Body)?;
-    if body.len() > FRAME_BYTES_MAX {
-        return Err(CodecError::TooLarge);
+    let mut blob = header(kind);
+    write(&mut blob, value)?;
+    seal(blob)
+}
+
+/// A blob of something and a list, whose items are written one by one: read back as a pair of both.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    blob: Vec<u8>,
+    /// Where the number of items stands.
+    count: std::ops::Range<usize>,
+    items: u64,
+}
+
+impl Batch {
+    /// Begins one.
+    pub fn new<T: Serialize>(kind: Kind, head: &T) -> Result<Self, CodecError> {
+        let mut blob = header(kind);
+        write(&mut blob, head)?;
+        let from = blob.len();
+        write(&mut blob, &0u64)?;
+        Ok(Self { count: from..blob.len(), blob, items: 0 })
     }
-    let length = u32::try_from(body.len()).map_err(|_| CodecError::TooLarge)?;
-    let mut blob = Vec::with_capacity(HEADER + body.len());
-    blob.extend_from_slice(&MAGIC);
+
+    /// Adds an item; [`CodecError::TooLarge`] leaves the batch as it was.
+    pub fn push<T: Serialize>(&mut self, item: &T) -> Result<(), CodecError> {
+        let from = self.blob.len();
+        let written = write(&mut self.blob, item);
+        if written.is_err() {
+            self.blob.truncate(from);
+        } else {
+            self.items += 1;
+        }
+        written
+    }
+
+    /// How many items there are.
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+
+    /// The whole blob.
+    pub fn finish(mut self) -> Result<Vec<u8>, CodecError> {
+        self.blob[self.count].copy_from_slice(&self.items.to_le_bytes());
+        seal(self.blob)
+    }
+}
+
+/// What a blob is, without reading it.
+pub fn kind(blob: &[u8]) -> Option<Kind> {
+    let what = *blob.strip_prefix(&MAGIC)?.first()?;
+    [Kind::Snapshot, Kind::Frame, Kind::Beat].into_iter().find(|kind| kind.byte() == what)
+}
+
+/// A header whose length is still to be written.
+fn header(kind: Kind) -> Vec<u8> {
+    let mut blob = Vec::from(MAGIC);
     blob.extend_from_slice(&[kind.byte(), kind.version()]);
-    blob.extend_from_slice(&length.to_le_bytes());
-    blob.extend_from_slice(&body);
+    blob.extend_from_slice(&[0; LENGTH.end - LENGTH.start]);
+    blob
+}
+
+fn write<T: Serialize>(blob: &mut Vec<u8>, value: &T) -> Result<(), CodecError> {
+    bincode::serde::encode_into_std_write(value, blob, CONFIG).map_err(|_| CodecError::Body)?;
+    if blob.len() - HEADER > FRAME_BYTES_MAX { Err(CodecError::TooLarge) } else { Ok(()) }
+}
+
+fn seal(mut blob: Vec<u8>) -> Result<Vec<u8>, CodecError> {
+    let length = u32::try_from(blob.len() - HEADER).map_err(|_| CodecError::TooLarge)?;
+    blob[LENGTH].copy_from_slice(&length.to_le_bytes());
     Ok(blob)
 }
 
@@ -108,6 +174,19 @@ mod tests {
         let mut longer = good;
         longer.push(0);
         assert_eq!(decode::<(String, u64)>(Kind::Frame, &longer), Err(CodecError::Framing));
+    }
+
+    /// Covers: S-14.
+    #[test]
+    fn a_batch_is_a_list_that_was_written_piece_by_piece() {
+        let mut batch = Batch::new(Kind::Frame, &7u64).expect("encodes");
+        let words = ["a", "bc", ""].map(str::to_owned);
+        words.iter().for_each(|word| batch.push(word).expect("there is room"));
+        let large = "x".repeat(FRAME_BYTES_MAX);
+        assert_eq!((batch.push(&large), batch.items()), (Err(CodecError::TooLarge), 3));
+        let blob = batch.finish().expect("encodes");
+        assert_eq!(encode(Kind::Frame, &(7u64, words.to_vec())).as_ref(), Ok(&blob));
+        assert_eq!((kind(&blob), kind(&blob[..2]), kind(b"TW?")), (Some(Kind::Frame), None, None));
     }
 
     /// The bytes on the wire do not change by accident. Covers: S-14.

@@ -97,13 +97,19 @@ impl SessionRuntime {
             }
         }
         self.close = Some((place, control));
-        for run_id in self.state.waiting.clone() {
-            let message = "the session was closed".to_owned();
-            self.end(now, &run_id, Ending::Failed { code: Code::SessionClosed, message, agent_code: None });
+        let open = self.state.waiting.iter().chain(&self.state.running).cloned();
+        for run_id in open.collect::<Vec<_>>() {
+            self.stop(now, &run_id);
         }
-        if let Some(running) = self.state.running.clone() {
-            self.cancel(now, &running, "session_close", None);
+    }
+
+    /// A turn of a session that closes: what runs is cancelled, what waits ends at once.
+    pub(super) fn stop(&mut self, now: Now, run_id: &RunId) {
+        if self.state.running.as_ref() == Some(run_id) {
+            return self.cancel(now, run_id, "session_close", None);
         }
+        let message = "the session was closed".to_owned();
+        self.end(now, run_id, Ending::Failed { code: Code::SessionClosed, message, agent_code: None });
     }
 
     /// A close is done once nothing is open any more; its entry stays in the lane until then, so that
@@ -120,7 +126,7 @@ impl SessionRuntime {
     }
 
     fn cancel_asked(&mut self, now: Now, place: Place, control: Arc<Control>, run_id: RunId) {
-        if self.state.runs.contains_key(&run_id) {
+        if self.state.runs.contains_key(&run_id) && self.inputs.contains_key(&run_id) {
             return self.cancel(now, &run_id, "user", Some((place, &control)));
         }
         // It has ended, or it lies in the inbox behind what was read: the lanes have no common order.
@@ -129,8 +135,14 @@ impl SessionRuntime {
     }
 
     pub(super) fn caught_up(&mut self) {
-        for (_, (place, control)) in std::mem::take(&mut self.early_cancels) {
-            self.consume(place, &control);
+        for (run_id, (place, control)) in std::mem::take(&mut self.early_cancels) {
+            if self.state.runs.contains_key(&run_id) {
+                // The store has forgotten the input of a turn that its log tells of: it is stopped as soon as
+                // its asker, who alone can, has it taken again.
+                self.early_cancels.insert(run_id, (place, control));
+            } else {
+                self.consume(place, &control);
+            }
         }
     }
 
@@ -159,7 +171,8 @@ impl SessionRuntime {
             let fact = Fact::RunCancelling { reason: reason.to_owned(), deadline_ms, request_id };
             let seq = self.record(now, fact, About { answers, ..About::run(run_id) });
             let attempt = self.state.runs.get(run_id).map_or(0, |run| run.attempt);
-            self.outbox.after(seq, Output::Order(Order::Cancel { run_id: run_id.clone(), attempt }));
+            let (run_id, epoch) = (run_id.clone(), self.ordered_under(run_id, attempt));
+            self.outbox.after(seq, Output::Order(Order::Cancel { run_id, attempt, epoch }));
             self.attempt.cancelling(now, wait);
         } else if !spared {
             let ending = Ending::Cancelled { reason: reason.to_owned(), forced: false, answers };

@@ -26,6 +26,12 @@ impl SessionRuntime {
         let taken = Taken::new(now, place, Arc::clone(&input));
         let again = self.inputs.insert(run_id.clone(), taken).is_some();
         if begun == Some(true) || again {
+            // The log tells of it, but the store had forgotten the input when it was to be stopped.
+            if let Some((at, control)) = self.early_cancels.remove(&run_id) {
+                self.cancel(now, &run_id, "user", Some((at, &control)));
+            } else if self.close.is_some() {
+                self.stop(now, &run_id);
+            }
             return;
         }
         if planted(Mutant::CloseLeavesInputs) && !self.is_open() && self.state.phase != Phase::New {

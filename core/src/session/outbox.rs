@@ -1,5 +1,5 @@
 //! What a session asks for, and how it waits for its facts to be durable.
-use crate::id::{ControlId, Place, RunId, Seq};
+use crate::id::{ControlId, Epoch, Place, RunId, Seq};
 use crate::private::Private;
 use crate::protocol::agent::{Order, TextKind};
 use crate::protocol::entry::Entry;
@@ -119,6 +119,23 @@ impl Outbox {
             | Output::CatchUp => None,
         });
         drops.collect()
+    }
+
+    /// Orders that have not gone out go out in the name of another ownership.
+    pub(super) fn rename(&mut self, epoch: Epoch) {
+        let gated = self.gated.iter_mut().map(|(_, output)| output);
+        for output in self.ready.iter_mut().chain(gated) {
+            match output {
+                Output::Order(Order::Invoke(invoke)) => invoke.epoch = epoch,
+                Output::Order(Order::Cancel { epoch: under, .. }) => *under = epoch,
+                Output::Order(Order::Drop { .. } | Order::Credit { .. })
+                | Output::Record(_)
+                | Output::Consume { .. }
+                | Output::Chunk { .. }
+                | Output::Answered { .. }
+                | Output::CatchUp => {}
+            }
+        }
     }
 
     pub(super) fn is_durable(&self, seq: Seq) -> bool {

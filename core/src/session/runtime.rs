@@ -1,6 +1,7 @@
 //! `SessionRuntime`: decides, records, and only then speaks.
-use crate::id::{EventId, Place, RunId, Seq, SessionKey, Token};
+use crate::id::{Epoch, EventId, Place, RunId, Seq, SessionKey, Token};
 use crate::machine::Machine;
+use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::{AgentEvent, Directory, Order};
 use crate::protocol::entry::{Entry, Fact};
 use crate::protocol::input::{self, Control};
@@ -37,6 +38,8 @@ pub enum Input {
         run_id: RunId,
         /// Which attempt.
         attempt: u32,
+        /// The ownership it was ordered under: a store that forgot lets attempts be numbered again.
+        epoch: Epoch,
         /// What.
         event: AgentEvent,
     },
@@ -97,6 +100,8 @@ pub struct SessionRuntime {
     pub(super) held: bool,
     pub(super) outbox: Outbox,
     pub(super) counts: Counts,
+    /// An attempt that was ordered under an earlier ownership of this very owner.
+    kept: Option<(RunId, u32, Epoch)>,
 }
 
 impl SessionRuntime {
@@ -117,6 +122,7 @@ impl SessionRuntime {
             held: false,
             outbox,
             counts: Counts::default(),
+            kept: None,
         }
     }
 
@@ -151,6 +157,24 @@ impl SessionRuntime {
             Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => {}
         }
         orders
+    }
+
+    /// It is owned anew by the same node, and nobody owned it between: everything goes on.
+    pub fn go_on(&mut self, token: Token) {
+        match &self.attempt {
+            Attempt::Live(live) if live.ordered => {
+                let epoch = self.ordered_under(&live.run_id, live.attempt);
+                self.kept = Some((live.run_id.clone(), live.attempt, epoch));
+            }
+            Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => self.outbox.rename(token.epoch),
+        }
+        self.token = token;
+    }
+
+    /// The ownership that ordered an attempt, if it is the one under way.
+    pub(super) fn ordered_under(&self, run_id: &RunId, attempt: u32) -> Epoch {
+        let kept = self.kept.as_ref().filter(|(run, number, _)| run == run_id && *number == attempt);
+        kept.map_or(self.token.epoch, |(_, _, epoch)| *epoch)
     }
 
     /// Nothing begun, nothing waiting, nothing to say.
@@ -227,7 +251,16 @@ impl Machine for SessionRuntime {
             Input::Take { place, input } => self.take(now, place, input),
             Input::Control { place, control } => self.control(now, place, control),
             Input::CaughtUp => self.caught_up(),
-            Input::Agent { run_id, attempt, event } => self.agent(now, &run_id, attempt, event),
+            // The number of an attempt does not say whose it is: where the store forgot the fact that counted
+            // one, the next bears the same.
+            Input::Agent { ref run_id, attempt, epoch, .. }
+                if epoch != self.ordered_under(run_id, attempt)
+                    && !planted(Mutant::ReportsUnfenced)
+                    && !planted(Mutant::AttemptsMixed) =>
+            {
+                self.counts.late_reports += 1;
+            }
+            Input::Agent { run_id, attempt, event, .. } => self.agent(now, &run_id, attempt, event),
             Input::Durable(seq) => {
                 self.outbox.durable(seq);
                 self.ordered(now, seq);

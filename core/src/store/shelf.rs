@@ -188,6 +188,11 @@ impl Shelf {
     pub fn sessions(&self) -> impl Iterator<Item = (&SessionKey, &Slot)> {
         self.slots.iter()
     }
+    /// Starts again with all that it was told, and without the leases.
+    pub fn restart(&mut self) {
+        self.era += 1;
+        self.leases.clear();
+    }
     /// Forgets the last writes, as a fail-over to a lagging replica does.
     pub fn rewind(&mut self, writes: u64) {
         self.era += 1;

@@ -32,7 +32,7 @@ pub(crate) struct Script {
     pub(crate) log: Vec<(Epoch, Arc<Entry>)>,
     epoch: u64,
     pub(super) durable: bool,
-    running: Option<(RunId, u32)>,
+    running: Option<(RunId, u32, Epoch)>,
     pub(crate) record: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl Script {
                 "consume".to_owned()
             }
             Output::Order(Order::Invoke(invoke)) => {
-                self.running = Some((invoke.run_id, invoke.attempt));
+                self.running = Some((invoke.run_id, invoke.attempt, invoke.epoch));
                 let after =
                     invoke.history.map(|history| format!(",{}", history.reveal())).unwrap_or_default();
                 format!("INVOKE({},{}{after})", invoke.agent_id, invoke.attempt)
@@ -162,8 +162,8 @@ impl Script {
     }
 
     fn report(&mut self, event: AgentEvent) {
-        let (run_id, attempt) = self.running.clone().expect("an order went out");
-        self.give(Input::Agent { run_id, attempt, event });
+        let (run_id, attempt, epoch) = self.running.clone().expect("an order went out");
+        self.give(Input::Agent { run_id, attempt, epoch, event });
     }
 
     /// Another node takes over with what is durable: the log, the inbox, the control lane.

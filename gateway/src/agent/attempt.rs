@@ -137,8 +137,9 @@ impl Attempt {
 
     /// Reports; waits while the switchboard has more than it can take.
     pub(super) async fn report(&self, event: AgentEvent) {
-        let Invoke { key, run_id, attempt, .. } = &self.invoke;
-        let report = Report { key: key.clone(), run_id: run_id.clone(), attempt: *attempt, event };
+        let Invoke { key, run_id, attempt, epoch, .. } = &self.invoke;
+        let (key, run_id) = (key.clone(), run_id.clone());
+        let report = Report { key, run_id, attempt: *attempt, epoch: *epoch, event };
         // Nobody listens any more: the node is going down.
         let _ = self.reports.send(report).await;
     }

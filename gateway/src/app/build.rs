@@ -2,6 +2,8 @@
 use crate::agent::directory::BadAgent;
 use crate::agent::{Agents, Report};
 use crate::answer::Body;
+use crate::bus::alone::Alone;
+use crate::bus::{self, Bus, Mouth};
 use crate::cli::plan::Plan;
 use crate::clock::Clock;
 use crate::config::{Durability, StoreConfig};
@@ -14,6 +16,7 @@ use crate::metrics::{Metrics, Unanswered};
 use crate::phase::{Life, Phase};
 use crate::store::embedded::{self, Copier, Embedded, OpenError};
 use crate::store::memory::Memory;
+use crate::store::redis::{self, Redis};
 use crate::store::{Answers, Store};
 use crate::{admin, http};
 use futures_util::FutureExt;
@@ -42,6 +45,8 @@ const REPORTS_MAX: usize = limits::DRIVER_QUEUE_MAX;
 pub struct App {
     pub(super) plan: Plan,
     pub(super) node: NodeId,
+    /// Its place among other nodes, where it shares a store with them.
+    pub(super) fleet: Option<Arc<bus::redis::Redis>>,
     pub(super) life: Life,
     pub(super) links: Arc<Links>,
     pub(super) agents: Agents,
@@ -67,6 +72,14 @@ pub enum BuildError {
     /// The store cannot be opened.
     #[error("cannot open the store: {0}")]
     Store(#[from] OpenError),
+    /// The store that nodes share cannot be used.
+    #[error("cannot use {url}: {error}")]
+    Redis {
+        /// Which, without its secrets.
+        url: String,
+        /// Why.
+        error: Box<redis::OpenError>,
+    },
     /// The agents cannot be reached as configured.
     #[error(transparent)]
     Agents(#[from] BadAgent),
@@ -98,14 +111,14 @@ impl App {
         let registry = Registry::new();
         let shared = Shared {
             node: NodeId(u128::from_be_bytes(chance()?)),
-            clock: Clock::start(),
+            clock: if alone(&plan.config.store) { Clock::start() } else { Clock::of_a_fleet() },
             life: Life::default(),
             links: Arc::default(),
             metrics: Arc::new(Metrics::register(&registry)?),
             tasks: TaskTracker::new(),
         };
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
-        let (store, copier) = shared.store(&plan.config.store, &fatal, answers.sink())?;
+        let (store, copier) = shared.store(&plan.config.store, &fatal, answers.sink(), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let agents = Agents::new(
             plan.agents.clone(),
@@ -115,14 +128,20 @@ impl App {
             shared.clock.clone(),
             Arc::clone(&shared.metrics),
         )?;
-        let (board, asked) = links::board();
-        let driver =
-            shared.driver(store, &agents, Inbox::new(asked, reports, answers), plan.config.keep_facts)?;
+        let ((board, asked), (mouth, ear)) = (links::board(), bus::ear());
+        let inbox = Inbox::new(asked, reports, answers, ear);
+        let fleet = shared.fleet(&plan, &public, mouth.clone(), runtime);
+        let bus: Arc<dyn Bus> = match &fleet {
+            Some(fleet) => Arc::<bus::redis::Redis>::clone(fleet),
+            None => Arc::new(Alone::new(mouth)),
+        };
+        let driver = shared.driver(store, &agents, bus, inbox, &plan)?;
         Ok(Self {
             public: (public, Arc::new(shared.house(&plan, board, &agents))),
             admin: (admin, Arc::new(shared.office(registry, copier))),
             plan,
             node: shared.node,
+            fleet,
             life: shared.life,
             links: shared.links,
             agents,
@@ -136,25 +155,49 @@ impl App {
 // === impl Shared ===
 
 impl Shared {
+    /// A place among the nodes on one store; without any company none.
+    fn fleet(
+        &self,
+        plan: &Plan,
+        public: &Listener,
+        mouth: Mouth,
+        runtime: &Handle,
+    ) -> Option<Arc<bus::redis::Redis>> {
+        let StoreConfig::Redis { url, .. } = &plan.config.store else { return None };
+        let place = bus::redis::Place {
+            url: url.clone(),
+            node: self.node,
+            name: plan.config.node_name.clone(),
+            address: public.address().to_string(),
+            mouth,
+            metrics: Arc::clone(&self.metrics),
+            clock: self.clock.clone(),
+            life: self.life.clone(),
+        };
+        Some(Arc::new(bus::redis::Redis::open(place, runtime)))
+    }
+
     fn driver(
         &self,
         store: Arc<dyn Store>,
         agents: &Agents,
+        bus: Arc<dyn Bus>,
         inbox: Inbox,
-        keep_facts: Option<u64>,
+        plan: &Plan,
     ) -> Result<Driver, BuildError> {
         let switchboard = Switchboard::new(switchboard::Config {
             node: self.node,
             directory: Arc::new(agents.directory()),
             seed: chance()?,
-            // Both stores of this release belong to one process.
-            alone: true,
-            keep_facts,
+            alone: alone(&plan.config.store),
+            keep_facts: plan.config.keep_facts,
         });
         let hands = Hands {
             store,
             links: Arc::clone(&self.links),
             agents: agents.clone(),
+            bus,
+            mail: Vec::new(),
             metrics: Arc::clone(&self.metrics),
             unanswered: Unanswered::default(),
             life: self.life.clone(),
@@ -168,7 +211,8 @@ impl Shared {
         config: &StoreConfig,
         fatal: &Arc<Notify>,
         answers: Answers,
-    ) -> Result<(Arc<dyn Store>, Option<Copier>), OpenError> {
+        runtime: &Handle,
+    ) -> Result<(Arc<dyn Store>, Option<Copier>), BuildError> {
         let clock = self.clock.clone();
         let clock: embedded::Clock = Arc::new(move || clock.now());
         match config {
@@ -180,7 +224,9 @@ impl Shared {
                     Durability::Mem => embedded::Durability::Os,
                     // What is not synced yet may still be in the process, and would die with it: only a
                     // synced file keeps the promise of `os`.
-                    Durability::Os | Durability::Fsync => embedded::Durability::Fsync,
+                    Durability::Os | Durability::Fsync | Durability::FsyncReplica => {
+                        embedded::Durability::Fsync
+                    }
                 };
                 options.cache_bytes = usize::try_from(*cache_bytes).unwrap_or(usize::MAX);
                 options.reserve_bytes = *reserve_bytes;
@@ -189,6 +235,14 @@ impl Shared {
                 let store = Embedded::open(dir, options, answers)?;
                 let copier = store.copier();
                 Ok((Arc::new(store), Some(copier)))
+            }
+            StoreConfig::Redis { url, durability, deployer } => {
+                let options =
+                    redis::Options { durability: *durability, deployer: deployer.clone(), clock: None };
+                let store = runtime.block_on(Redis::open(url.clone(), options, answers));
+                let store = store
+                    .map_err(|error| BuildError::Redis { url: url.to_string(), error: Box::new(error) })?;
+                Ok((Arc::new(store), None))
             }
         }
     }
@@ -247,6 +301,14 @@ impl Shared {
             // Of its own: nobody waits for operators.
             tasks: TaskTracker::new(),
         }
+    }
+}
+
+/// Whether the store belongs to this process, so that whoever else held anything in it is gone.
+fn alone(config: &StoreConfig) -> bool {
+    match config {
+        StoreConfig::Memory | StoreConfig::Embedded { .. } => true,
+        StoreConfig::Redis { .. } => false,
     }
 }
 

@@ -14,6 +14,10 @@ use turnway_core::limits;
 
 /// What the switchboard may take beyond [`limits::DRAIN`] to hand over and give its lease back.
 const HANDOVER: Duration = Duration::from_secs(5);
+/// What it may take to get a place among other nodes: the store has just been seen to be there.
+const JOIN: Duration = Duration::from_secs(10);
+/// What it may take to leave it.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// What links may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(3);
 
@@ -27,6 +31,17 @@ impl App {
             return Exit::Unavailable;
         };
         let mut hurried = tokio::spawn(obey(leave, self.life.clone()));
+        // Before its first lease: a node that holds one is spoken to.
+        if let Some(fleet) = &self.fleet {
+            tokio::select! {
+                () = fleet.joined() => {}
+                () = tokio::time::sleep(JOIN) => {
+                    tracing::error!("the other nodes cannot be reached: Redis is away");
+                    return Exit::Unavailable;
+                }
+                _ = &mut hurried => return Exit::Failed,
+            }
+        }
         let mut driver = tokio::spawn(self.driver.run());
         let (listener, house) = self.public;
         let public = listener.address();
@@ -50,6 +65,11 @@ impl App {
         };
         self.life.advance(Phase::Leaving);
         driver.abort();
+        if let Some(fleet) = &self.fleet
+            && tokio::time::timeout(FAREWELL, fleet.leave()).await.is_err()
+        {
+            tracing::warn!("the other nodes could not be told everything");
+        }
         self.agents.close();
         self.links.close_all();
         self.tasks.close();

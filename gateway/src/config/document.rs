@@ -202,6 +202,8 @@ mod tests {
             on.push_str(key.unwrap_or(line));
             on.push('\n');
         }
+        // Some are for a Redis only.
+        let on = on.replace("embedded:./turnway-data", "redis://h");
         let config = read(&on);
         assert_eq!(config.node_name, "edge-1");
         for setting in &SETTINGS {

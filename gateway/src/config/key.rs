@@ -14,6 +14,7 @@ pub enum Key {
     ListenAdmin,
     StoreUrl,
     StoreDurability,
+    StoreDeployer,
     StoreRetention,
     StoreCache,
     StoreReserve,
@@ -66,7 +67,7 @@ pub struct Setting {
 }
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 13] = [
+pub const SETTINGS: [Setting; 14] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -129,18 +130,31 @@ pub const SETTINGS: [Setting; 13] = [
         form: "URL",
         flag: Some("--store"),
         default: Fallback::Fixed("embedded:./turnway-data"),
-        doc: "Where facts live: `embedded:DIR`, a directory of this machine, or `memory:`, which ends with the \
+        doc: "Where facts live: `embedded:DIR`, a directory of this machine; a Redis that several nodes share, \
+              `redis://USER:PASSWORD@HOST:PORT/DB`, `rediss://…` with TLS, or \
+              `redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME?db=N`; or `memory:`, which ends with the \
               process.",
     },
     Setting {
         key: Key::StoreDurability,
         name: "store.durability",
         kind: Kind::Text,
-        form: "mem|os|fsync",
+        form: "mem|os|fsync|fsync+replica",
         flag: Some("--durability"),
         default: Fallback::Found { how: "fsync; mem with memory:", example: "fsync" },
         doc: "What an acknowledgement survives: `mem` nothing, `os` the death of the process, `fsync` the loss \
-              of power.",
+              of power, `fsync+replica` (Redis only) the loss of the disk. A Redis that is not set to give it is \
+              refused.",
+    },
+    Setting {
+        key: Key::StoreDeployer,
+        name: "store.deployer",
+        kind: Kind::Text,
+        form: "USER:PASSWORD",
+        flag: None,
+        default: Fallback::Found { how: "who `store.url` names", example: "deployer:secret" },
+        doc: "Who may load functions into Redis and read its settings, percent-encoded as in a URL, where the \
+              user of `store.url` may not.",
     },
     Setting {
         key: Key::StoreRetention,

@@ -3,12 +3,13 @@ use super::amount::{parse_size, show_size};
 use super::key::Key;
 use super::mistake::{Mistake, Place};
 use super::raw::Raw;
+use super::redis::{Login, RedisUrl};
 use super::{Config, Durability, LogFormat, StoreConfig};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// Said wherever a store is asked for that this release does not have.
-const STORES: &str = "this release has embedded:DIR and memory:";
+const STORES: &str = "this release has embedded:DIR, redis://HOST:PORT and memory:";
 /// Less than this would read every page of the file again and again.
 const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 
@@ -18,6 +19,7 @@ struct Draft {
     admin: (SocketAddr, Place),
     store: (StoreUrl, Place),
     durability: Option<(Durability, Place)>,
+    deployer: Option<(Login, Place)>,
     keep_facts: Option<u64>,
     cache_bytes: u64,
     reserve_bytes: u64,
@@ -30,6 +32,7 @@ struct Draft {
 enum StoreUrl {
     Embedded(PathBuf),
     Memory,
+    Redis(RedisUrl),
 }
 
 /// Reads all settings, also those that a stronger source overrules: a mistake is a mistake. What it
@@ -67,6 +70,7 @@ impl Default for Draft {
             admin: nowhere(),
             store: (StoreUrl::Memory, Place::Default),
             durability: None,
+            deployer: None,
             keep_facts: None,
             cache_bytes: 0,
             reserve_bytes: 0,
@@ -87,6 +91,7 @@ impl Draft {
             Key::ListenQuic => return Err("QUIC is not in this release; only \"off\" is accepted".into()),
             Key::StoreUrl => self.store = (store_url(text)?, place.clone()),
             Key::StoreDurability => self.durability = Some((durability(text)?, place.clone())),
+            Key::StoreDeployer => self.deployer = Some((Login::parse(text)?, place.clone())),
             Key::StoreRetention => self.keep_facts = retention(text)?,
             Key::StoreCache => self.cache_bytes = size(text, CACHE_BYTES_MIN)?,
             Key::StoreReserve => self.reserve_bytes = size(text, 0)?,
@@ -101,18 +106,36 @@ impl Draft {
     }
 
     fn store(&self, mistakes: &mut Vec<Mistake>) -> StoreConfig {
-        match (&self.store.0, &self.durability) {
-            (StoreUrl::Embedded(dir), asked) => {
-                let durability = asked.as_ref().map_or(Durability::default(), |(level, _)| *level);
+        let asked = self.durability.as_ref().map(|(level, _)| *level);
+        let mut not_here = |key, place: &Place, what: String| mistakes.push(Mistake::of(key, place, what));
+        if let (Some((_, place)), false) = (&self.deployer, matches!(self.store.0, StoreUrl::Redis(_))) {
+            not_here(Key::StoreDeployer, place, "only a Redis has users".to_owned());
+        }
+        match &self.store.0 {
+            StoreUrl::Embedded(dir) => {
+                if let Some((level @ Durability::FsyncReplica, place)) = &self.durability {
+                    let what =
+                        format!("embedded: gives fsync, never {}: one machine has no replica", level.word());
+                    not_here(Key::StoreDurability, place, what);
+                }
+                let (dir, durability) = (dir.clone(), asked.unwrap_or_default());
                 let (cache_bytes, reserve_bytes) = (self.cache_bytes, self.reserve_bytes);
-                StoreConfig::Embedded { dir: dir.clone(), durability, cache_bytes, reserve_bytes }
+                StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes }
             }
-            (StoreUrl::Memory, None | Some((Durability::Mem, _))) => StoreConfig::Memory,
-            (StoreUrl::Memory, Some((level, place))) => {
-                let what = format!("memory: gives mem, never {}", level.word());
-                mistakes.push(Mistake::of(Key::StoreDurability, place, what));
+            StoreUrl::Memory => {
+                if let Some((level, place)) =
+                    self.durability.as_ref().filter(|(level, _)| *level > Durability::Mem)
+                {
+                    let what = format!("memory: gives mem, never {}", level.word());
+                    not_here(Key::StoreDurability, place, what);
+                }
                 StoreConfig::Memory
             }
+            StoreUrl::Redis(url) => StoreConfig::Redis {
+                url: url.clone(),
+                durability: asked.unwrap_or_default(),
+                deployer: self.deployer.as_ref().map(|(login, _)| login.clone()),
+            },
         }
     }
 
@@ -145,8 +168,8 @@ fn store_url(text: &str) -> Result<StoreUrl, String> {
         Some(("embedded", "")) => Err("embedded: needs a directory, such as embedded:./turnway-data".into()),
         Some(("embedded", dir)) => Ok(StoreUrl::Embedded(dir.into())),
         Some(("memory", "")) => Ok(StoreUrl::Memory),
-        Some(("redis" | "rediss" | "redis+sentinel", _)) => {
-            Err(format!("Redis is not in this release; {STORES}"))
+        Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)) => {
+            RedisUrl::parse(text).map(StoreUrl::Redis)
         }
         Some(_) | None => Err(format!("unknown kind of store; {STORES}")),
     }
@@ -177,8 +200,8 @@ fn durability(text: &str) -> Result<Durability, String> {
         "mem" => Ok(Durability::Mem),
         "os" => Ok(Durability::Os),
         "fsync" => Ok(Durability::Fsync),
-        "fsync+replica" => Err("one machine has no replica; this release gives mem, os and fsync".into()),
-        _ => Err("expected mem, os or fsync".into()),
+        "fsync+replica" => Ok(Durability::FsyncReplica),
+        _ => Err("expected mem, os, fsync or fsync+replica".into()),
     }
 }
 
@@ -257,7 +280,7 @@ mod tests {
 
     #[test]
     fn every_mistake_is_told_with_its_place() {
-        let file = "colour = 1\ndemo = \"yes\"\n[listen]\nhttp = \"0.0.0.0:1\"\nhtpp = \"x\"\n[store]\nurl = \"redis://u:hunter2@h\"\n";
+        let file = "colour = 1\ndemo = \"yes\"\n[listen]\nhttp = \"0.0.0.0:1\"\nhtpp = \"x\"\n[store]\nurl = \"redis://u:hunter2@h:x\"\n";
         let env = [("TURNWAY_LISTEN_PORT", "1"), ("TURNWAY_LOG", "loud"), ("TURNWAY_URL", "not ours")];
         let flags = [(Flag::Key(Key::StoreDurability), "fsync+replica"), (Flag::Key(Key::ListenQuic), "1")];
         let said = wrong(&sources(file, &env, &flags));
@@ -266,10 +289,10 @@ mod tests {
             "t.toml:2:8: demo: expected true or false, not a string",
             "t.toml:4:8: listen.http: 0.0.0.0:1 is not a loopback address",
             "t.toml:5:1: listen.htpp: unknown key; did you mean \"listen.http\"?",
-            "t.toml:7:7: store.url: Redis is not in this release",
+            "t.toml:7:7: store.url: expected HOST or HOST:PORT",
             "environment TURNWAY_LISTEN_PORT: unknown setting",
             "environment TURNWAY_LOG: log: expected auto, pretty or json",
-            "flag --durability: store.durability: one machine has no replica",
+            "flag --durability: store.durability: embedded: gives fsync, never fsync+replica",
             "flag --quic: listen.quic: QUIC is not in this release",
         ];
         assert_eq!(said.len(), starts.len(), "{said:#?}");
@@ -327,6 +350,22 @@ mod tests {
         assert_eq!(good(&sources("", &[], &[memory])).store, StoreConfig::Memory);
         let said = wrong(&sources("", &[], &[memory, (Flag::Key(Key::StoreDurability), "fsync")]));
         assert_eq!(said, ["flag --durability: store.durability: memory: gives mem, never fsync"]);
+    }
+
+    #[test]
+    fn a_redis_may_have_a_deployer_and_a_replica() {
+        let (url, level) = (Flag::Key(Key::StoreUrl), Flag::Key(Key::StoreDurability));
+        let file = "[store]\ndeployer = \"d:p%3A\"\n";
+        let config = good(&sources(file, &[], &[(url, "redis://u@h"), (level, "fsync+replica")]));
+        let StoreConfig::Redis { durability, deployer: Some(login), .. } = config.store else { panic!() };
+        assert_eq!(durability, Durability::FsyncReplica);
+        assert_eq!(login.password.as_ref().map(|password| password.reveal()), Some("p:"));
+        let said = wrong(&sources(file, &[], &[(url, "embedded:d"), (level, "fsync+replica")]));
+        let expected = [
+            "t.toml:2:12: store.deployer: only a Redis has users",
+            "flag --durability: store.durability: embedded: gives fsync, never fsync+replica: one machine has no replica",
+        ];
+        assert_eq!(said, expected);
     }
 
     #[test]

@@ -1,17 +1,19 @@
-//! Where inputs come from: links, agents, the store, and what the shell answers to itself.
+//! Where inputs come from: links, agents, the store, other nodes, and what the shell tells itself.
 use crate::agent::Report;
+use crate::bus::{Ear, Heard};
 use crate::links::Asked;
 use crate::metrics::{DriverMetrics, Source};
 use crate::store::Answers;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, mpsc};
+use turnway_bindings::peer::frame::Frame;
 use turnway_bindings::switchboard::Input;
 use turnway_core::limits;
 use turnway_core::store::{Op, Reply, StoreError};
 
 /// Of each batch so much may come from each source, so that none can starve another.
-const QUOTA: usize = limits::DRIVER_BATCH_MAX / 3;
+const QUOTA: usize = limits::DRIVER_BATCH_MAX / 4;
 
 /// Answers of the store on their way to the switchboard. Not bounded by a number of its own: it holds
 /// at most one answer to each op, and the store takes no more than [`limits::STORE_QUEUE_MAX`] ops.
@@ -29,11 +31,14 @@ pub struct Inbox {
     asked: Asked,
     reports: mpsc::Receiver<Report>,
     answers: AnswerQueue,
+    ear: Ear,
+    /// Taken from the bus: a frame is more than one input, and may be more than a batch.
+    heard: VecDeque<Input>,
     /// Taken from the links while waiting.
     said: Vec<Input>,
     /// Taken from the agents while waiting.
     reported: Vec<Report>,
-    /// What the shell answers by itself.
+    /// What the shell tells itself.
     echoes: Vec<Input>,
 }
 
@@ -64,22 +69,26 @@ impl AnswerQueue {
 // === impl Inbox ===
 
 impl Inbox {
-    /// An inbox with these three sources.
-    pub fn new(asked: Asked, reports: mpsc::Receiver<Report>, answers: AnswerQueue) -> Self {
-        let (said, reported, echoes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { asked, reports, answers, said, reported, echoes }
+    /// An inbox with these four sources.
+    pub fn new(asked: Asked, reports: mpsc::Receiver<Report>, answers: AnswerQueue, ear: Ear) -> Self {
+        let (said, reported, echoes, heard) = (Vec::new(), Vec::new(), Vec::new(), VecDeque::new());
+        Self { asked, reports, answers, ear, heard, said, reported, echoes }
     }
 
     /// Waits until there is something. Safe to drop and to ask again: nothing is lost.
     pub async fn wait(&mut self) {
-        let is_something = !(self.said.is_empty() && self.reported.is_empty() && self.echoes.is_empty());
-        if is_something || self.answers.waiting() > 0 {
+        let is_nothing = self.said.is_empty()
+            && self.reported.is_empty()
+            && self.echoes.is_empty()
+            && self.heard.is_empty();
+        if !is_nothing || self.answers.waiting() > 0 {
             return;
         }
         tokio::select! {
             _ = self.asked.take(&mut self.said, QUOTA) => {}
             _ = self.reports.recv_many(&mut self.reported, QUOTA) => {}
             () = self.answers.0.bell.notified() => {}
+            Some(heard) = self.ear.recv() => hear(&mut self.heard, heard),
         }
     }
 
@@ -101,30 +110,48 @@ impl Inbox {
         }
         metrics.took(Source::Agents, self.reported.len());
         join(self.reported.drain(..), batch);
+        while self.heard.len() < QUOTA
+            && let Ok(heard) = self.ear.try_recv()
+        {
+            hear(&mut self.heard, heard);
+        }
+        let count = self.heard.len().min(QUOTA);
+        metrics.took(Source::Bus, count);
+        batch.extend(self.heard.drain(..count));
     }
 
-    /// Something the shell knows the answer to.
+    /// Something the shell tells itself.
     pub fn echo(&mut self, input: Input) {
         self.echoes.push(input);
     }
 
-    /// How many wait.
+    /// How many wait; of the bus, those whose frames were opened.
     pub fn waiting(&self) -> usize {
-        self.asked.waiting() + self.reports.len() + self.answers.waiting()
+        self.asked.waiting() + self.reports.len() + self.answers.waiting() + self.heard.len()
+    }
+}
+
+fn hear(into: &mut VecDeque<Input>, heard: Heard) {
+    match heard {
+        Heard::Frame(Frame { from, words }) => {
+            into.extend(words.into_iter().map(|words| Input::Peer { from, words }));
+        }
+        Heard::Unheard(to) => into.push_back(Input::Unheard { to }),
+        Heard::Gap => into.push_back(Input::Gap),
     }
 }
 
 /// Reports of one attempt that stand one after the other become one input, so that their facts share an
 /// append: an agent that says all of it at once costs the disk once.
 fn join(reports: impl Iterator<Item = Report>, batch: &mut Vec<Input>) {
-    for Report { key, run_id, attempt, event } in reports {
+    for Report { key, run_id, attempt, epoch, event } in reports {
         match batch.last_mut() {
-            Some(Input::Agent { run_id: last, attempt: of, events, .. })
-                if *last == run_id && *of == attempt =>
+            Some(Input::Agent { run_id: last, attempt: of, epoch: under, events, .. })
+                if *last == run_id && *of == attempt && *under == epoch =>
             {
                 events.push(event);
             }
-            Some(_) | None => batch.push(Input::Agent { key, run_id, attempt, events: vec![event] }),
+            Some(_) | None => batch.push(Input::Agent { key, run_id, attempt, epoch, events: vec![event] }),
         }
     }
 }
@@ -132,9 +159,10 @@ fn join(reports: impl Iterator<Item = Report>, batch: &mut Vec<Input>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::links;
     use crate::metrics::Metrics;
+    use crate::{bus, links};
     use prometheus::Registry;
+    use turnway_bindings::peer::Words;
     use turnway_core::id::{LinkId, NodeId};
 
     #[tokio::test]
@@ -142,20 +170,28 @@ mod tests {
         let metrics = Metrics::register(&Registry::new()).expect("each family once");
         let (board, asked) = links::board();
         let (_reports, reports) = mpsc::channel(1);
-        let answers = AnswerQueue::default();
-        let mut inbox = Inbox::new(asked, reports, answers.clone());
+        let (answers, (mouth, ear)) = (AnswerQueue::default(), bus::ear());
+        let mut inbox = Inbox::new(asked, reports, answers.clone(), ear);
+        // All that may be in one frame.
+        let words = vec![Words::Knock; limits::FRAME_WORDS_MAX];
+        mouth.try_send(Heard::Frame(Frame { from: NodeId(2), words })).expect("room");
         for _ in 0..limits::DRIVER_BATCH_MAX {
             board.disconnect(LinkId(1)).await.expect("room");
             answers.sink()(Op::Lease { node: NodeId(1) }, Ok(Reply::Lost));
         }
-        let (mut batches, mut seen) = (0, 0);
-        while seen < 2 * limits::DRIVER_BATCH_MAX {
+        let (mut batches, mut links, mut others) = (0, 0, 0);
+        while links + others < 2 * limits::DRIVER_BATCH_MAX + limits::FRAME_WORDS_MAX {
             inbox.wait().await;
             let mut batch = Vec::new();
             inbox.take(&mut batch, &metrics.driver);
             assert!(!batch.is_empty() && batch.len() <= limits::DRIVER_BATCH_MAX);
-            (batches, seen) = (batches + 1, seen + batch.len());
+            let of_links = batch.iter().filter(|input| matches!(input, Input::Disconnect { .. })).count();
+            assert!(
+                of_links == QUOTA || links == limits::DRIVER_BATCH_MAX,
+                "each batch has its part of them"
+            );
+            (batches, links, others) = (batches + 1, links + of_links, others + batch.len() - of_links);
         }
-        assert!(batches >= 3 && inbox.waiting() == 0);
+        assert!(batches >= 4 && inbox.waiting() == 0);
     }
 }

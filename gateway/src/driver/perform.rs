@@ -1,5 +1,6 @@
-//! What becomes of outputs: the store, links and agents are told, and what passes is counted.
+//! What becomes of outputs: the store, links, agents and other nodes are told, and what passes is counted.
 use crate::agent::Agents;
+use crate::bus::{Bus, Mail};
 use crate::links::Links;
 use crate::metrics::{Metrics, Unanswered};
 use crate::phase::Life;
@@ -16,6 +17,10 @@ pub struct Hands {
     pub links: Arc<Links>,
     /// Who answers.
     pub agents: Agents,
+    /// The other nodes.
+    pub bus: Arc<dyn Bus>,
+    /// What they are told at the end of the round.
+    pub mail: Vec<Mail>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// What the store was asked and has not answered: for metrics.
@@ -29,8 +34,6 @@ pub struct Hands {
 pub(super) enum Done {
     /// Whatever comes of it comes by itself.
     Nothing,
-    /// The answer is already known.
-    Answered(Box<Input>),
     /// There is nothing left to do here.
     Exit,
 }
@@ -45,8 +48,7 @@ impl Hands {
                 self.metrics.store.asked(&mut self.unanswered, &op, now);
                 self.store.submit(op);
             }
-            // One node has nobody to speak to: whoever it names is gone.
-            Output::Publish { to, .. } => return Done::Answered(Box::new(Input::Unheard { to })),
+            Output::Publish { to, words } => self.mail.push((to, words)),
             Output::Order(order) => {
                 self.metrics.agents.ordered(&order);
                 self.agents.perform(order);
@@ -55,6 +57,13 @@ impl Hands {
             Output::Exit => return Done::Exit,
         }
         Done::Nothing
+    }
+
+    /// The round is over: what other nodes are to be told goes together.
+    pub(super) fn post(&mut self) {
+        if !self.mail.is_empty() {
+            self.bus.post(&mut self.mail);
+        }
     }
 
     /// Counts an input before the switchboard takes it.

@@ -17,7 +17,7 @@ is there from the first of its kind. Times at the owner begin anew where another
 ";
 
 /// What each area is about, in the order of the document.
-const AREAS: [(&str, &str); 15] = [
+const AREAS: [(&str, &str); 16] = [
     ("build", "The build"),
     ("node", "The node"),
     ("link", "Connections of clients"),
@@ -31,6 +31,7 @@ const AREAS: [(&str, &str); 15] = [
     ("agent", "Agents"),
     ("ownership", "Ownership"),
     ("store", "The store"),
+    ("bus", "Other nodes"),
     ("switchboard", "The switchboard"),
     ("driver", "The task that drives the switchboard"),
 ];

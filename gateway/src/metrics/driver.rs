@@ -22,6 +22,8 @@ label_values! {
         Agents = "agents",
         /// The store.
         Store = "store",
+        /// Another node.
+        Bus = "bus",
     }
 }
 

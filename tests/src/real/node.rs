@@ -29,13 +29,21 @@ pub struct Node {
     pub http: SocketAddr,
     /// Where it serves its operator.
     pub admin: SocketAddr,
+    /// What it is called among nodes: another name with each boot.
+    pub id: String,
 }
 
 impl Node {
     /// Starts one on free ports, with its data under `dir` and these further arguments to `serve`.
     pub async fn start(dir: &Path, args: &[&str]) -> Self {
+        let store = format!("embedded:{}", dir.join("data").display());
+        Self::start_on(&store, dir, args).await
+    }
+
+    /// The same on this store, with nothing under `dir` but its log.
+    pub async fn start_on(store: &str, dir: &Path, args: &[&str]) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        let args = ["--store", store].iter().chain(args).map(|&arg| arg.to_owned()).collect();
         Self::start_at(dir, args, any, any).await
     }
 
@@ -44,7 +52,6 @@ impl Node {
         let mut child = Command::new(binary())
             .arg("serve")
             .args(["--listen", &http.to_string(), "--admin", &admin.to_string()])
-            .args(["--store", &format!("embedded:{}", dir.join("data").display())])
             .args(&args)
             .current_dir(dir)
             .stdin(Stdio::null())
@@ -57,12 +64,18 @@ impl Node {
         let ready = tokio::time::timeout(PATIENCE, stdout.next_line()).await;
         let Ok(Ok(Some(ready))) = ready else { panic!("no ready line: {ready:?}\n{}", tail(dir)) };
         let (http, admin) = (address(&ready, "http="), address(&ready, "admin="));
-        Self { child, stdout, args, dir: dir.to_owned(), http, admin }
+        let id = field(&ready, "node=").to_owned();
+        Self { child, stdout, args, dir: dir.to_owned(), http, admin, id }
     }
 
     /// `kill -9`, and a new process on the same data and the same ports.
     pub async fn kill_and_restart(&mut self) {
         self.kill().await;
+        self.restart().await;
+    }
+
+    /// A new process on the same data and the same ports, after [`Self::kill`] or [`Self::exit`].
+    pub async fn restart(&mut self) {
         let args = self.args.clone();
         *self = Self::start_at(&self.dir.clone(), args, self.http, self.admin).await;
     }
@@ -129,10 +142,14 @@ impl Drop for Node {
     }
 }
 
-fn address(ready: &str, field: &str) -> SocketAddr {
+fn address(ready: &str, name: &str) -> SocketAddr {
+    field(ready, name).parse().unwrap_or_else(|_| panic!("no address after {name} in: {ready}"))
+}
+
+fn field<'a>(ready: &'a str, name: &str) -> &'a str {
     assert!(ready.starts_with("turnway ready "), "not a ready line: {ready}");
-    let text = ready.split(' ').find_map(|part| part.strip_prefix(field));
-    text.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no {field} in: {ready}"))
+    let text = ready.split(' ').find_map(|part| part.strip_prefix(name));
+    text.unwrap_or_else(|| panic!("no {name} in: {ready}"))
 }
 
 fn tail(dir: &Path) -> String {

@@ -4,7 +4,7 @@ use super::cast;
 use super::world::{Happening, World};
 use std::collections::BTreeMap;
 use turnway_bindings::switchboard::Input;
-use turnway_core::id::{NodeId, RunId, SessionKey};
+use turnway_core::id::{Epoch, NodeId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Order, StopReason, TextKind};
@@ -16,6 +16,8 @@ pub(crate) struct Stream {
     key: SessionKey,
     run_id: RunId,
     attempt: u32,
+    /// The ownership that asked.
+    epoch: Epoch,
     manner: Manner,
     /// What is still to be said, last first.
     rest: Vec<AgentEvent>,
@@ -58,7 +60,8 @@ impl Streams {
     }
     fn find(&self, node: NodeId, run_id: &RunId, attempt: u32) -> Option<u64> {
         let same = |s: &Stream| s.node == node && s.run_id == *run_id && s.attempt == attempt;
-        self.open.iter().find(|(_, stream)| same(stream)).map(|(id, _)| *id)
+        // The newest: a store that forgot lets an attempt be ordered again, under another ownership.
+        self.open.iter().rfind(|(_, stream)| same(stream)).map(|(id, _)| *id)
     }
 }
 
@@ -112,30 +115,18 @@ impl World {
     /// An order leaves a node.
     pub(crate) fn order(&mut self, at: usize, order: Order) {
         let node = self.nodes[at].boot;
-        self.ledger.ordered(node, &order, &mut self.shelf, self.now, self.rewinds);
+        let restarted = self.restarted_at.is_some_and(|at| self.now - at <= limits::LEASE);
+        self.ledger.ordered(node, &order, &mut self.shelf, self.now, (self.rewinds, restarted));
         match order {
             Order::Invoke(invoke) => self.invoke(node, invoke),
-            Order::Cancel { run_id, attempt } => {
+            Order::Cancel { run_id, attempt, .. } => {
                 if let Some(id) = self.streams.find(node, &run_id, attempt) {
                     self.cancel_stream(id);
                 }
             }
             Order::Drop { run_id, attempt } => {
                 let Some(id) = self.streams.find(node, &run_id, attempt) else { return };
-                // A request that is closed may have a word under way.
-                let late = self.rng.chance(30) && !self.rewinds;
-                match self.streams.open.get_mut(&id) {
-                    Some(stream)
-                        if late
-                            && !stream.rest.is_empty()
-                            && !stream.blocked
-                            && stream.manner != Manner::TooMuch =>
-                    {
-                        stream.rest.drain(..stream.rest.len() - 1);
-                        stream.manner = Manner::Plain;
-                    }
-                    _ => drop(self.streams.open.remove(&id)),
-                }
+                self.close_stream(id);
             }
             Order::Credit { run_id, attempt, upto } => {
                 let Some(id) = self.streams.find(node, &run_id, attempt) else { return };
@@ -149,7 +140,7 @@ impl World {
     }
 
     fn invoke(&mut self, node: NodeId, invoke: Invoke) {
-        let Invoke { key, run_id, attempt, message, history, .. } = invoke;
+        let Invoke { key, run_id, attempt, epoch, message, history, .. } = invoke;
         let n = cast::number(&message);
         let told = history == cast::history(n, false);
         assert!(told || self.rewinds, "MP-G3: every attempt is told what was said before: {run_id}");
@@ -160,8 +151,9 @@ impl World {
         }
         if self.rewinds {
             // An attempt that the store forgot may be ordered again: the newer request replaces the older.
-            let same = |s: &Stream| s.node == node && s.run_id == run_id && s.attempt == attempt;
-            self.streams.open.retain(|_, stream| !same(stream));
+            if let Some(older) = self.streams.find(node, &run_id, attempt) {
+                self.close_stream(older);
+            }
         }
         self.streams.made += 1;
         let stream = self.streams.made;
@@ -169,9 +161,24 @@ impl World {
         self.ledger.answer(n, attempt, manner);
         let rest = part(n, attempt, manner);
         let (said, blocked, cancelled) = (0, false, false);
-        let open = Stream { node, key, run_id, attempt, manner, rest, said, limit, blocked, cancelled };
+        let open =
+            Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled };
         self.streams.open.insert(stream, open);
         self.later(5, 200, Happening::Agent { stream });
+    }
+
+    /// A request is closed; it may have a word under way.
+    fn close_stream(&mut self, id: u64) {
+        let late = self.rng.chance(30);
+        match self.streams.open.get_mut(&id) {
+            Some(stream)
+                if late && !stream.rest.is_empty() && !stream.blocked && stream.manner != Manner::TooMuch =>
+            {
+                stream.rest.drain(..stream.rest.len() - 1);
+                stream.manner = Manner::Plain;
+            }
+            _ => drop(self.streams.open.remove(&id)),
+        }
     }
 
     fn cancel_stream(&mut self, id: u64) {
@@ -219,8 +226,8 @@ impl World {
         if events.is_empty() {
             return;
         }
-        let (node, key, run_id, attempt) =
-            (stream.node, stream.key.clone(), stream.run_id.clone(), stream.attempt);
+        let (node, key, run_id, attempt, epoch) =
+            (stream.node, stream.key.clone(), stream.run_id.clone(), stream.attempt, stream.epoch);
         let slowest = match stream.manner {
             Manner::Slow | Manner::Stubborn | Manner::Late => 1500,
             Manner::Flood => 60,
@@ -242,6 +249,6 @@ impl World {
         } else if !stream.blocked {
             self.later(1, slowest, Happening::Agent { stream: id });
         }
-        self.give_to(node, Input::Agent { key, run_id, attempt, events });
+        self.give_to(node, Input::Agent { key, run_id, attempt, epoch, events });
     }
 }

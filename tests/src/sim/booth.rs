@@ -57,7 +57,7 @@ pub struct Booth {
     board: Switchboard,
     shelf: Shelf,
     asked: VecDeque<Op>,
-    ordered: Option<(turnway_core::id::SessionKey, RunId, u32)>,
+    ordered: Option<(turnway_core::id::SessionKey, RunId, u32, Epoch)>,
     shown: VecDeque<String>,
     links: u64,
     /// What was due before it was made is due at once.
@@ -91,7 +91,7 @@ impl Booth {
             match output {
                 Output::Store(op) => self.asked.push_back(op),
                 Output::Order(Order::Invoke(invoke)) => {
-                    self.ordered = Some((invoke.key, invoke.run_id, invoke.attempt));
+                    self.ordered = Some((invoke.key, invoke.run_id, invoke.attempt, invoke.epoch));
                 }
                 Output::Order(_) | Output::Publish { .. } | Output::Send { .. } | Output::Exit => {}
             }
@@ -166,8 +166,8 @@ impl Machine for Booth {
                 Input::Stored { op, result }
             }
             Move::Report(pick) => {
-                let Some((key, run_id, attempt)) = self.ordered.clone() else { return };
-                Input::Agent { key, run_id, attempt, events: vec![event(pick)] }
+                let Some((key, run_id, attempt, epoch)) = self.ordered.clone() else { return };
+                Input::Agent { key, run_id, attempt, epoch, events: vec![event(pick)] }
             }
             Move::Written(n) => Input::Written { link: link(n), weight: 10_000 },
             Move::Trouble(pick) if pick % 2 == 0 => Input::Gap,
@@ -252,7 +252,7 @@ impl Desk {
             Move::Answer(_) => Told::Durable(Seq(self.written)),
             Move::Report(pick) => {
                 let running = self.runtime.state().running.clone()?;
-                Told::Agent { run_id: running, attempt: 1, event: event(pick) }
+                Told::Agent { run_id: running, attempt: 1, epoch: Epoch(1), event: event(pick) }
             }
             Move::Connect => control(self.place, Ask::Open { agents: Vec::new(), active: None }),
             Move::Disconnect(_) => control(self.place, Ask::Close),

@@ -24,8 +24,17 @@ pub fn idle_minute(sessions: u64) -> (u64, u64) {
     (world.tally.ops - before.0, world.tally.words - before.1)
 }
 
-/// Kills an owner in the middle of a turn that others watch: milliseconds until the next attempt.
-pub fn failover_ms(seed: u64) -> Option<u64> {
+/// What befalls an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blow {
+    /// It is gone at once, and its subscription with it.
+    Crash,
+    /// It sleeps for long: its inbox takes words, and its lease runs out.
+    Sleep,
+}
+
+/// Strikes an owner in the middle of a turn that others watch: milliseconds until the next attempt.
+pub fn failover_ms(seed: u64, blow: Blow) -> Option<u64> {
     let mut world = World::new(seed, 5, Faults::default());
     let key = cast::key("default", "s1");
     let user = cast::user("ann", "default", false);
@@ -43,7 +52,10 @@ pub fn failover_ms(seed: u64) -> Option<u64> {
         return None;
     }
     let at = world.at(holder.node)?;
-    world.crash(at);
+    match blow {
+        Blow::Crash => world.crash(at),
+        Blow::Sleep => world.nodes[at].paused_until = world.now + Duration::from_secs(60),
+    }
     let died = world.now;
     for _ in 0..2000 {
         world.run(world.now + Duration::from_millis(10));

@@ -32,6 +32,12 @@ pub struct Faults {
     pub clock: u64,
     /// The store forgets its last writes.
     pub rewind: u64,
+    /// Two nodes do not hear each other, and nothing tells them so.
+    pub split: u64,
+    /// Every node is asked to leave, one after the other.
+    pub roll: u64,
+    /// The store starts again: it has what it was told, and no leases.
+    pub restart: u64,
 }
 
 impl Faults {
@@ -51,6 +57,9 @@ impl Faults {
         drain: 5,
         clock: 3,
         rewind: 0,
+        split: 0,
+        roll: 0,
+        restart: 0,
     };
     /// What the worst day looks like.
     pub const BRUTAL: Self = Self {
@@ -68,7 +77,15 @@ impl Faults {
         drain: 15,
         clock: 6,
         rewind: 0,
+        split: 0,
+        roll: 0,
+        restart: 0,
     };
+
+    /// The same with a store that forgets.
+    pub fn forgetful(self) -> Self {
+        Self { rewind: self.rewind.max(15), ..self }
+    }
 
     /// A mix of its own for every seed: two faults that hide each other are apart in some world.
     pub fn swarm(seed: u64) -> Self {
@@ -98,6 +115,9 @@ impl Faults {
             drain: some(most.drain),
             clock: some(most.clock),
             rewind: if seed.is_multiple_of(7) { 5 + some(35) } else { 0 },
+            split: some(20),
+            roll: some(3),
+            restart: some(4),
         }
     }
 }

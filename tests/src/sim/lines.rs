@@ -125,7 +125,7 @@ impl World {
         if let Note::Refused { request_id, .. } = &note {
             let ask = request_id.as_ref().and_then(|id| open.asks.get(id));
             let early = request_id.as_ref().is_some_and(|id| open.early.contains(id));
-            super::check::refused(&open.principal, ask, &note, (&self.shelf, self.rewinds || early));
+            super::check::refused(&open.principal, ask, &note, (&self.shelf, self.rewinds, early));
         }
         open.answered(&note);
         let (lazy, client, deserted) = (open.pace > 0, open.client, open.deserted);

@@ -32,8 +32,21 @@ const TRAPS: &[Trap] = &[
     },
     Trap {
         name: "forgetful store",
-        for_bugs: &[Mutant::EpochCounts, Mutant::EraIgnored, Mutant::CursorBare, Mutant::FenceByOrder],
+        for_bugs: &[
+            Mutant::EpochCounts,
+            Mutant::EraIgnored,
+            Mutant::CursorBare,
+            Mutant::FenceByOrder,
+            Mutant::ReportsUnfenced,
+            Mutant::AttemptsMixed,
+        ],
         spring: |seed| scenario(seed, Faults { rewind: 40, ..Faults::CRUEL }),
+    },
+    Trap {
+        // A late copy of a grant, a lease that was lost, and a link that stays: rare together.
+        name: "later worlds",
+        for_bugs: &[Mutant::GrantRepeats],
+        spring: |round| scenario(270 + round, Faults::swarm(270 + round)),
     },
 ];
 

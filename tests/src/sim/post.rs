@@ -14,6 +14,10 @@ impl World {
         if !hears {
             return self.later(1, 5, Happening::Unheard { boot, node: to });
         }
+        let split = self.splits.get(&(boot.min(to), boot.max(to)));
+        if split.is_some_and(|until| *until > self.now) {
+            return;
+        }
         for _ in 0..(1 + u64::from(self.rng.chance(self.faults.double))) {
             if !self.rng.chance(self.faults.drop) {
                 self.later(1, 50, Happening::Mail { to, from: boot, words: words.clone() });
@@ -72,6 +76,24 @@ impl World {
         } else if self.hit(faults.rewind) {
             let writes = 1 + self.rng.below(6);
             self.forget(writes);
+        } else if self.hit(faults.split) {
+            let (here, there) = (self.nodes[at].boot, self.somewhere());
+            let there = self.nodes[there].boot;
+            self.splits.insert((here.min(there), here.max(there)), until);
+        } else if self.hit(faults.roll) {
+            self.roll();
+        } else if self.hit(faults.restart) {
+            self.restart();
+        }
+    }
+
+    /// Every node leaves, one after the other; those that leave are replaced.
+    fn roll(&mut self) {
+        let boots: Vec<NodeId> = self.nodes.iter().map(|node| node.boot).collect();
+        let mut wait = 0;
+        for boot in boots {
+            self.later(wait, wait + 500, Happening::Leave { boot });
+            wait += 1000 + self.rng.below(5000);
         }
     }
 
@@ -92,6 +114,7 @@ impl World {
             node.cut_until = self.now;
             node.deaf_until = self.now;
         }
+        self.splits.clear();
         self.outage_until = self.now;
         self.slow_until = self.now;
     }

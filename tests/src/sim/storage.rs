@@ -42,10 +42,19 @@ impl World {
         }
     }
 
+    /// The store starts again, in a new era: every lease is gone.
+    pub(crate) fn restart(&mut self) {
+        self.say(format_args!("the store starts again"));
+        self.shelf.restart();
+        self.restarted_at = Some(self.now);
+    }
+
     /// The store forgets its last writes, as a fail-over to a lagging replica does.
     pub(crate) fn forget(&mut self, writes: u64) {
         self.say(format_args!("the store forgets {writes} writes"));
         self.shelf.rewind(writes);
+        // Nobody takes over within the millisecond: epochs are told apart by the clock.
+        self.ahead_ms += 10;
         self.ledger.rewound(&self.shelf);
     }
 }

@@ -100,9 +100,9 @@ pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// A seed's faults. A store that forgets what it has acknowledged comes with a store that can: the one on
-/// this machine's disk cannot, so such worlds are run only where `SIM_FORGETFUL=1` asks for them.
+/// A seed's faults. A fourth of the worlds have a store that forgets what it has acknowledged, as a replica
+/// does that takes over; `SIM_FORGETFUL=1` makes it all of them.
 fn mix(seed: u64) -> Faults {
     let faults = Faults::swarm(seed);
-    if env("SIM_FORGETFUL", 0) > 0 { faults } else { Faults { rewind: 0, ..faults } }
+    if env("SIM_FORGETFUL", 0) > 0 { faults.forgetful() } else { faults }
 }

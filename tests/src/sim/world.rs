@@ -43,6 +43,8 @@ pub(crate) enum Happening {
     Agent { stream: u64 },
     /// A node dies.
     Crash { boot: NodeId },
+    /// A node is asked to leave.
+    Leave { boot: NodeId },
     /// A node notices that a link is gone.
     HangUp { line: LineId },
     /// A lazy link reads on.
@@ -118,6 +120,10 @@ pub struct World {
     pub(crate) rewinds: bool,
     pub(crate) nodes: Vec<Node>,
     pub(crate) shelf: Shelf,
+    /// Pairs of nodes that do not hear each other, and until when.
+    pub(crate) splits: BTreeMap<(NodeId, NodeId), Mono>,
+    /// When the store last started again.
+    pub(crate) restarted_at: Option<Mono>,
     pub(crate) outage_until: Mono,
     pub(crate) slow_until: Mono,
     pub(crate) clients: Vec<Client>,
@@ -161,6 +167,8 @@ impl World {
             rewinds,
             nodes: Vec::new(),
             shelf: Shelf::new(rewinds),
+            splits: BTreeMap::new(),
+            restarted_at: None,
             outage_until: Mono::default(),
             slow_until: Mono::default(),
             clients: Vec::new(),
@@ -325,6 +333,7 @@ impl World {
                     self.crash(at);
                 }
             }
+            Happening::Leave { boot } => self.give_to(boot, Input::Drain),
             Happening::HangUp { line } => self.hang_up(line),
             Happening::Flush { line } => self.flush(line),
             Happening::Report { line } => self.report(line),

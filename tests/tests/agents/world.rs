@@ -253,7 +253,11 @@ impl World {
     }
 
     pub(crate) fn cancel(&self, order: &Invoke) {
-        self.agents.perform(Order::Cancel { run_id: order.run_id.clone(), attempt: order.attempt });
+        self.agents.perform(Order::Cancel {
+            run_id: order.run_id.clone(),
+            attempt: order.attempt,
+            epoch: order.epoch,
+        });
     }
 
     pub(crate) fn let_go(&self, order: &Invoke) {

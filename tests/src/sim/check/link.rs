@@ -146,18 +146,17 @@ impl Follow {
         self.joins_in(snapshot, after, view);
     }
 
-    /// Turns that had begun where the link stands: it has of their text what it said, or nothing.
+    /// Turns that had begun where the link stands: it has of their text what it said, or nothing. Of one that
+    /// has ended since, what was recorded before that is not looked for again.
     fn joins_in(&mut self, snapshot: &SnapshotNote, after: Seq, view: &View<'_>) {
         let state = view.chronicle().map(|chronicle| chronicle.state(after)).unwrap_or_default();
         for (run_id, run) in state.runs.iter().filter(|(_, run)| run.attempt > 0) {
             let open = snapshot.runs.iter().find(|open| open.run_id == *run_id);
-            let heard = self.heard.entry(run_id.clone()).or_insert(Heard {
-                attempt: run.attempt,
-                lacking: open.is_none(),
-                ..Heard::default()
-            });
+            let lacking = open.is_none() && run.saved > 0;
+            let nothing = Heard { attempt: run.attempt, lacking, ..Heard::default() };
+            let heard = self.heard.entry(run_id.clone()).or_insert(nothing);
             if heard.attempt != run.attempt {
-                *heard = Heard { attempt: run.attempt, lacking: open.is_none(), ..Heard::default() };
+                *heard = Heard { attempt: run.attempt, lacking, ..Heard::default() };
             }
         }
     }

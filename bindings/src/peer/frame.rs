@@ -1,0 +1,182 @@
+//! Words as bytes: what one node has to say to another in one go (S-14).
+//!
+//! A frame is the codec's header and `(NodeId, [Words])`. Numbers have a fixed width, little end first;
+//! a text, a list and a variant have their length or number before them; facts, inputs and control
+//! entries are JSON texts. A node reads the version it writes, which the header names: what it cannot
+//! read is lost, and words may be.
+use super::Words;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use turnway_core::id::{Cursor, Epoch, NodeId, Place, Seen, Seq, SessionKey};
+use turnway_core::limits::FRAME_WORDS_MAX;
+use turnway_core::protocol::codec::{self, Batch, CodecError, Kind};
+
+/// Greater than any number that a node counts or reads from a clock, so that no sum of two overflows.
+const NUMBER_MAX: u64 = 1 << 53;
+
+/// What one node said in one go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// Who.
+    pub from: NodeId,
+    /// What.
+    pub words: Vec<Words>,
+}
+
+impl Frame {
+    /// Reads a frame. Bytes that are not one cost no more memory than they are, and then an error.
+    pub fn read(blob: &[u8]) -> Result<Self, CodecError> {
+        let (from, Crowd(words)) = codec::decode(Kind::Frame, blob)?;
+        if words.iter().all(is_sound) { Ok(Self { from, words }) } else { Err(CodecError::Body) }
+    }
+}
+
+/// Words on their way into frames for one node, in order; as few frames as they fit in.
+#[derive(Debug)]
+pub struct Packer {
+    from: NodeId,
+    batch: Option<Batch>,
+    frames: Vec<Vec<u8>>,
+    lost: u64,
+}
+
+impl Packer {
+    /// One without words.
+    pub fn new(from: NodeId) -> Self {
+        Self { from, batch: None, frames: Vec::new(), lost: 0 }
+    }
+
+    /// Adds words. What is too much for one frame is said in several, where that can be.
+    pub fn add(&mut self, words: Words) {
+        if self.batch.as_ref().is_some_and(|batch| batch.items() >= FRAME_WORDS_MAX as u64) {
+            self.close();
+        }
+        if self.push(&words).is_ok() {
+            return;
+        }
+        if self.batch.is_some() {
+            self.close();
+            return self.add(words);
+        }
+        match halves(words) {
+            Some((first, second)) => {
+                self.add(first);
+                self.add(second);
+            }
+            None => self.lost += 1,
+        }
+    }
+
+    /// The frames, and how many words were too large for any.
+    pub fn finish(mut self) -> (Vec<Vec<u8>>, u64) {
+        self.close();
+        (self.frames, self.lost)
+    }
+
+    fn push(&mut self, words: &Words) -> Result<(), CodecError> {
+        match &mut self.batch {
+            Some(batch) => batch.push(words),
+            None => {
+                let mut batch = Batch::new(Kind::Frame, &self.from)?;
+                batch.push(words)?;
+                self.batch = Some(batch);
+                Ok(())
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        // A batch that took its items fits in a frame.
+        self.frames.extend(self.batch.take().and_then(|batch| batch.finish().ok()));
+    }
+}
+
+/// The same in two parts, where there are parts.
+fn halves(words: Words) -> Option<(Words, Words)> {
+    let cut = |mut logs: Vec<(SessionKey, Cursor)>| {
+        let rest = logs.split_off(logs.len() / 2);
+        (!logs.is_empty()).then_some((logs, rest))
+    };
+    match words {
+        Words::Facts { key, owner, after, mut facts } => {
+            let rest = facts.split_off(facts.len() / 2);
+            let (last, _) = facts.last()?;
+            let next = Cursor { seq: Seq(after.seq.0 + facts.len() as u64), epoch: *last };
+            let first = Words::Facts { key: key.clone(), owner, after, facts };
+            Some((first, Words::Facts { key, owner, after: next, facts: rest }))
+        }
+        Words::Beacon { logs } => {
+            cut(logs).map(|(logs, rest)| (Words::Beacon { logs }, Words::Beacon { logs: rest }))
+        }
+        Words::Have { logs } => {
+            cut(logs).map(|(logs, rest)| (Words::Have { logs }, Words::Have { logs: rest }))
+        }
+        Words::Bell { .. }
+        | Words::Taken { .. }
+        | Words::Answered { .. }
+        | Words::NotMine { .. }
+        | Words::Hello { .. }
+        | Words::Chunk { .. }
+        | Words::Want { .. }
+        | Words::Adopt { .. }
+        | Words::Knock => None,
+    }
+}
+
+/// Whether its numbers are such as a node would say.
+fn is_sound(words: &Words) -> bool {
+    use super::{Chunk, Item};
+    let small = |numbers: &[u64]| numbers.iter().all(|number| *number < NUMBER_MAX);
+    let seen = |owner: &Seen| small(&[owner.epoch.0]);
+    let at = |cursor: &Cursor| small(&[cursor.seq.0, cursor.epoch.0]);
+    let lies = |place: &Place, prev: &Place| small(&[place.0, prev.0]);
+    match words {
+        Words::Bell { owner, item, .. } => {
+            seen(owner)
+                && match item {
+                    Item::Input { place, prev, .. } | Item::Control { place, prev, .. } => lies(place, prev),
+                }
+        }
+        Words::NotMine { owner, .. } | Words::Adopt { free: owner, .. } => seen(owner),
+        Words::Hello { stamp, .. } => small(&[stamp.0]),
+        Words::Facts { owner, after, facts, .. } => {
+            seen(owner) && at(after) && facts.iter().all(|(epoch, _)| small(&[epoch.0]))
+        }
+        Words::Chunk { epoch: Epoch(epoch), chunk: Chunk { offset, .. }, .. } => small(&[*epoch, *offset]),
+        Words::Want { offset, .. } => small(&[*offset]),
+        Words::Beacon { logs } | Words::Have { logs } => logs.iter().all(|(_, cursor)| at(cursor)),
+        Words::Taken { .. } | Words::Answered { .. } | Words::Knock => true,
+    }
+}
+
+/// Words of a frame: no more of them than a frame may hold, for one that is a byte on the way takes
+/// many times that in memory.
+struct Crowd(Vec<Words>);
+
+impl<'de> Deserialize<'de> for Crowd {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_seq(Counted)
+    }
+}
+
+struct Counted;
+
+impl<'de> Visitor<'de> for Counted {
+    type Value = Crowd;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {FRAME_WORDS_MAX} words")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Crowd, A::Error> {
+        let mut words = Vec::new();
+        while let Some(next) = from.next_element()? {
+            if words.len() == FRAME_WORDS_MAX {
+                return Err(A::Error::custom("too many words"));
+            }
+            words.push(next);
+        }
+        Ok(Crowd(words))
+    }
+}

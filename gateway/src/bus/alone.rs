@@ -1,0 +1,43 @@
+//! A node that shares its store with nobody.
+use crate::bus::{Bus, Heard, Mail, Mouth};
+use std::collections::BTreeSet;
+
+/// Has nobody to speak to: whoever is named is gone.
+pub struct Alone {
+    mouth: Mouth,
+}
+
+impl Alone {
+    /// A bus that ends here.
+    pub fn new(mouth: Mouth) -> Self {
+        Self { mouth }
+    }
+}
+
+impl Bus for Alone {
+    fn post(&self, mail: &mut Vec<Mail>) {
+        for to in mail.drain(..).map(|(to, _)| to).collect::<BTreeSet<_>>() {
+            // Where there is no room for it, it is found out with the next words.
+            let _ = self.mouth.try_send(Heard::Unheard(to));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus;
+    use turnway_bindings::peer::Words;
+    use turnway_core::id::NodeId;
+
+    #[test]
+    fn whoever_is_spoken_to_is_gone() {
+        let (mouth, mut ear) = bus::ear();
+        let mut mail = vec![(NodeId(2), Words::Knock), (NodeId(1), Words::Knock), (NodeId(2), Words::Knock)];
+        Alone::new(mouth).post(&mut mail);
+        assert!(mail.is_empty());
+        assert_eq!(ear.try_recv(), Ok(Heard::Unheard(NodeId(1))));
+        assert_eq!(ear.try_recv(), Ok(Heard::Unheard(NodeId(2))));
+        assert!(ear.try_recv().is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! Over Redis: each node subscribes to its own inbox channel, and publishes to those of others.
+//!
+//! - [`outbox`], [`speak`]: what is to be said: gathered, put into frames, published.
+//! - [`inbox`], [`hear`]: what was published to this node: taken without waiting, read, handed on.
+//! - [`pulse`]: a heartbeat through one's own channel, for a subscription may be there and dead.
+//! - [`roll`]: who is there.
+mod hear;
+mod inbox;
+mod outbox;
+mod pulse;
+mod roll;
+mod speak;
+
+pub use roll::{Record, State};
+
+use crate::bus::{Bus, Mail, Mouth};
+use crate::clock::Clock;
+use crate::config::redis::RedisUrl;
+use crate::metrics::{Loss, Metrics};
+use crate::phase::Life;
+use crate::redis::{Line, Missed, Settings};
+use inbox::Inbox;
+use outbox::Outbox;
+use pulse::Pulse;
+use roll::Roll;
+use speak::Speaker;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use turnway_core::id::NodeId;
+
+/// A publish without an answer for so long is given up: its words are lost, or were said.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// One node's place on the bus. Ends when dropped.
+pub struct Redis {
+    node: NodeId,
+    outbox: Arc<Outbox>,
+    hears: Line,
+    says: Line,
+    entered: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+    tasks: Vec<AbortHandle>,
+}
+
+/// What a place on the bus is made with.
+pub struct Place {
+    /// The server.
+    pub url: RedisUrl,
+    /// Whose place it is.
+    pub node: NodeId,
+    /// What it is called, for people.
+    pub name: String,
+    /// Where it serves clients, for people.
+    pub address: String,
+    /// Where to what is heard goes.
+    pub mouth: Mouth,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// What times heartbeats.
+    pub clock: Clock,
+    /// Whether it leaves.
+    pub life: Life,
+}
+
+/// Where words to a node go.
+pub fn channel(node: NodeId) -> String {
+    format!("inbox:{{{node}}}")
+}
+
+// === impl Redis ===
+
+impl Redis {
+    /// Takes a place; it is there once [`Self::joined`] returns.
+    pub fn open(place: Place, runtime: &Handle) -> Self {
+        let Place { url, node, name, address, mouth, metrics, clock, life } = place;
+        let (outbox, pulse) = (Arc::new(Outbox::default()), Arc::new(Pulse::new(clock.clone())));
+        let inbox = Arc::new(Inbox::new(Arc::clone(&pulse), Arc::clone(&metrics)));
+        let settings = Settings {
+            name: "bus in",
+            answer_within: ANSWER_WITHIN,
+            channels: vec![channel(node)],
+            hears: Some(hear::hears(Arc::clone(&inbox))),
+        };
+        let hears = Line::open(url.clone(), settings, runtime);
+        let settings =
+            Settings { name: "bus out", answer_within: ANSWER_WITHIN, channels: Vec::new(), hears: None };
+        let says = Line::open(url, settings, runtime);
+        let speaker = Speaker {
+            node,
+            line: says.clone(),
+            own: hears.clone(),
+            outbox: Arc::clone(&outbox),
+            pulse,
+            mouth: mouth.clone(),
+            metrics: Arc::clone(&metrics),
+        };
+        let (enters, entered) = watch::channel(false);
+        let roll = Roll { node, name, address, line: says.clone(), clock, life };
+        let tasks = [
+            runtime.spawn(speaker.run()),
+            runtime.spawn(hear::read(Arc::clone(&inbox), mouth, Arc::clone(&metrics))),
+            runtime.spawn(hear::watch(hears.clone(), inbox)),
+            runtime.spawn(roll.keep(enters)),
+        ];
+        let tasks = tasks.map(|task| task.abort_handle()).into();
+        Self { node, outbox, hears, says, entered, metrics, tasks }
+    }
+
+    /// Waits until this node hears, and others can know of it: before that it would be spoken to in vain,
+    /// and taken for dead.
+    pub async fn joined(&self) {
+        self.hears.ready().await;
+        // Whoever enters lives as long as this.
+        let _ = self.entered.clone().wait_for(|entered| *entered).await;
+    }
+
+    /// Who is there, or was until a while ago.
+    pub async fn nodes(&self) -> Result<BTreeMap<NodeId, Record>, Missed> {
+        roll::read(&self.says).await
+    }
+
+    /// Waits until everything posted so far was published, or could not be.
+    pub async fn said(&self) {
+        self.outbox.empty().await;
+    }
+
+    /// Says what is still to be said, and takes its name from the roll.
+    pub async fn leave(&self) {
+        self.said().await;
+        self.tasks.iter().for_each(AbortHandle::abort);
+        if let Err(error) = roll::strike(&self.says, self.node).await {
+            tracing::debug!(%error, "this node's record stays for a while");
+        }
+    }
+}
+
+impl Bus for Redis {
+    fn post(&self, mail: &mut Vec<Mail>) {
+        let lost = self.outbox.put(mail);
+        if lost > 0 {
+            self.metrics.bus.lost(Loss::Outbox, lost);
+        }
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}

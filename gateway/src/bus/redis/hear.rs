@@ -1,0 +1,76 @@
+//! What was published to this node: from the socket to the driver.
+use super::inbox::{Inbox, Next};
+use crate::bus::{Heard, Mouth};
+use crate::metrics::{Direction, Lapse, Loss, Metrics};
+use crate::redis::{Hears, Line};
+use ::redis::{PushInfo, PushKind, Value};
+use std::sync::Arc;
+use turnway_bindings::peer::frame::Frame;
+use turnway_core::protocol::codec::CodecError;
+
+/// Takes messages from the socket.
+pub(super) fn hears(inbox: Arc<Inbox>) -> Hears {
+    Arc::new(move |PushInfo { kind, mut data }| {
+        // Of one channel, which needs no look at its name.
+        if kind == PushKind::Message
+            && let Some(Value::BulkString(blob)) = data.pop()
+        {
+            inbox.take(blob);
+        }
+    })
+}
+
+/// Tells of each subscription but the first that words may have been missed before it.
+pub(super) async fn watch(mut line: Line, inbox: Arc<Inbox>) {
+    let mut known = 0;
+    loop {
+        match line.turn() {
+            Some(turn) if turn > known => {
+                let deaf = inbox.pulse().forget();
+                if turn > 1 {
+                    inbox.lapsed(if deaf { Lapse::Deaf } else { Lapse::Broken });
+                }
+                known = turn;
+            }
+            Some(_) | None => {
+                line.turned().await;
+            }
+        }
+    }
+}
+
+/// Reads frames and hands them on, as fast as the driver takes them.
+pub(super) async fn read(inbox: Arc<Inbox>, mouth: Mouth, metrics: Arc<Metrics>) {
+    loop {
+        let heard = match inbox.next().await {
+            Next::Frame(blob) => match Frame::read(&blob) {
+                Ok(frame) => {
+                    frame.words.iter().for_each(|words| metrics.bus.said(Direction::In, words));
+                    Heard::Frame(frame)
+                }
+                Err(error) => {
+                    refuse(&metrics, error);
+                    continue;
+                }
+            },
+            Next::Gap(why) => {
+                metrics.bus.lapsed(why);
+                tracing::warn!(?why, "words of other nodes may have been missed; reading anew");
+                Heard::Gap
+            }
+        };
+        // The driver is gone: so is the node.
+        if mouth.send(heard).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn refuse(metrics: &Metrics, error: CodecError) {
+    let why = match error {
+        CodecError::Version(_) => Loss::Version,
+        CodecError::Framing | CodecError::TooLarge | CodecError::Body => Loss::Unreadable,
+    };
+    metrics.bus.lost(why, 1);
+    tracing::debug!(?error, "a frame that is not for this release");
+}

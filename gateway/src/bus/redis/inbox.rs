@@ -1,0 +1,101 @@
+//! What was published to this node and has not been read: bounded, because whoever takes it from the
+//! socket must not wait.
+use super::pulse::Pulse;
+use crate::metrics::{Direction, Lapse, Loss, Metrics};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use turnway_core::protocol::codec::{self, Kind};
+
+/// Frames that wait.
+const FRAMES_MAX: usize = 4096;
+/// Bytes that wait: as many as the server itself keeps for a subscriber by default.
+const BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// A queue between the socket and the reader.
+pub(super) struct Inbox {
+    queue: Mutex<Queue>,
+    bell: Notify,
+    pulse: Arc<Pulse>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct Queue {
+    frames: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Something may have been missed since this was last told.
+    lapse: Option<Lapse>,
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Frame(Vec<u8>),
+    Gap(Lapse),
+}
+
+// === impl Inbox ===
+
+impl Inbox {
+    pub(super) fn new(pulse: Arc<Pulse>, metrics: Arc<Metrics>) -> Self {
+        Self { queue: Mutex::default(), bell: Notify::new(), pulse, metrics }
+    }
+
+    /// Takes what the server brings. Never waits.
+    pub(super) fn take(&self, blob: Vec<u8>) {
+        if codec::kind(&blob) == Some(Kind::Beat) {
+            // Somebody else's are not known here, and mean nothing.
+            let beat =
+                codec::decode::<u64>(Kind::Beat, &blob).ok().and_then(|number| self.pulse.heard(number));
+            beat.into_iter().for_each(|took| self.metrics.bus.beat(took));
+            return;
+        }
+        self.metrics.bus.passed(Direction::In, blob.len());
+        let mut queue = self.queue();
+        if queue.frames.len() >= FRAMES_MAX || queue.bytes + blob.len() > BYTES_MAX {
+            queue.lapse = Some(Lapse::Overflow);
+            self.metrics.bus.lost(Loss::Inbox, 1);
+        } else {
+            queue.bytes += blob.len();
+            queue.frames.push_back(blob);
+        }
+        drop(queue);
+        self.bell.notify_one();
+    }
+
+    /// Something may have been missed.
+    pub(super) fn lapsed(&self, why: Lapse) {
+        self.queue().lapse = Some(why);
+        self.bell.notify_one();
+    }
+
+    /// Waits for what comes next. A gap is told after what was heard before it: then nothing of that is
+    /// missed again.
+    pub(super) async fn next(&self) -> Next {
+        loop {
+            if let Some(next) = self.try_next() {
+                return next;
+            }
+            self.bell.notified().await;
+        }
+    }
+
+    fn try_next(&self) -> Option<Next> {
+        let mut queue = self.queue();
+        if let Some(frame) = queue.frames.pop_front() {
+            queue.bytes -= frame.len();
+            return Some(Next::Frame(frame));
+        }
+        queue.lapse.take().map(Next::Gap)
+    }
+
+    /// Heartbeats are this one's.
+    pub(super) fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

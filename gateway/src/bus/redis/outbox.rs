@@ -1,0 +1,143 @@
+//! What is to be said and has not been taken for it: bounded, for a server that is slow or away.
+use crate::bus::Mail;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Words that wait; the switchboard says some hundred at a time.
+const WORDS_MAX: usize = 65_536;
+/// Bytes that wait: what a busy node says in some tenths of a second.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes that are taken at a time, so that what is published together stays a small part of that.
+const TAKEN_BYTES: usize = 1024 * 1024;
+
+/// A queue between the driver, which never waits, and whoever publishes.
+#[derive(Default)]
+pub(super) struct Outbox {
+    queue: Mutex<Queue>,
+    /// Rung where there is something.
+    filled: Notify,
+    /// Rung where there is nothing more, and nothing under way.
+    emptied: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    mail: VecDeque<Mail>,
+    bytes: usize,
+    /// Batches that were taken and are not done.
+    under_way: usize,
+}
+
+// === impl Outbox ===
+
+impl Outbox {
+    /// Takes what there is room for; how many words there was none for.
+    pub(super) fn put(&self, mail: &mut Vec<Mail>) -> u64 {
+        if mail.is_empty() {
+            return 0;
+        }
+        let (mut lost, mut queue) = (0, self.queue());
+        for (to, words) in mail.drain(..) {
+            let weight = words.weight();
+            if queue.mail.len() >= WORDS_MAX || queue.bytes + weight > BYTES_MAX {
+                lost += 1;
+            } else {
+                queue.bytes += weight;
+                queue.mail.push_back((to, words));
+            }
+        }
+        drop(queue);
+        self.filled.notify_one();
+        lost
+    }
+
+    /// Waits for something to say, and takes it. Safe to drop and to ask again. [`Self::done`] once it
+    /// was said.
+    pub(super) async fn take(&self) -> Vec<Mail> {
+        loop {
+            let mail = self.try_take();
+            if !mail.is_empty() {
+                return mail;
+            }
+            self.filled.notified().await;
+        }
+    }
+
+    fn try_take(&self) -> Vec<Mail> {
+        let (mut taken, mut bytes, mut queue) = (Vec::new(), 0, self.queue());
+        while bytes < TAKEN_BYTES
+            && let Some((to, words)) = queue.mail.pop_front()
+        {
+            let weight = words.weight();
+            (bytes, queue.bytes) = (bytes + weight, queue.bytes - weight);
+            taken.push((to, words));
+        }
+        queue.under_way += usize::from(!taken.is_empty());
+        taken
+    }
+
+    /// What was taken at one time is out of the house.
+    pub(super) fn done(&self) {
+        self.queue().under_way -= 1;
+        if self.is_empty() {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    /// Waits until nothing is left.
+    pub(super) async fn empty(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            if self.is_empty() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let queue = self.queue();
+        queue.mail.is_empty() && queue.under_way == 0
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use turnway_bindings::peer::Words;
+    use turnway_core::id::NodeId;
+
+    fn knocks(count: usize) -> Vec<Mail> {
+        (0..count).map(|n| (NodeId(n as u128), Words::Knock)).collect()
+    }
+
+    /// Covers: G8.
+    #[test]
+    fn what_there_is_no_room_for_is_lost_and_counted() {
+        let outbox = Outbox::default();
+        let mut mail = knocks(WORDS_MAX + 3);
+        assert_eq!((outbox.put(&mut mail), mail.len()), (3, 0));
+        assert_eq!(outbox.put(&mut knocks(1)), 1);
+        let first = outbox.take().now_or_never().expect("something");
+        assert_eq!(first[..2], knocks(2));
+        assert!(first.len() < WORDS_MAX && outbox.put(&mut knocks(1)) == 0);
+    }
+
+    #[test]
+    fn it_is_empty_once_everything_taken_is_done() {
+        let outbox = Outbox::default();
+        assert!(outbox.empty().now_or_never().is_some() && outbox.take().now_or_never().is_none());
+        outbox.put(&mut knocks(2));
+        assert!(outbox.empty().now_or_never().is_none());
+        assert_eq!(outbox.take().now_or_never(), Some(knocks(2)));
+        assert!(outbox.empty().now_or_never().is_none());
+        outbox.done();
+        assert!(outbox.empty().now_or_never().is_some());
+    }
+}

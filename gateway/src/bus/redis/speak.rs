@@ -1,0 +1,135 @@
+//! What is to be said: what came together for one node goes as one frame, and frames go as one pipeline.
+use super::channel;
+use super::outbox::Outbox;
+use super::pulse::{BEAT, Pulse};
+use crate::bus::{Heard, Mail, Mouth};
+use crate::metrics::{Direction, Loss, Metrics};
+use crate::redis::{Line, Missed};
+use ::redis::{Pipeline, Value, cmd, pipe};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::time::{MissedTickBehavior, interval};
+use turnway_bindings::peer::frame::Packer;
+use turnway_core::id::NodeId;
+use turnway_core::protocol::codec::{self, Kind};
+
+/// Pipelines without an answer yet. While so many are under way, what is said gathers for the next.
+const UNDER_WAY_MAX: usize = 8;
+
+/// Publishes.
+pub(super) struct Speaker {
+    pub(super) node: NodeId,
+    /// For what is said.
+    pub(super) line: Line,
+    /// For what is heard.
+    pub(super) own: Line,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) mouth: Mouth,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// What goes in one pipeline.
+struct Parcel {
+    pipeline: Pipeline,
+    /// For each command: to whom, and how many bytes.
+    frames: Vec<(NodeId, usize)>,
+    words: u64,
+}
+
+// === impl Speaker ===
+
+impl Speaker {
+    pub(super) async fn run(self) {
+        let mut under_way: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+        let mut beat = interval(BEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                // What is under way is looked at first, and so set out in the order in which it was said.
+                biased;
+                Some(()) = under_way.next() => {}
+                _ = beat.tick() => {
+                    self.listen();
+                    under_way.push(self.beat().boxed());
+                }
+                mail = self.outbox.take(), if under_way.len() < UNDER_WAY_MAX => {
+                    under_way.push(self.say(self.pack(mail)).boxed());
+                }
+            }
+        }
+    }
+
+    fn pack(&self, mail: Vec<Mail>) -> Parcel {
+        let (words, mut packers) = (mail.len() as u64, BTreeMap::new());
+        for (to, words) in mail {
+            self.metrics.bus.said(Direction::Out, &words);
+            packers.entry(to).or_insert_with(|| Packer::new(self.node)).add(words);
+        }
+        let mut parcel = Parcel { pipeline: pipe(), frames: Vec::new(), words };
+        for (to, packer) in packers {
+            let (frames, lost) = packer.finish();
+            if lost > 0 {
+                self.metrics.bus.lost(Loss::TooLarge, lost);
+            }
+            for frame in frames {
+                parcel.frames.push((to, frame.len()));
+                parcel.pipeline.cmd("PUBLISH").arg(channel(to)).arg(frame);
+            }
+        }
+        parcel
+    }
+
+    async fn say(&self, parcel: Parcel) {
+        let answers = self.line.ask_all(&parcel.pipeline).await;
+        match answers {
+            Ok(answers) => self.told(&parcel, &answers).await,
+            // Sent or not: whoever waits for it asks again.
+            Err(Missed::NotSent | Missed::Unanswered | Missed::Refused { .. }) => {
+                self.metrics.bus.lost(Loss::Unsent, parcel.words);
+            }
+        }
+        self.outbox.done();
+    }
+
+    async fn told(&self, parcel: &Parcel, answers: &[Result<Value, Missed>]) {
+        let mut gone = BTreeSet::new();
+        for ((to, bytes), answer) in parcel.frames.iter().zip(answers) {
+            match answer {
+                Ok(Value::Int(0)) => {
+                    self.metrics.bus.unheard();
+                    gone.insert(*to);
+                }
+                Ok(_) => self.metrics.bus.passed(Direction::Out, *bytes),
+                Err(error) => {
+                    self.metrics.bus.lost(Loss::Unsent, 1);
+                    tracing::warn!(%error, "Redis does not let this node speak to others");
+                }
+            }
+        }
+        for to in gone {
+            // Waits where the driver is behind. If it is gone, so is the node.
+            let _ = self.mouth.send(Heard::Unheard(to)).await;
+        }
+    }
+
+    async fn beat(&self) {
+        let number = self.pulse.begin();
+        let Ok(beat) = codec::encode(Kind::Beat, &number) else { return };
+        if self.line.ask(cmd("PUBLISH").arg(channel(self.node)).arg(beat)).await.is_ok() {
+            self.pulse.taken(number);
+        }
+    }
+
+    /// Subscribes anew where the subscription seems to be there and nothing comes by it.
+    fn listen(&self) {
+        if self.own.turn().is_some() && self.pulse.is_deaf() {
+            tracing::warn!("the subscription to this node's inbox is dead; subscribing again");
+            self.pulse.fell_silent();
+            self.own.renew();
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Where a Redis is: `redis://`, `rediss://` with TLS, `redis+sentinel://` and `rediss+sentinel://`.
+use std::fmt;
+use turnway_core::private::Private;
+
+/// Of Redis.
+const PORT: u16 = 6379;
+/// Of a Sentinel.
+const SENTINEL_PORT: u16 = 26379;
+/// Sentinels of one fleet: three or five are usual.
+const SENTINELS_MAX: usize = 16;
+
+/// Who one is, to a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Login {
+    /// Redis calls who names nobody `default`.
+    pub user: Option<String>,
+    /// Its password.
+    pub password: Option<Private<String>>,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// A name or an address.
+    pub name: String,
+    /// Its port.
+    pub port: u16,
+}
+
+/// Where to find it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// There.
+    At(Host),
+    /// Where any of these says that its primary is.
+    Sentinel {
+        /// Whom to ask, one after another.
+        sentinels: Vec<Host>,
+        /// What they call it.
+        master: String,
+        /// Who one is to them.
+        login: Login,
+    },
+}
+
+/// A Redis, and how to speak to it. Prints without passwords.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisUrl {
+    /// Where it is.
+    pub place: Place,
+    /// Whether TLS lies between, also to the Sentinels.
+    pub tls: bool,
+    /// Who one is.
+    pub login: Login,
+    /// Its database.
+    pub db: u32,
+}
+
+// === impl Login ===
+
+impl Login {
+    /// Reads `USER:PASSWORD`, `:PASSWORD` or `USER`, percent-encoded.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (user, password) = match text.split_once(':') {
+            Some((user, password)) => (user, Some(Private(decode(password)?))),
+            None => (text, None),
+        };
+        let user = if user.is_empty() { None } else { Some(decode(user)?) };
+        Ok(Self { user, password })
+    }
+}
+
+// === impl RedisUrl ===
+
+impl RedisUrl {
+    /// Reads `redis[s]://[USER:PASSWORD@]HOST[:PORT][/DB]` or
+    /// `redis[s]+sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[?db=N&sentinel_user=…&sentinel_password=…]`.
+    /// The complaint repeats nothing of the URL: a password may be in it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (scheme, rest) = text.split_once("://").ok_or("expected redis://HOST:PORT")?;
+        let (tls, sentinel) = match scheme {
+            "redis" => (false, false),
+            "rediss" => (true, false),
+            "redis+sentinel" => (false, true),
+            "rediss+sentinel" => (true, true),
+            _ => return Err("expected redis://, rediss://, redis+sentinel:// or rediss+sentinel://".into()),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (rest, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match rest.rsplit_once('@') {
+            Some((login, hosts)) => (Login::parse(login)?, hosts),
+            None => (Login::default(), rest),
+        };
+        let mut asked = Asked::read(query)?;
+        let place = if sentinel {
+            if path.is_empty() || path.contains('/') {
+                return Err(
+                    "expected the primary's name after the Sentinels: redis+sentinel://HOST:PORT/NAME".into(),
+                );
+            }
+            let sentinels =
+                hosts.split(',').map(|text| host(text, SENTINEL_PORT)).collect::<Result<Vec<_>, _>>()?;
+            if sentinels.len() > SENTINELS_MAX {
+                return Err(format!("at most {SENTINELS_MAX} Sentinels"));
+            }
+            let login = std::mem::take(&mut asked.sentinel);
+            Place::Sentinel { sentinels, master: decode(path)?, login }
+        } else {
+            if !path.is_empty() {
+                asked.db = database(path)?;
+            }
+            if asked.sentinel != Login::default() {
+                return Err("sentinel_user and sentinel_password are for redis+sentinel://".into());
+            }
+            Place::At(host(hosts, PORT)?)
+        };
+        Ok(Self { place, tls, login, db: asked.db })
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    /// For people; without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.tls { "rediss" } else { "redis" })?;
+        match &self.place {
+            Place::At(host) => write!(f, "://{host}")?,
+            Place::Sentinel { sentinels, master, .. } => {
+                let hosts: Vec<_> = sentinels.iter().map(ToString::to_string).collect();
+                write!(f, "+sentinel://{}/{master}", hosts.join(","))?;
+            }
+        }
+        match (&self.place, self.db) {
+            (_, 0) => Ok(()),
+            (Place::At(_), db) => write!(f, "/{db}"),
+            (Place::Sentinel { .. }, db) => write!(f, "?db={db}"),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.contains(':') {
+            write!(f, "[{}]:{}", self.name, self.port)
+        } else {
+            write!(f, "{}:{}", self.name, self.port)
+        }
+    }
+}
+
+/// What stands after the question mark.
+#[derive(Default)]
+struct Asked {
+    db: u32,
+    sentinel: Login,
+}
+
+impl Asked {
+    fn read(query: &str) -> Result<Self, String> {
+        let mut asked = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("db", value) => asked.db = database(value)?,
+                ("sentinel_user", value) => asked.sentinel.user = Some(decode(value)?),
+                ("sentinel_password", value) => asked.sentinel.password = Some(Private(decode(value)?)),
+                _ => return Err("expected ?db=N, sentinel_user=… or sentinel_password=…".into()),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+fn database(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "expected the number of a database".to_owned())
+}
+
+fn host(text: &str, port: u16) -> Result<Host, String> {
+    let bad = || "expected HOST or HOST:PORT; an IPv6 address in brackets".to_owned();
+    let (name, rest) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or_else(bad)?,
+        None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
+    };
+    let port = match rest.strip_prefix(':') {
+        Some(port) => port.parse().map_err(|_| bad())?,
+        None if rest.is_empty() => port,
+        None => return Err(bad()),
+    };
+    let fits = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:%".contains(&b));
+    if fits { Ok(Host { name: name.to_owned(), port }) } else { Err(bad()) }
+}
+
+/// Percent-decoding (RFC 3986 §2.1).
+fn decode(text: &str) -> Result<String, String> {
+    let bad = || "what follows a % must be two hexadecimal digits, together UTF-8".to_owned();
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = [rest.next().ok_or_else(bad)?, rest.next().ok_or_else(bad)?];
+        let digits = std::str::from_utf8(&digits).map_err(|_| bad())?;
+        if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(bad());
+        }
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| bad())?);
+    }
+    String::from_utf8(bytes).map_err(|_| bad())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good(text: &str) -> RedisUrl {
+        RedisUrl::parse(text).expect("a URL")
+    }
+
+    #[test]
+    fn urls_are_read_and_shown_without_their_secrets() {
+        let shown = [
+            ("redis://localhost", "redis://localhost:6379"),
+            ("redis://h:1/3", "redis://h:1/3"),
+            ("redis://h?db=3", "redis://h:6379/3"),
+            ("rediss://ann:hunter2@redis.example:6380", "rediss://redis.example:6380"),
+            ("redis://:hunter2@[::1]:7", "redis://[::1]:7"),
+            ("redis+sentinel://a:1,b/main", "redis+sentinel://a:1,b:26379/main"),
+            (
+                "rediss+sentinel://u:hunter2@a,b,c/main?db=2&sentinel_user=s&sentinel_password=hunter2",
+                "rediss+sentinel://a:26379,b:26379,c:26379/main?db=2",
+            ),
+        ];
+        for (text, shows) in shown {
+            let url = good(text);
+            assert_eq!(url.to_string(), shows);
+            assert!(!format!("{url:?}").contains("hunter2"), "{url:?}");
+        }
+        let url = good("redis://a%3Ab:p%40%2Fw@h");
+        assert_eq!(url.login.user.as_deref(), Some("a:b"));
+        assert_eq!(url.login.password.as_ref().map(Private::reveal), Some("p@/w"));
+        let Place::Sentinel { login, .. } = good("redis+sentinel://u@a/m?sentinel_user=s").place else {
+            panic!()
+        };
+        assert_eq!((login.user.as_deref(), login.password), (Some("s"), None));
+    }
+
+    #[test]
+    fn what_is_no_url_is_told_without_repeating_it() {
+        let wrong = [
+            "redis",
+            "http://h",
+            "redis://",
+            "redis://hunter2@",
+            "redis://h:x",
+            "redis://h:70000",
+            "redis://h/a",
+            "redis://h?x=hunter2",
+            "redis://a b",
+            "redis://h,i",
+            "redis://u:%zz@h",
+            "redis://u:%4@h",
+            "redis+sentinel://h",
+            "redis+sentinel://h/a/b",
+            "redis://h?sentinel_user=x",
+            "redis://[::1",
+            "redis://u:%+1@h",
+        ];
+        for text in wrong {
+            let said = RedisUrl::parse(text).expect_err(text);
+            assert!(!said.contains("hunter2"), "{said}");
+        }
+    }
+}

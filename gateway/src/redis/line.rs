@@ -1,0 +1,262 @@
+//! One connection, made again whenever it is lost.
+use crate::config::redis::RedisUrl;
+use crate::redis::reach;
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{
+    AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value, cmd,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+/// Before the second try to connect, and twice as long before each later one …
+const RETRY: Duration = Duration::from_millis(100);
+/// … but never longer than this.
+const RETRY_MAX: Duration = Duration::from_secs(1);
+/// Between two signs of life of the server. A connection to a machine that is gone does not break by itself.
+const WATCH: Duration = Duration::from_millis(500);
+/// A server that gives none for so long is left, and looked for again: a Sentinel may know another by then.
+/// Longer than a fork or a slow fsync takes.
+const WATCH_WITHIN: Duration = Duration::from_secs(2);
+
+/// Takes what the server says unasked, the news of a lost connection included. Must not block.
+pub type Hears = Arc<dyn Fn(PushInfo) + Send + Sync>;
+
+/// What a line is for.
+#[derive(Clone)]
+pub struct Settings {
+    /// For logs.
+    pub name: &'static str,
+    /// How long an answer may take.
+    pub answer_within: Duration,
+    /// Subscribed to on each new connection before it is used; none: the line hears nothing.
+    pub channels: Vec<String>,
+    /// Who hears what comes in on them.
+    pub hears: Option<Hears>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missed {
+    /// There is no connection, so nothing was sent: it did not happen.
+    #[error("not connected")]
+    NotSent,
+    /// It was sent, or may have been: it may have happened.
+    #[error("no answer")]
+    Unanswered,
+    /// The server said no.
+    #[error("{code}: {detail}")]
+    Refused {
+        /// Its first word, such as `ERR` or `OOM`.
+        code: String,
+        /// The rest.
+        detail: String,
+    },
+}
+
+/// A connection that is open.
+#[derive(Clone)]
+struct Open {
+    connection: MultiplexedConnection,
+    /// Rung when it is of no use any more.
+    lost: Arc<Notify>,
+    /// Counts the connections of this line, from 1.
+    turn: u64,
+}
+
+/// One connection with one purpose. Clones share it; it ends with the last of them.
+#[derive(Clone)]
+pub struct Line {
+    open: watch::Receiver<Option<Open>>,
+    _keeper: Arc<Keeper>,
+}
+
+struct Keeper(AbortHandle);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    /// A line that begins to connect at once, and does so again for ever.
+    pub fn open(url: RedisUrl, settings: Settings, runtime: &Handle) -> Self {
+        let (shown, open) = watch::channel(None);
+        let task = runtime.spawn(keep(url, settings, shown));
+        Self { open, _keeper: Arc::new(Keeper(task.abort_handle())) }
+    }
+
+    /// Waits until there is a connection.
+    pub async fn ready(&self) {
+        // The keeper lives as long as this line.
+        let _ = self.open.clone().wait_for(Option::is_some).await;
+    }
+
+    /// Waits until there is none.
+    pub async fn gone(&self) {
+        let _ = self.open.clone().wait_for(Option::is_none).await;
+    }
+
+    /// Which connection this is, from 1; none while there is none. A new number is a gap in what was heard.
+    pub fn turn(&self) -> Option<u64> {
+        self.open.borrow().as_ref().map(|open| open.turn)
+    }
+
+    /// Waits until [`Self::turn`] is another than it was when this was last asked of this clone.
+    pub async fn turned(&mut self) -> Option<u64> {
+        let _ = self.open.changed().await;
+        self.open.borrow_and_update().as_ref().map(|open| open.turn)
+    }
+
+    /// Gives the connection up, if there is one: it is made again at once.
+    pub fn renew(&self) {
+        if let Some(open) = self.open.borrow().as_ref() {
+            open.lost.notify_one();
+        }
+    }
+
+    /// Asks. Where there is no connection it says so at once; nothing is kept for later.
+    pub async fn ask(&self, command: &Cmd) -> Result<Value, Missed> {
+        let mut open = self.current()?;
+        let answer = open.connection.send_packed_command(command).await;
+        open.judge(heard(answer))
+    }
+
+    /// Asks several things in one go, and answers each.
+    pub async fn ask_all(&self, commands: &Pipeline) -> Result<Vec<Result<Value, Missed>>, Missed> {
+        let mut open = self.current()?;
+        let values = open.connection.send_packed_commands(commands, 0, commands.len()).await;
+        Ok(values.map_err(missed)?.into_iter().map(|value| open.judge(heard(Ok(value)))).collect())
+    }
+
+    fn current(&self) -> Result<Open, Missed> {
+        self.open.borrow().clone().ok_or(Missed::NotSent)
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    /// A primary that was deposed says so to whoever would write; there must be another.
+    fn judge(&self, result: Result<Value, Missed>) -> Result<Value, Missed> {
+        if let Err(Missed::Refused { code, .. }) = &result
+            && code == "READONLY"
+        {
+            self.lost.notify_one();
+        }
+        result
+    }
+}
+
+// === impl Missed ===
+
+fn heard(result: Result<Value, RedisError>) -> Result<Value, Missed> {
+    match result {
+        Ok(Value::ServerError(error)) => Err(Missed::from(&error)),
+        Ok(value) => Ok(value),
+        Err(error) => Err(missed(error)),
+    }
+}
+
+/// Everything but the server's own word leaves open what became of it: the connection may have been lost
+/// before or after.
+fn missed(error: RedisError) -> Missed {
+    match error.into_server_errors().as_deref() {
+        Some([(_, error), ..]) => Missed::from(error),
+        Some([]) | None => Missed::Unanswered,
+    }
+}
+
+impl From<&ServerError> for Missed {
+    fn from(error: &ServerError) -> Self {
+        let detail = error.details().unwrap_or_default().to_owned();
+        Self::Refused { code: error.code().to_owned(), detail }
+    }
+}
+
+// === the keeper ===
+
+async fn keep(url: RedisUrl, settings: Settings, shown: watch::Sender<Option<Open>>) {
+    let (mut turn, mut wait, mut told) = (0, Duration::ZERO, false);
+    loop {
+        let lost = Arc::new(Notify::new());
+        match greet(&url, &settings, &lost).await {
+            Ok(connection) => {
+                (turn, wait, told) = (turn + 1, Duration::ZERO, false);
+                tracing::info!(line = settings.name, turn, "connected to Redis");
+                let open = Open { connection: connection.clone(), lost: Arc::clone(&lost), turn };
+                let _ = shown.send(Some(open));
+                tokio::select! {
+                    () = lost.notified() => tracing::warn!(line = settings.name, "the connection to Redis is lost"),
+                    () = silent(connection) => tracing::warn!(line = settings.name, "Redis is silent; connecting again"),
+                }
+                let _ = shown.send(None);
+            }
+            // Once for each outage: it may be a long one.
+            Err(error) if !told => {
+                told = true;
+                tracing::warn!(line = settings.name, %error, "cannot connect to Redis; trying on");
+            }
+            Err(error) => tracing::debug!(line = settings.name, %error, "cannot connect to Redis"),
+        }
+        sleep(jittered(wait)).await;
+        wait = (wait * 2).clamp(RETRY, RETRY_MAX);
+    }
+}
+
+async fn greet(
+    url: &RedisUrl,
+    settings: &Settings,
+    lost: &Arc<Notify>,
+) -> Result<MultiplexedConnection, Box<dyn std::error::Error + Send + Sync>> {
+    let (rings, hears) = (Arc::clone(lost), settings.hears.clone());
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(Some(settings.answer_within))
+        .set_push_sender(move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                rings.notify_one();
+            }
+            if let Some(hears) = &hears {
+                hears(push);
+            }
+            Ok::<(), std::convert::Infallible>(())
+        });
+    let mut connection = reach::connect(url, config).await?;
+    // While it still loads its data it answers a greeting, and nothing else.
+    if let Err(error) = cmd("PING").query_async::<Value>(&mut connection).await
+        && (error.code().is_none() || matches!(error.code(), Some("LOADING" | "MASTERDOWN")))
+    {
+        return Err(error.into());
+    }
+    for channel in &settings.channels {
+        connection.subscribe(channel).await?;
+    }
+    Ok(connection)
+}
+
+/// Returns when the server has given no sign of life for too long.
+async fn silent(mut connection: MultiplexedConnection) {
+    // The line's own patience may be shorter than that of this watch.
+    connection.set_response_timeout(WATCH_WITHIN);
+    let ping = cmd("PING");
+    loop {
+        match timeout(WATCH_WITHIN, connection.send_packed_command(&ping)).await.map(heard) {
+            // A refusal is a sign of life too: one of a full disk, for example.
+            Ok(Ok(_) | Err(Missed::Refused { .. })) => sleep(WATCH).await,
+            Ok(Err(Missed::Unanswered | Missed::NotSent)) | Err(_) => return,
+        }
+    }
+}
+
+/// Up to a tenth more than half of it, or up to 50 ms where it is nothing: nodes that lost the same
+/// server do not all come back in the same moment.
+fn jittered(wait: Duration) -> Duration {
+    let chance = f64::from(getrandom::u32().unwrap_or(0)) / f64::from(u32::MAX);
+    if wait.is_zero() { RETRY.mul_f64(chance / 2.0) } else { wait.mul_f64(0.5 + chance / 2.0) }
+}

@@ -1,0 +1,236 @@
+//! The store of a fleet: Redis, with one function for each atomic rule.
+//!
+//! - `turnway.lua`: the rules. Each function touches the keys of one slot, and may be called again.
+//! - `desk`: makes calls of ops and replies of answers; `intake`, `owning`, `log`, `listening`, `lease`,
+//!   `listing`, `sweep` are its parts.
+//! - `book`: what this process has registered where a sweep will look.
+//! - `library`, `probe`: what has to be so before anything is asked; `guard`: and stays so.
+//! - `replicas`: waits for them.
+//!
+//! What is asked goes out at once, in one stream of calls that the server performs one after the other.
+//! Where there is no connection an op is answered so at once. An op whose answer did not come may have
+//! been performed: `Unknown`, and whoever asked asks again.
+mod answer;
+mod book;
+mod call;
+mod desk;
+mod guard;
+mod intake;
+mod key;
+mod lease;
+mod library;
+mod listening;
+mod listing;
+mod log;
+mod owning;
+mod probe;
+mod replicas;
+mod sweep;
+
+pub use library::LibraryError;
+
+use crate::config::Durability;
+use crate::config::redis::{Login, RedisUrl};
+use crate::redis::reach::Unreached;
+use crate::redis::{Line, Settings};
+use crate::store::embedded::Clock;
+use crate::store::{Answers, Store};
+use ::redis::RedisError;
+use book::Book;
+use desk::Desk;
+use guard::Guard;
+use library::Library;
+use replicas::Replicas;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use turnway_core::limits;
+use turnway_core::store::{Op, Reply, StoreError};
+
+/// How long a command may take, fsyncs and forks of the server included. Whoever waits longer would
+/// rather know that nobody knows.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long a renewal may take: five of them fit in a lease (ownership.md §1.6).
+const RENEW_WITHIN: Duration = Duration::from_millis(400);
+/// `WAIT` waits for one second by itself.
+const WAIT_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long a start waits for its connections, once the server was looked at.
+const READY_WITHIN: Duration = Duration::from_secs(5);
+
+/// How a store behaves.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// What an answer promises.
+    pub durability: Durability,
+    /// Who may load functions and read the server's settings, if that is not who the store is.
+    pub deployer: Option<Login>,
+    /// A test's time instead of the server's.
+    pub clock: Option<Clock>,
+}
+
+/// Why a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No connection.
+    #[error(transparent)]
+    Unreached(#[from] Unreached),
+    /// It does not answer.
+    #[error("{error}")]
+    Asked {
+        /// What it said.
+        error: RedisError,
+    },
+    /// Its settings cannot be read, so nobody knows what it promises.
+    #[error(
+        "this user may not read the settings of Redis, so what it promises is not known: {error}; \
+         name one who may in store.deployer"
+    )]
+    Unseen {
+        /// What it said.
+        error: RedisError,
+    },
+    /// It has no functions.
+    #[error("Redis {version} has no functions; 7.0 is the first that has")]
+    TooOld {
+        /// Which it is.
+        version: String,
+    },
+    /// It forgets what it has no room for.
+    #[error("Redis would forget sessions where memory runs out: set `maxmemory-policy noeviction`")]
+    Evicts,
+    /// It promises less than is asked for.
+    #[error(
+        "as it is set, Redis gives not {wanted} but {gives}: {missing}; or ask for `store.durability` {gives}"
+    )]
+    Level {
+        /// What was asked for.
+        wanted: &'static str,
+        /// What it gives.
+        gives: &'static str,
+        /// What would have to be done.
+        missing: String,
+    },
+    /// Its functions.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The system has no randomness to give.
+    #[error("no randomness: {0}")]
+    Chance(getrandom::Error),
+}
+
+/// The store of a gateway that is one of several. Dropping it leaves unanswered ops `Unknown`.
+pub struct Redis {
+    desk: Arc<Desk>,
+    under_way: Arc<AtomicUsize>,
+    answers: Answers,
+    runtime: Handle,
+}
+
+// === impl Redis ===
+
+impl Redis {
+    /// Looks at a server, brings it the functions, and begins to use it.
+    pub async fn open(url: RedisUrl, options: Options, answers: Answers) -> Result<Self, OpenError> {
+        let deployer = match &options.deployer {
+            Some(login) => RedisUrl { login: login.clone(), ..url.clone() },
+            None => url.clone(),
+        };
+        probe::probe(&deployer, options.durability).await?;
+        if library::ensure(&deployer).await? {
+            tracing::info!(version = library::VERSION, "loaded the functions of this release");
+        }
+        let mut chance = [0; 16];
+        getrandom::fill(&mut chance).map_err(OpenError::Chance)?;
+        let name = format!("{:032x}", u128::from_be_bytes(chance));
+        let runtime = Handle::current();
+        let line = |name, answer_within| {
+            let settings = Settings { name, answer_within, channels: Vec::new(), hears: None };
+            Line::open(url.clone(), settings, &runtime)
+        };
+        let replicas = (options.durability == Durability::FsyncReplica)
+            .then(|| Replicas::new(line("replicas", WAIT_WITHIN), &name, &runtime));
+        let commands = line("commands", ANSWER_WITHIN);
+        let desk = Desk {
+            guard: Guard::new(commands.clone(), deployer.clone(), options.durability, &runtime),
+            commands,
+            leases: line("leases", RENEW_WITHIN),
+            library: Library::new(deployer),
+            replicas,
+            clock: options.clock,
+            book: Mutex::new(Book::default()),
+            well: AtomicBool::new(true),
+        };
+        let (desk, under_way) = (Arc::new(desk), Arc::default());
+        let store = Self { desk, under_way, answers, runtime };
+        // It was there a moment ago. If it is gone again, that is an outage like any other.
+        let _ = timeout(READY_WITHIN, store.ready()).await;
+        Ok(store)
+    }
+
+    /// Waits until it is connected, to a server that is good enough.
+    pub async fn ready(&self) {
+        self.desk.commands.ready().await;
+        self.desk.leases.ready().await;
+        self.desk.guard.ready().await;
+        if let Some(replicas) = &self.desk.replicas {
+            replicas.line().ready().await;
+        }
+    }
+
+    /// Waits until it is known not to be connected.
+    pub async fn lost(&self) {
+        self.desk.commands.gone().await;
+    }
+}
+
+impl Store for Redis {
+    fn submit(&self, op: Op) {
+        let full = self.under_way.fetch_add(1, Ordering::Relaxed) >= limits::STORE_QUEUE_MAX;
+        let question = Question {
+            op: Some(op),
+            // Until it is sent, it did not happen.
+            fate: StoreError::Unavailable,
+            answers: Arc::clone(&self.answers),
+            under_way: Arc::clone(&self.under_way),
+        };
+        if full || !question.op.as_ref().is_some_and(|op| self.desk.is_connected(op)) {
+            return;
+        }
+        let desk = Arc::clone(&self.desk);
+        self.runtime.spawn(question.ask(desk));
+    }
+}
+
+/// An op that is answered exactly once, whatever happens: at the latest when it is dropped.
+struct Question {
+    op: Option<Op>,
+    fate: StoreError,
+    answers: Answers,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl Question {
+    async fn ask(mut self, desk: Arc<Desk>) {
+        self.fate = StoreError::Unknown;
+        if let Some(op) = self.op.as_ref() {
+            let result = desk.perform(op).await.map_err(StoreError::from);
+            self.answer(result);
+        }
+    }
+
+    fn answer(&mut self, result: Result<Reply, StoreError>) {
+        if let Some(op) = self.op.take() {
+            self.under_way.fetch_sub(1, Ordering::Relaxed);
+            (self.answers)(op, result);
+        }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.answer(Err(self.fate));
+    }
+}

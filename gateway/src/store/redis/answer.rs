@@ -1,0 +1,116 @@
+//! Reading what functions answer: arrays of strings, some of them arrays again.
+use crate::store::redis::call::Trouble;
+use ::redis::Value;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use turnway_core::id::{Cursor, Epoch, Holder, Life, NodeId, Place, Seen, Seq, Stamp};
+use turnway_core::protocol::entry::Entry;
+
+/// An array that is being read from its beginning.
+#[derive(Debug)]
+pub(super) struct Answer(std::vec::IntoIter<Value>);
+
+/// What is no answer of ours: the library is not what it should be, or the data is not.
+fn strange(what: &'static str) -> Trouble {
+    tracing::error!(what, "an answer of Redis is not understood");
+    Trouble::Doubt
+}
+
+impl Answer {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "every answer is an array")]
+    pub(super) fn of(value: Value) -> Result<Self, Trouble> {
+        match value {
+            Value::Array(values) => Ok(Self(values.into_iter())),
+            _ => Err(strange("not an array")),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.0.len() == 0
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<Vec<u8>, Trouble> {
+        match self.0.next() {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            _ => Err(strange("not a string")),
+        }
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, Trouble> {
+        String::from_utf8(self.bytes()?).map_err(|_| strange("not UTF-8"))
+    }
+
+    pub(super) fn list(&mut self) -> Result<Self, Trouble> {
+        Self::of(self.0.next().unwrap_or(Value::Nil))
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, Trouble> {
+        self.text()?.parse().map_err(|_| strange("not a number"))
+    }
+
+    pub(super) fn flag(&mut self) -> Result<bool, Trouble> {
+        Ok(self.bytes()? == b"1")
+    }
+
+    pub(super) fn place(&mut self) -> Result<Place, Trouble> {
+        self.number().map(Place)
+    }
+
+    pub(super) fn cursor(&mut self) -> Result<Cursor, Trouble> {
+        Ok(Cursor { seq: Seq(self.number()?), epoch: Epoch(self.number()?) })
+    }
+
+    fn name(&mut self) -> Result<Option<u128>, Trouble> {
+        let text = self.text()?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        u128::from_str_radix(&text, 16).map(Some).map_err(|_| strange("not a name"))
+    }
+
+    /// Node and incarnation; both empty: nobody.
+    pub(super) fn holder(&mut self) -> Result<Option<Holder>, Trouble> {
+        let (node, life) = (self.name()?, self.name()?);
+        Ok(node.zip(life).map(|(node, life)| Holder { node: NodeId(node), life: Life(life) }))
+    }
+
+    pub(super) fn seen(&mut self) -> Result<Seen, Trouble> {
+        Ok(Seen { holder: self.holder()?, epoch: Epoch(self.number()?) })
+    }
+
+    /// Node and stamp, one after the other.
+    pub(super) fn listeners(mut self) -> Result<BTreeMap<NodeId, Stamp>, Trouble> {
+        let mut listeners = BTreeMap::new();
+        while !self.is_over() {
+            let node = self.name()?.ok_or_else(|| strange("not a name"))?;
+            listeners.insert(NodeId(node), Stamp(self.number()?));
+        }
+        Ok(listeners)
+    }
+
+    /// Place and JSON, one after the other.
+    pub(super) fn waiting<T: DeserializeOwned>(mut self) -> Result<Vec<(Place, Arc<T>)>, Trouble> {
+        let mut waiting = Vec::with_capacity(self.0.len() / 2);
+        while !self.is_over() {
+            let place = self.place()?;
+            let body =
+                serde_json::from_slice(&self.bytes()?).map_err(|_| strange("not what was put there"))?;
+            waiting.push((place, Arc::new(body)));
+        }
+        Ok(waiting)
+    }
+
+    /// Facts that follow each other after a place; each must say of itself that it lies there.
+    pub(super) fn facts(mut self, after: Seq) -> Result<Vec<(Epoch, Arc<Entry>)>, Trouble> {
+        let mut facts = Vec::with_capacity(self.0.len());
+        while !self.is_over() {
+            let envelope = Entry::from_json(&self.text()?).map_err(|_| strange("not a fact"))?;
+            if envelope.seq.0 != after.0 + facts.len() as u64 + 1 {
+                return Err(strange("a fact in another place"));
+            }
+            facts.push((envelope.epoch, Arc::new(envelope.entry)));
+        }
+        Ok(facts)
+    }
+}

@@ -1,0 +1,273 @@
+//! What this process has written into indexes, so that it need not do it again.
+//!
+//! Forgetting any of it costs a repeated call; believing in what is no longer there is found out by the
+//! functions, which look at the age of a registration.
+use crate::store::redis::key::NOBODY;
+use std::collections::{BTreeMap, BTreeSet};
+use turnway_core::id::{Holder, SessionKey, TenantId};
+
+/// Registrations remembered: one for each session this node owns or has just accepted for. One that is
+/// not remembered is made again.
+const REGISTERED_MAX: usize = 65_536;
+/// Incarnations remembered: this node's own, and a few that sessions were handed to.
+const ENROLLED_MAX: usize = 64;
+/// Fewer registrations than this are not worth passing over.
+const SETTLED_MIN: usize = 64;
+/// Sweeps in a row that do not look again at what was settled.
+const SETTLED_SWEEPS: u32 = 32;
+/// Tenants remembered.
+const TENANTS_MAX: usize = 16_384;
+
+/// A session under an incarnation's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    stamp: u64,
+    /// Through which connection, in which era: what was written before either changed may be lost.
+    written: u64,
+    /// Whether the session is known to be held by that incarnation.
+    held: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Book {
+    /// Under which name this node registers what it accepts for.
+    me: Holder,
+    era: Option<u64>,
+    turn: Option<u64>,
+    /// Counts eras and connections.
+    written: u64,
+    lines: BTreeMap<(SessionKey, Holder), Line>,
+    enrolled: BTreeSet<Holder>,
+    tenants: BTreeSet<TenantId>,
+    walk: Walk,
+    settled: Settled,
+}
+
+/// The oldest registrations of dead incarnations that need nobody, as sweeps that follow each other find
+/// them: without this, whoever takes over many sessions looks at those it has already again each time.
+#[derive(Clone, Debug, Default)]
+struct Settled {
+    upto: BTreeMap<Holder, Upto>,
+    sweeps: u32,
+}
+
+/// So many registrations of a moment, and all that are older.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Upto {
+    pub(super) stamp: u64,
+    pub(super) count: usize,
+    /// All of them.
+    total: usize,
+}
+
+/// How far the slow walk through all sessions has come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Walk {
+    /// Those still to come; the last is the one being walked through.
+    pub(super) tenants: Vec<TenantId>,
+    /// The line it came to, if it is on its way.
+    pub(super) line: Option<String>,
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self {
+            me: NOBODY,
+            era: None,
+            turn: None,
+            written: 0,
+            lines: BTreeMap::new(),
+            enrolled: BTreeSet::new(),
+            tenants: BTreeSet::new(),
+            walk: Walk::default(),
+            settled: Settled::default(),
+        }
+    }
+}
+
+impl Upto {
+    /// One more, made at this moment.
+    pub(super) fn and(self, stamp: u64) -> Self {
+        let count = if stamp == self.stamp { self.count + 1 } else { 1 };
+        Self { stamp, count, total: self.total + 1 }
+    }
+}
+
+impl Book {
+    pub(super) fn me(&self) -> Holder {
+        self.me
+    }
+
+    /// The connection is this one now. A server that was restarted may have lost its last writes.
+    pub(super) fn turn(&mut self, turn: Option<u64>) {
+        if turn.is_some() && self.turn != turn {
+            self.turn = turn;
+            self.doubt();
+        }
+    }
+
+    /// This node lives under this name, in this era of the store.
+    pub(super) fn live(&mut self, me: Holder, era: u64) {
+        self.me = me;
+        if self.era != Some(era) {
+            self.era = Some(era);
+            self.doubt();
+        }
+    }
+
+    /// What was written may not be there any more. What was not owned is looked after all the same.
+    fn doubt(&mut self) {
+        self.written += 1;
+        self.enrolled.clear();
+        self.tenants.clear();
+    }
+
+    /// That life is over. What it registered is swept by whoever finds it dead.
+    pub(super) fn die(&mut self, me: Holder) {
+        if self.me == me {
+            self.me = NOBODY;
+        }
+        self.lines.retain(|(_, holder), _| *holder != me);
+    }
+
+    // === sessions ===
+
+    /// When a session was registered under a name, if that is remembered and not in doubt.
+    pub(super) fn stamp(&self, session: &SessionKey, holder: Holder) -> Option<u64> {
+        let line = self.lines.get(&(session.clone(), holder))?;
+        (line.written == self.written).then_some(line.stamp)
+    }
+
+    pub(super) fn register(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
+        let (full, written) = (self.lines.len() >= REGISTERED_MAX, self.written);
+        let key = (session.clone(), holder);
+        if let Some(line) = self.lines.get_mut(&key) {
+            (line.stamp, line.written) = (stamp, written);
+        } else if !full {
+            self.lines.insert(key, Line { stamp, written, held: false });
+        }
+    }
+
+    /// The session is held by that incarnation.
+    pub(super) fn hold(&mut self, session: &SessionKey, holder: Holder) {
+        if let Some(line) = self.lines.get_mut(&(session.clone(), holder)) {
+            line.held = true;
+        }
+    }
+
+    /// Takes out all that is remembered of a session.
+    pub(super) fn take(&mut self, session: &SessionKey) -> Vec<(Holder, u64)> {
+        let first = (session.clone(), Holder::default());
+        let of = |key: &(SessionKey, Holder)| key.0 == *session;
+        let keys: Vec<_> = self.lines.range(first..).map(|(key, _)| key.clone()).take_while(of).collect();
+        keys.into_iter().filter_map(|key| self.lines.remove(&key).map(|line| (key.1, line.stamp))).collect()
+    }
+
+    /// Takes out one registration, unless it was made anew.
+    pub(super) fn strike(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
+        let key = (session.clone(), holder);
+        if self.lines.get(&key).is_some_and(|line| line.stamp == stamp) {
+            self.lines.remove(&key);
+        }
+    }
+
+    /// What was registered and is not known to be held by who registered it.
+    pub(super) fn unheld(&self, max: usize) -> Vec<(Holder, SessionKey, u64)> {
+        let unheld = self.lines.iter().filter(|(_, line)| !line.held);
+        unheld.take(max).map(|((key, holder), line)| (*holder, key.clone(), line.stamp)).collect()
+    }
+
+    // === the rest ===
+
+    pub(super) fn is_enrolled(&self, holder: Holder) -> bool {
+        // Nobody is looked at anyway.
+        holder == NOBODY || self.enrolled.contains(&holder)
+    }
+
+    pub(super) fn enroll(&mut self, holder: Holder) {
+        if self.enrolled.len() >= ENROLLED_MAX {
+            self.enrolled.clear();
+        }
+        self.enrolled.insert(holder);
+    }
+
+    pub(super) fn is_settled(&self, tenant: &TenantId) -> bool {
+        self.tenants.contains(tenant)
+    }
+
+    pub(super) fn settle(&mut self, tenant: &TenantId) {
+        if self.tenants.len() >= TENANTS_MAX {
+            self.tenants.clear();
+        }
+        self.tenants.insert(tenant.clone());
+    }
+
+    pub(super) fn walk(&mut self) -> &mut Walk {
+        &mut self.walk
+    }
+
+    /// After what a look at an incarnation's registrations begins. A few are looked at again rather than
+    /// passed over.
+    pub(super) fn settled(&self, holder: Holder) -> Upto {
+        let upto = self.settled.upto.get(&holder).copied();
+        upto.filter(|upto| upto.total >= SETTLED_MIN).unwrap_or_default()
+    }
+
+    /// What needs nobody of what it registered.
+    pub(super) fn settle_upto(&mut self, holder: Holder, upto: Upto) {
+        self.settled.upto.insert(holder, upto);
+    }
+
+    /// A sweep is over. All is looked at again once nothing was due, and now and then: a call that was
+    /// long on its way may still change what was settled.
+    pub(super) fn swept(&mut self, due: bool) {
+        self.settled.sweeps += 1;
+        if !due || self.settled.sweeps >= SETTLED_SWEEPS {
+            self.settled = Settled::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_core::id::{Life, NodeId, SessionId};
+
+    #[test]
+    fn what_was_written_is_not_leaned_on_after_a_new_era_or_connection() {
+        let session = SessionKey {
+            tenant: TenantId::default_tenant(),
+            session: SessionId::parse("s").expect("a name"),
+        };
+        let (me, other) =
+            (Holder { node: NodeId(1), life: Life(1) }, Holder { node: NodeId(1), life: Life(2) });
+        let mut book = Book::default();
+        book.live(me, 7);
+        book.register(&session, me, 10);
+        book.register(&session, other, 11);
+        assert_eq!(book.unheld(9).len(), 2);
+        book.hold(&session, me);
+        assert_eq!(book.unheld(9), [(other, session.clone(), 11)]);
+        book.strike(&session, other, 10);
+        assert_eq!(book.stamp(&session, other), Some(11));
+        book.die(other);
+        assert_eq!((book.stamp(&session, other), book.me()), (None, me));
+        book.live(me, 7);
+        assert_eq!(book.stamp(&session, me), Some(10));
+        assert_eq!(book.take(&session), [(me, 10)]);
+        for (stamp, change) in [(12, (Some(1), 8)), (13, (Some(2), 8))] {
+            book.register(&session, me, stamp);
+            assert_eq!(book.stamp(&session, me), Some(stamp));
+            book.turn(change.0);
+            book.live(me, change.1);
+            assert_eq!((book.stamp(&session, me), book.unheld(9).len()), (None, 1));
+        }
+        book.turn(None);
+        book.register(&session, me, 14);
+        book.turn(Some(2));
+        assert_eq!(book.stamp(&session, me), Some(14));
+        book.die(me);
+        assert_eq!((book.me(), book.unheld(9).len()), (NOBODY, 0));
+    }
+}

@@ -1,0 +1,210 @@
+//! Where ops become calls: what all of them share.
+use crate::redis::{Line, Missed};
+use crate::store::embedded::Clock;
+use crate::store::redis::answer::Answer;
+use crate::store::redis::book::Book;
+use crate::store::redis::call::{Call, Trouble, is_unknown_function};
+use crate::store::redis::guard::Guard;
+use crate::store::redis::key;
+use crate::store::redis::library::Library;
+use crate::store::redis::replicas::Replicas;
+use ::redis::{Pipeline, Value};
+use futures_util::FutureExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use turnway_core::id::{Holder, SessionKey};
+use turnway_core::store::{Op, Refused, Reply};
+
+/// What an op comes to.
+pub(super) type Done<T> = Result<T, Trouble>;
+
+/// Times an op registers and is told to register again. Once is usual; twice, if the server's clock was
+/// set forward in between.
+pub(super) const REGISTERS_MAX: usize = 3;
+
+/// What all ops share.
+pub(super) struct Desk {
+    pub(super) commands: Line,
+    /// Of their own, so that nothing big stands before a renewal.
+    pub(super) leases: Line,
+    pub(super) library: Library,
+    /// Whether what is written is kept.
+    pub(super) guard: Guard,
+    /// Where an answer has to wait for them.
+    pub(super) replicas: Option<Replicas>,
+    /// A test's time instead of the server's.
+    pub(super) clock: Option<Clock>,
+    pub(super) book: Mutex<Book>,
+    /// Whether the last call was answered: each kind of trouble is told once.
+    pub(super) well: AtomicBool,
+}
+
+impl Desk {
+    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        book.turn(self.commands.turn());
+        book
+    }
+
+    /// A test's time, or 0: the server's.
+    pub(super) fn now(&self) -> u64 {
+        self.clock.as_ref().map_or(0, |clock| clock().store.0)
+    }
+
+    /// Whether all that an op needs is there.
+    pub(super) fn is_connected(&self, op: &Op) -> bool {
+        if is_about_leases(op) {
+            return self.leases.turn().is_some();
+        }
+        let waits = || self.replicas.as_ref().is_none_or(|replicas| replicas.line().turn().is_some());
+        self.commands.turn().is_some() && (!is_kept(op) || (self.guard.is_good() && waits()))
+    }
+
+    // === calling ===
+
+    pub(super) async fn call(&self, call: Call) -> Done<Answer> {
+        self.call_on(&self.commands, call).await
+    }
+
+    pub(super) async fn call_on(&self, line: &Line, call: Call) -> Done<Answer> {
+        let command = call.command();
+        let mut result = line.ask(&command).await;
+        if let Err(Missed::Refused { code, detail }) = &result
+            && is_unknown_function(code, detail)
+            && self.library.bring().await
+        {
+            result = line.ask(&command).await;
+        }
+        self.heard(result)
+    }
+
+    /// Several calls in one go.
+    pub(super) async fn calls(&self, calls: Vec<Call>) -> Done<Vec<Answer>> {
+        self.calls_on(&self.commands, calls).await
+    }
+
+    pub(super) async fn calls_on(&self, line: &Line, calls: Vec<Call>) -> Done<Vec<Answer>> {
+        if calls.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = Pipeline::with_capacity(calls.len());
+        for call in &calls {
+            pipeline.add_command(call.command());
+        }
+        match line.ask_all(&pipeline).await {
+            Ok(answers) => answers.into_iter().map(|answer| self.heard(answer)).collect(),
+            Err(missed) => Err(self.trouble(&missed)),
+        }
+    }
+
+    fn heard(&self, result: Result<Value, Missed>) -> Done<Answer> {
+        match result {
+            Ok(value) => {
+                self.well.store(true, Ordering::Relaxed);
+                Answer::of(value)
+            }
+            Err(missed) => Err(self.trouble(&missed)),
+        }
+    }
+
+    fn trouble(&self, missed: &Missed) -> Trouble {
+        if self.well.swap(false, Ordering::Relaxed) {
+            tracing::warn!(%missed, "Redis did not do as asked");
+        }
+        missed.into()
+    }
+
+    /// Waits until what was answered lies where it was promised to.
+    pub(super) async fn kept(&self) -> Done<()> {
+        match &self.replicas {
+            Some(replicas) => replicas.have_it().await,
+            None => Ok(()),
+        }
+    }
+
+    // === registering ===
+
+    /// Writes a session into an incarnation's index, and returns when that was. Nothing that a sweep has to
+    /// find may go out before this is answered.
+    pub(super) async fn register(&self, session: &SessionKey, holder: Holder) -> Done<u64> {
+        if !self.book().is_enrolled(holder) {
+            self.enroll(&self.commands, holder).await?;
+        }
+        let call =
+            Call::to("register", [key::registered(holder)]).number(self.now()).text(&session.to_string());
+        let stamp = self.call(call).await?.number()?;
+        self.book().register(session, holder, stamp);
+        Ok(stamp)
+    }
+
+    /// Makes an incarnation known to sweeps.
+    pub(super) async fn enroll(&self, line: &Line, holder: Holder) -> Done<u64> {
+        let call = Call::to("enroll", [key::LIVES.to_owned()]).number(self.now()).text(&key::life(holder));
+        let stamp = self.call_on(line, call).await?.number()?;
+        self.book().enroll(holder);
+        Ok(stamp)
+    }
+
+    /// Takes it out again, unless it was registered anew.
+    pub(super) async fn unregister(&self, session: &SessionKey, holder: Holder, stamp: u64) -> Done<()> {
+        let call = Call::to("unregister", [key::registered(holder)]).text(&session.to_string()).number(stamp);
+        self.call(call).await.map(drop)
+    }
+
+    // === performing ===
+
+    pub(super) async fn perform(&self, op: &Op) -> Done<Reply> {
+        let reply = match op {
+            // What is asked most goes without a box of its own; the others would make every op large.
+            Op::Accept { key, principal, input, hash } => self.accept(key, principal, input, *hash).await,
+            Op::Append(append) => self.append(append).await,
+            Op::Renew { holder, ttl, fresh, .. } => self.renew(*holder, *ttl, *fresh).boxed().await,
+            Op::Retire { holder } => self.retire(*holder).boxed().await,
+            Op::Lease { node } => self.lease(*node).boxed().await,
+            Op::Control { key, principal, control, create } => {
+                self.control(key, principal, control, *create).boxed().await
+            }
+            Op::Claim { key, holder, nonce, expect, floor } => {
+                self.claim(key, *holder, *nonce, *expect, *floor).boxed().await
+            }
+            Op::Release { key, token, tail, drain } => self.release(key, *token, *tail, *drain).boxed().await,
+            Op::Transfer { key, token, tail, to, nonce } => {
+                self.transfer(key, *token, *tail, *to, *nonce).boxed().await
+            }
+            Op::Listen { key, node, stamp } => self.listen(key, *node, *stamp).boxed().await,
+            Op::Unlisten { key, node, stamp } => self.unlisten(key, *node, *stamp).boxed().await,
+            Op::Open { key, .. } => self.open(key).boxed().await,
+            Op::Read { key, after, limit } => self.read(key, *after, *limit).boxed().await,
+            Op::Inbox { key, after, control_after, .. } => {
+                self.inbox(key, *after, *control_after).boxed().await
+            }
+            Op::Keep(keep) => self.keep(keep).boxed().await,
+            Op::Trim { key, token, upto } => self.trim(key, *token, *upto).boxed().await,
+            Op::Find { key, principal, run_id, .. } => self.find(key, principal, run_id).boxed().await,
+            Op::Sessions { tenant, user, before, limit, .. } => {
+                self.sessions(tenant, user.as_ref(), before.as_ref(), *limit).boxed().await
+            }
+            Op::Sweep { limit } => self.sweep(*limit).boxed().await,
+            Op::Get { name } => self.get(name).boxed().await,
+            Op::Put { name, expect, value } => self.put(name, *expect, value.as_deref()).boxed().await,
+            Op::Expire { key, before_ms } => self.expire(key, *before_ms).boxed().await,
+        };
+        match reply {
+            // Only these may be refused for want of room.
+            Err(Trouble::Full) if matches!(op, Op::Accept { .. } | Op::Control { .. }) => {
+                Ok(Reply::Refused(Refused::Full))
+            }
+            reply => reply,
+        }
+    }
+}
+
+/// Ops whose answer says that something is as durable as was promised.
+fn is_kept(op: &Op) -> bool {
+    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Append(_))
+}
+
+/// Ops that go over the leases' line.
+fn is_about_leases(op: &Op) -> bool {
+    matches!(op, Op::Renew { .. } | Op::Retire { .. })
+}

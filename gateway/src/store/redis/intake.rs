@@ -1,0 +1,147 @@
+//! What people ask: into the inbox and the control lane, and what became of it.
+//!
+//! A free session is registered before anything is put into it, so that a sweep finds it should this
+//! node die before anybody claims it; a new one is also entered into the lists of sessions. The function
+//! asks for either where it is missing and stores nothing until then.
+use crate::store::redis::answer::Answer;
+use crate::store::redis::call::{Call, Trouble};
+use crate::store::redis::desk::{Desk, Done, REGISTERS_MAX};
+use crate::store::redis::key;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use turnway_core::id::{Principal, RunId, Seq, SessionKey, UserId};
+use turnway_core::limits;
+use turnway_core::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
+use turnway_core::store::{Accepted, Found, Refused, Reply};
+
+/// Ids looked at in one call: some 5 ms.
+const EXPIRE_IDS: u64 = 1000;
+
+/// When a session was registered and entered; 0: not yet.
+#[derive(Clone, Copy, Default)]
+struct Stamps {
+    registered: u64,
+    born: u64,
+}
+
+impl Desk {
+    pub(super) async fn accept(
+        &self,
+        session: &SessionKey,
+        principal: &Principal,
+        input: &Input,
+        hash: BodyHash,
+    ) -> Done<Reply> {
+        // Inputs have string keys and finite numbers only, so they always serialise.
+        let json = serde_json::to_vec(input).unwrap_or_default();
+        let call = Call::to("accept", [key::own(session), key::inbox(session), key::taken(session)])
+            .number(self.now())
+            .text(principal.user.as_str())
+            .flag(principal.operator)
+            .text(input.run_id.as_str())
+            .text(&URL_SAFE_NO_PAD.encode(hash))
+            .number(input.weight() as u64)
+            .flag(input.strategy == Strategy::Reject)
+            .bytes(json)
+            .number(limits::INBOX_INPUTS_MAX as u64)
+            .number(limits::INBOX_BYTES_MAX as u64);
+        self.take_in(session, &principal.user, call).await
+    }
+
+    pub(super) async fn control(
+        &self,
+        session: &SessionKey,
+        principal: &Principal,
+        control: &Control,
+        create: bool,
+    ) -> Done<Reply> {
+        let cancelled = match &control.what {
+            Ask::Cancel { run_id: Some(run_id) } => run_id.as_str(),
+            Ask::Cancel { run_id: None } | Ask::Open { .. } | Ask::Close => "",
+        };
+        let json = serde_json::to_vec(control).unwrap_or_default();
+        let keys = [key::own(session), key::control(session), key::heard(session), key::taken(session)];
+        let call = Call::to(if create { "create" } else { "control" }, keys)
+            .number(self.now())
+            .text(principal.user.as_str())
+            .flag(principal.operator)
+            .text(control.id.as_str())
+            .bytes(json)
+            .flag(create)
+            .text(cancelled)
+            .number(limits::CONTROL_ENTRIES_MAX as u64);
+        self.take_in(session, &principal.user, call).await
+    }
+
+    async fn take_in(&self, session: &SessionKey, user: &UserId, call: Call) -> Done<Reply> {
+        let registered = {
+            let book = self.book();
+            book.stamp(session, book.me()).unwrap_or_default()
+        };
+        let mut stamps = Stamps { registered, born: 0 };
+        for _ in 0..REGISTERS_MAX {
+            let mut answer = self.call(call.clone().number(stamps.registered).number(stamps.born)).await?;
+            let word = answer.text()?;
+            if word != "REGISTER" {
+                return self.taken_in(&word, answer).await;
+            }
+            let exists = answer.flag()?;
+            stamps = self.prepare(session, user, exists).await.map_err(|_| Trouble::NotDone)?;
+        }
+        Err(Trouble::NotDone)
+    }
+
+    async fn prepare(&self, session: &SessionKey, user: &UserId, exists: bool) -> Done<Stamps> {
+        let me = self.book().me();
+        let enter = async { if exists { Ok(0) } else { self.enter(session, user).await } };
+        let (registered, born) = futures_util::join!(self.register(session, me), enter);
+        Ok(Stamps { registered: registered?, born: born? })
+    }
+
+    async fn taken_in(&self, word: &str, mut answer: Answer) -> Done<Reply> {
+        let refused = match word {
+            "OK" => {
+                let (place, prev, owner) = (answer.place()?, answer.place()?, answer.seen()?);
+                let (tail, duplicate, ended) = (answer.cursor()?, answer.flag()?, answer.flag()?);
+                self.kept().await?;
+                return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate, ended }));
+            }
+            "NOT_FOUND" => Refused::NotFound,
+            "CONFLICT" => Refused::Conflict,
+            "CLOSED" => Refused::Closed,
+            "BUSY" => Refused::Busy,
+            "TOO_MANY" => Refused::TooMany,
+            _ => return Err(Trouble::Doubt),
+        };
+        Ok(Reply::Refused(refused))
+    }
+
+    pub(super) async fn find(&self, session: &SessionKey, principal: &Principal, run: &RunId) -> Done<Reply> {
+        let call = Call::look("find", [key::own(session), key::taken(session)])
+            .text(principal.user.as_str())
+            .flag(principal.operator)
+            .text(run.as_str());
+        let mut answer = self.call(call).await?;
+        if answer.text()? != "OK" {
+            return Ok(Reply::Refused(Refused::NotFound));
+        }
+        let (after, ended) = (answer.cursor()?, answer.text()?);
+        Ok(Reply::Found(Found { after, ended: ended.parse().ok().map(Seq) }))
+    }
+
+    /// In parts, so that a session with very many ids does not make everybody wait. Each id is forgotten
+    /// or not by itself.
+    pub(super) async fn expire(&self, session: &SessionKey, before_ms: u64) -> Done<Reply> {
+        let mut cursor = "0".to_owned();
+        loop {
+            let call = Call::to("expire", [key::own(session), key::taken(session)])
+                .number(before_ms)
+                .text(&cursor)
+                .number(EXPIRE_IDS);
+            cursor = self.call(call).await?.text()?;
+            if cursor == "0" {
+                return Ok(Reply::Done);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! How keys are called. What belongs to one session, one node or one tenant has one hash tag, so that all
+//! of it lies in one slot of a cluster.
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use turnway_core::id::{Holder, Life, NodeId, SessionId, SessionKey, TenantId, UserId};
+
+/// Who holds what nobody alive holds: what is registered under this name is looked at by every sweep.
+/// No node ever takes out a lease under it, as names are 128 random bits.
+pub(super) const NOBODY: Holder = Holder { node: NodeId(u128::MAX), life: Life(u128::MAX) };
+
+/// Every incarnation that may have registered something, with the time it was enrolled.
+pub(super) const LIVES: &str = "lives";
+/// Every tenant that has a session.
+pub(super) const TENANTS: &str = "tenants";
+/// Which data this is.
+pub(super) const REALM: &str = "realm";
+/// Which library was loaded, for those who load one at the same time.
+pub(super) const LIBRARY: &str = "library:turnway1";
+
+/// Text of anybody, in letters that are safe in a key.
+fn safe(text: &str) -> String {
+    URL_SAFE_NO_PAD.encode(text)
+}
+
+pub(super) fn own(key: &SessionKey) -> String {
+    format!("own:{{{key}}}")
+}
+pub(super) fn inbox(key: &SessionKey) -> String {
+    format!("in:{{{key}}}")
+}
+pub(super) fn control(key: &SessionKey) -> String {
+    format!("ctl:{{{key}}}")
+}
+pub(super) fn log(key: &SessionKey) -> String {
+    format!("log:{{{key}}}")
+}
+/// Messages that were taken, by run.
+pub(super) fn taken(key: &SessionKey) -> String {
+    format!("dd:{{{key}}}")
+}
+/// Control entries that were taken, by their id.
+pub(super) fn heard(key: &SessionKey) -> String {
+    format!("ap:{{{key}}}")
+}
+pub(super) fn listeners(key: &SessionKey) -> String {
+    format!("ls:{{{key}}}")
+}
+pub(super) fn snapshot(key: &SessionKey) -> String {
+    format!("snap:{{{key}}}")
+}
+/// A node's leases.
+pub(super) fn node(node: NodeId) -> String {
+    format!("node:{{{node}}}")
+}
+/// What an incarnation registered.
+pub(super) fn registered(holder: Holder) -> String {
+    format!("nidx:{{{}}}:{:032x}", holder.node, holder.life.0)
+}
+/// How an incarnation is called among others.
+pub(super) fn life(holder: Holder) -> String {
+    format!("{}:{:032x}", holder.node, holder.life.0)
+}
+
+/// Reads it back.
+pub(super) fn read_life(text: &str) -> Option<Holder> {
+    let (node, life) = text.split_once(':')?;
+    let number = |text| u128::from_str_radix(text, 16).ok();
+    Some(Holder { node: NodeId(number(node)?), life: Life(number(life)?) })
+}
+
+/// Reads the session that was registered.
+pub(super) fn read_session(text: &str) -> Option<SessionKey> {
+    let (tenant, session) = text.split_once('/')?;
+    Some(SessionKey { tenant: TenantId::parse(tenant).ok()?, session: SessionId::parse(session).ok()? })
+}
+
+/// The sessions of a tenant by their age, or of one of its users.
+pub(super) fn index(tenant: &TenantId, user: Option<&UserId>) -> String {
+    match user {
+        None => format!("ix:{{{tenant}}}"),
+        Some(user) => format!("ix:{{{tenant}}}:{}", safe(user.as_str())),
+    }
+}
+pub(super) fn value(name: &str) -> String {
+    format!("val:{}", safe(name))
+}
+/// What a node writes to wait for.
+pub(super) fn mark(node: &str) -> String {
+    format!("mark:{node}")
+}
+
+/// The slot of a key: CRC-16/XMODEM of its hash tag, or of all of it (the cluster specification).
+pub(super) fn slot(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
+    let crc = hashed.bytes().fold(0u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    });
+    crc % 16384
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        // `CLUSTER KEYSLOT` says the same.
+        for (key, expected) in
+            [("123456789", 12739), ("foo", 12182), ("{foo}bar", 12182), ("foo{}{bar}", 8363)]
+        {
+            assert_eq!(slot(key), expected, "{key}");
+        }
+    }
+
+    /// Covers: S-44.
+    #[test]
+    fn what_belongs_together_lies_together_and_nobody_reaches_beyond() {
+        let tenant = TenantId::default_tenant();
+        let key = SessionKey { tenant: tenant.clone(), session: SessionId::parse("s-1").expect("a name") };
+        let all = [own, inbox, control, log, taken, heard, listeners, snapshot].map(|name| name(&key));
+        assert!(all.iter().all(|key| slot(key) == slot("default/s-1")), "{all:?}");
+        let holder = Holder { node: NodeId(7), life: Life(8) };
+        assert_eq!(slot(&node(holder.node)), slot(&registered(holder)));
+        for user in ["ann", "}{*", "a:b\u{e9}{x}", "日本"] {
+            let user = UserId::parse(user).expect("a name");
+            let name = index(&tenant, Some(&user));
+            assert_eq!(slot(&name), slot(&index(&tenant, None)));
+            assert!(
+                name.bytes()
+                    .skip("ix:{default}:".len())
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+            );
+        }
+        assert!(
+            value("conv/{x}\n:").bytes().skip(4).all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+        );
+    }
+}

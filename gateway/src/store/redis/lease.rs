@@ -1,0 +1,67 @@
+//! Leases: which incarnations of which nodes live, by the server's clock.
+use crate::store::redis::call::{Call, Trouble};
+use crate::store::redis::desk::{Desk, Done};
+use crate::store::redis::key;
+use std::time::Duration;
+use turnway_core::id::{Holder, NodeId};
+use turnway_core::store::Reply;
+use turnway_core::time::Millis;
+
+impl Desk {
+    pub(super) async fn renew(&self, holder: Holder, ttl: Duration, fresh: bool) -> Done<Reply> {
+        // Known to sweeps before it can own anything.
+        let enrolled = match fresh {
+            true => self.enroll(&self.leases, holder).await.map_err(|_| Trouble::NotDone)?,
+            false => 0,
+        };
+        let renew = Call::to("renew", [key::node(holder.node)])
+            .number(self.now())
+            .name(holder.life.0)
+            .number(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+            .flag(fresh)
+            .number(enrolled);
+        // Another each time: data that was wiped must not get the name it had.
+        let mut chance = [0; 16];
+        getrandom::fill(&mut chance).map_err(|_| Trouble::NotDone)?;
+        let realm = Call::to("realm", [key::REALM.to_owned()]).name(u128::from_be_bytes(chance));
+        let [mut renewed, mut realm] =
+            <[_; 2]>::try_from(self.calls_on(&self.leases, vec![renew, realm]).await?)
+                .map_err(|_| Trouble::Doubt)?;
+        match renewed.text()?.as_str() {
+            "OK" => {
+                let clock = Millis(renewed.number()?);
+                let era = era(&realm.text()?, &realm.text()?);
+                self.book().live(holder, era);
+                Ok(Reply::Renewed { era, clock })
+            }
+            "LOST" => {
+                self.book().die(holder);
+                Ok(Reply::Lost)
+            }
+            _ => Err(Trouble::NotDone),
+        }
+    }
+
+    pub(super) async fn retire(&self, holder: Holder) -> Done<Reply> {
+        self.book().die(holder);
+        self.call_on(&self.leases, Call::to("retire", [key::node(holder.node)]).name(holder.life.0)).await?;
+        Ok(Reply::Done)
+    }
+
+    pub(super) async fn lease(&self, node: NodeId) -> Done<Reply> {
+        let mut answer = self.call(self.lease_of(node)).await?;
+        let left = if answer.is_over() { None } else { Some(Duration::from_millis(answer.number()?)) };
+        Ok(Reply::Leased { left })
+    }
+
+    pub(super) fn lease_of(&self, node: NodeId) -> Call {
+        Call::look("lease", [key::node(node)]).number(self.now())
+    }
+}
+
+/// Both are random, so that another of either is another era: data that was lost or exchanged, or a
+/// process that may have lost its last writes.
+fn era(realm: &str, run: &str) -> u64 {
+    let half = |text: &str| u64::from_str_radix(text.get(..16).unwrap_or(text), 16).unwrap_or_default();
+    half(realm) ^ half(run)
+}

@@ -1,0 +1,140 @@
+//! The library of functions: brought to a server that has none, or an older one of the same major.
+use crate::config::redis::RedisUrl;
+use crate::redis::reach::{self, Unreached};
+use crate::store::redis::call::is_unknown_function;
+use crate::store::redis::key;
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{AsyncConnectionConfig, Pipeline, RedisError, Value, cmd};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// The functions of this release.
+pub(super) const SOURCE: &str = include_str!("turnway.lua");
+/// `VERSION` of [`SOURCE`]: within a major it only grows.
+pub(super) const VERSION: u64 = 1;
+/// How long one command of a loading may take: compiling the library takes some milliseconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Between two tries of a node whose functions went missing and could not be brought back.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Others may load at the same time, each of them once.
+const TRIES: usize = 5;
+
+/// Why the functions cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LibraryError {
+    /// No connection.
+    #[error(transparent)]
+    Unreached(#[from] Unreached),
+    /// The server does not let us.
+    #[error("the functions of Turnway are not there, and this user may not load them: {0}")]
+    Forbidden(RedisError),
+    /// Something else.
+    #[error("the functions of Turnway cannot be loaded: {0}")]
+    Failed(#[from] RedisError),
+    /// Everybody loads and nobody is done.
+    #[error("the functions of Turnway are being loaded by others, again and again")]
+    Busy,
+}
+
+/// Who brings the functions, one at a time.
+pub(super) struct Library {
+    url: RedisUrl,
+    turn: Arc<Mutex<()>>,
+}
+
+impl Library {
+    /// One who logs in as `url` says.
+    pub(super) fn new(url: RedisUrl) -> Self {
+        Self { url, turn: Arc::default() }
+    }
+
+    /// Sees to it that the server has the functions; whether they are there now. Only one looks: the
+    /// others are better told at once that nothing was done.
+    pub(super) async fn bring(&self) -> bool {
+        let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else { return false };
+        match ensure(&self.url).await {
+            Ok(loaded) => {
+                if loaded {
+                    tracing::warn!(version = VERSION, "the server had no functions; loaded them");
+                }
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "the server has no functions");
+                tokio::spawn(async move {
+                    tokio::time::sleep(AGAIN).await;
+                    drop(turn);
+                });
+                false
+            }
+        }
+    }
+}
+
+/// Loads the library where it is missing or older than this release's; whether it did.
+pub(super) async fn ensure(url: &RedisUrl) -> Result<bool, LibraryError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
+    let mut connection = reach::connect(url, config).await?;
+    for _ in 0..TRIES {
+        if version(&mut connection).await?.is_some_and(|version| version >= VERSION) {
+            return Ok(false);
+        }
+        if load(&mut connection).await? {
+            return Ok(true);
+        }
+    }
+    Err(LibraryError::Busy)
+}
+
+/// What is there.
+pub(super) async fn version(connection: &mut MultiplexedConnection) -> Result<Option<u64>, RedisError> {
+    let answer = cmd("FCALL_RO").arg("turnway1_version").arg(0).query_async::<Vec<u64>>(connection).await;
+    match answer {
+        Ok(version) => Ok(version.first().copied()),
+        Err(error)
+            if is_unknown_function(error.code().unwrap_or_default(), error.detail().unwrap_or_default()) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Loads it, unless somebody else loaded one since it was looked: an older release must not take the
+/// place of a newer one.
+async fn load(connection: &mut MultiplexedConnection) -> Result<bool, LibraryError> {
+    let forbidden = |error: RedisError| match error.code() {
+        Some("NOPERM") => LibraryError::Forbidden(error),
+        _ => LibraryError::Failed(error),
+    };
+    cmd("WATCH").arg(key::LIBRARY).query_async::<Value>(connection).await.map_err(forbidden)?;
+    if version(connection).await?.is_some_and(|version| version >= VERSION) {
+        cmd("UNWATCH").query_async::<Value>(connection).await?;
+        return Ok(false);
+    }
+    let mut transaction = Pipeline::new();
+    transaction.atomic().cmd("INCR").arg(key::LIBRARY);
+    transaction.cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(SOURCE);
+    let done = transaction.query_async::<Option<(u64, String)>>(connection).await;
+    done.map(|loaded| loaded.is_some()).map_err(forbidden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_says_which_version_it_is() {
+        assert!(SOURCE.starts_with("#!lua name=turnway1\n"));
+        assert!(SOURCE.contains(&format!("\nlocal VERSION = {VERSION}\n")));
+    }
+
+    /// Covers: S-41.
+    #[test]
+    fn no_error_is_made_of_what_a_user_said() {
+        assert!(
+            !SOURCE.contains("error_reply") && !SOURCE.contains("error(") && !SOURCE.contains("loadstring")
+        );
+    }
+}

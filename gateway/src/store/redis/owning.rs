@@ -1,0 +1,118 @@
+//! Who owns a session. An owner is in the index of its incarnation before it owns.
+use crate::store::redis::call::{Call, Trouble};
+use crate::store::redis::desk::{Desk, Done, REGISTERS_MAX};
+use crate::store::redis::key::{self, NOBODY};
+use turnway_core::id::{Epoch, Holder, Nonce, Seen, Seq, SessionKey, Token, Version};
+use turnway_core::store::{Claimed, Inputs, Reply};
+
+impl Desk {
+    pub(super) async fn claim(
+        &self,
+        session: &SessionKey,
+        holder: Holder,
+        nonce: Nonce,
+        expect: Seen,
+        floor: Epoch,
+    ) -> Done<Reply> {
+        let keys = [key::own(session), key::inbox(session), key::control(session), key::listeners(session)];
+        let call =
+            Call::to("claim", keys).number(self.now()).name(holder.node.0).name(holder.life.0).name(nonce.0);
+        let call = match expect.holder {
+            Some(seen) => call.name(seen.node.0).name(seen.life.0),
+            None => call.text("").text(""),
+        };
+        let call = call.number(expect.epoch.0).number(floor.0);
+        let known = self.book().stamp(session, holder);
+        let mut stamp = match known {
+            Some(stamp) => stamp,
+            None => self.register(session, holder).await.map_err(|_| Trouble::NotDone)?,
+        };
+        for _ in 0..REGISTERS_MAX {
+            let mut answer = self.call(call.clone().number(stamp)).await?;
+            match answer.text()?.as_str() {
+                "OK" => {
+                    self.book().hold(session, holder);
+                    let token = Token { epoch: Epoch(answer.number()?), nonce };
+                    let (tail, inbox_tail, control_tail) =
+                        (answer.cursor()?, answer.place()?, answer.place()?);
+                    let version = Version(answer.number()?);
+                    let (inputs, controls) = (answer.list()?.waiting()?, answer.list()?.waiting()?);
+                    let inbox = Inputs { inputs, tail: inbox_tail, controls, control_tail };
+                    let listeners = answer.list()?.listeners()?;
+                    return Ok(Reply::Claimed(Box::new(Claimed { token, tail, inbox, listeners, version })));
+                }
+                "HELD" => return Ok(Reply::Held { owner: answer.seen()? }),
+                "REGISTER" => {
+                    stamp = self.register(session, holder).await.map_err(|_| Trouble::NotDone)?;
+                }
+                _ => return Err(Trouble::Doubt),
+            }
+        }
+        Err(Trouble::NotDone)
+    }
+
+    pub(super) async fn release(
+        &self,
+        session: &SessionKey,
+        token: Token,
+        tail: Seq,
+        drain: bool,
+    ) -> Done<Reply> {
+        // What is left is nobody's, and nobody else may be told of it for as long as this node lives.
+        if drain {
+            self.register(session, NOBODY).await.map_err(|_| Trouble::NotDone)?;
+        }
+        // From here on whoever wants the session here again has to register it anew.
+        let lines = self.book().take(session);
+        let call = Call::to("release", [key::own(session), key::inbox(session), key::control(session)])
+            .number(token.epoch.0)
+            .name(token.nonce.0)
+            .number(tail.0)
+            .flag(drain);
+        let mut answer = self.call(call).await?;
+        match answer.text()?.as_str() {
+            "OK" => {
+                let (holder, left) = (answer.holder()?, answer.flag()?);
+                let line = lines.into_iter().find(|(by, _)| Some(*by) == holder);
+                if let Some((holder, stamp)) = line.filter(|_| !left) {
+                    // Without it a line stays that a sweep clears away.
+                    let _ = self.unregister(session, holder, stamp).await;
+                }
+                Ok(Reply::Released)
+            }
+            "PENDING" => Ok(Reply::Pending),
+            "FENCED" => Ok(Reply::Fenced),
+            _ => Err(Trouble::Doubt),
+        }
+    }
+
+    pub(super) async fn transfer(
+        &self,
+        session: &SessionKey,
+        token: Token,
+        tail: Seq,
+        to: Holder,
+        nonce: Nonce,
+    ) -> Done<Reply> {
+        let stamp = self.register(session, to).await.map_err(|_| Trouble::NotDone)?;
+        // It is that incarnation's line from now on.
+        self.book().strike(session, to, stamp);
+        let call = Call::to("transfer", [key::own(session)])
+            .number(self.now())
+            .number(token.epoch.0)
+            .name(token.nonce.0)
+            .number(tail.0)
+            .name(to.node.0)
+            .name(to.life.0)
+            .name(nonce.0)
+            .number(stamp);
+        let mut answer = self.call(call).await?;
+        match answer.text()?.as_str() {
+            "OK" => Ok(Reply::Transferred { token: Token { epoch: Epoch(answer.number()?), nonce } }),
+            "FENCED" => Ok(Reply::Fenced),
+            "ORDER" => Ok(Reply::Order),
+            "REGISTER" => Err(Trouble::NotDone),
+            _ => Err(Trouble::Doubt),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What nobody owns that lives.
+//!
+//! Three nets, one below the other: what dead incarnations registered (and what is registered under
+//! nobody's name); what this node registered and did not come to own; and a slow walk through all
+//! sessions, which finds what the indexes have lost.
+use crate::store::redis::book::Upto;
+use crate::store::redis::call::Call;
+use crate::store::redis::desk::{Desk, Done};
+use crate::store::redis::key::{self, NOBODY};
+use crate::store::redis::listing::{self, FRESH_MS};
+use std::collections::{BTreeMap, BTreeSet};
+use turnway_core::id::{Holder, Seen, SessionKey, TenantId};
+use turnway_core::store::Reply;
+
+/// Registrations looked at in one go: as many as are asked for, within these.
+const PAGE_MIN: usize = 64;
+const PAGE_MAX: usize = 256;
+/// Of this node's own registrations without ownership, so many are looked at in one sweep.
+const UNHELD_MAX: usize = 256;
+/// Sessions that one sweep walks past: 100,000 take a node less than two hours.
+const WALK: usize = 64;
+
+/// What one sweep has found out.
+#[derive(Default)]
+struct Round {
+    leased: BTreeMap<Holder, bool>,
+    due: BTreeMap<SessionKey, Seen>,
+}
+
+/// A part of what an incarnation registered: from a time on, and further by a count.
+struct Page {
+    by: Holder,
+    from: u64,
+    offset: usize,
+    count: usize,
+    /// What needs nobody, as long as nothing due has come up.
+    settled: Option<Upto>,
+}
+
+/// What became of some registrations.
+#[derive(Default)]
+struct Examined {
+    cleared: usize,
+    /// When those were made that come before anything due, and stay.
+    settled: Vec<u64>,
+    /// Whether none is due.
+    all_settled: bool,
+}
+
+/// A registration: by whom, of what, and when.
+struct Line {
+    by: Holder,
+    session: SessionKey,
+    stamp: u64,
+}
+
+impl Desk {
+    pub(super) async fn sweep(&self, limit: u32) -> Done<Reply> {
+        let limit = limit as usize;
+        let mut round = Round::default();
+        let mut lives = vec![(NOBODY, u64::MAX)];
+        let mut enrolled = self.call(Call::look("enrolled", [key::LIVES.to_owned()])).await?;
+        while !enrolled.is_over() {
+            let (life, stamp) = (enrolled.text()?, enrolled.number()?);
+            lives.extend(key::read_life(&life).map(|holder| (holder, stamp)));
+        }
+        let page = |by: &Holder| {
+            let (settled, count) = (self.book().settled(*by), limit.clamp(PAGE_MIN, PAGE_MAX));
+            Page { by: *by, from: settled.stamp, offset: settled.count, count, settled: Some(settled) }
+        };
+        let pages: Vec<Page> = lives.iter().map(|(by, _)| page(by)).collect();
+        let first = self.orphans(&pages, &mut round).await?;
+        for ((page, (holder, enrolled)), lines) in pages.into_iter().zip(lives).zip(first) {
+            let Some(lines) = lines else { continue };
+            if lines.is_empty() && page.from == 0 && holder != NOBODY {
+                self.strike(holder, enrolled).await?;
+            }
+            self.look_through(page, lines, limit, &mut round).await?;
+        }
+        let unheld = self.book().unheld(UNHELD_MAX);
+        let unheld = unheld.into_iter().map(|(by, session, stamp)| Line { by, session, stamp }).collect();
+        self.examine(unheld, &mut round).await?;
+        // Where very much is due already, that comes first.
+        if round.due.len() < limit.max(WALK) {
+            self.walk_on(&mut round).await?;
+        }
+        self.book().swept(!round.due.is_empty());
+        Ok(Reply::Work { sessions: round.due.into_iter().take(limit).collect() })
+    }
+
+    /// What incarnations registered, a page of each; none of one that lives.
+    async fn orphans(&self, pages: &[Page], round: &mut Round) -> Done<Vec<Option<Vec<Line>>>> {
+        let call = |page: &Page| {
+            Call::look("orphans", [key::node(page.by.node), key::registered(page.by)])
+                .number(self.now())
+                .name(page.by.life.0)
+                .number(page.from)
+                .number(page.offset as u64)
+                .number(page.count as u64)
+        };
+        let answers = self.calls(pages.iter().map(call).collect()).await?;
+        let mut found = Vec::with_capacity(pages.len());
+        for (page, mut answer) in pages.iter().zip(answers) {
+            let (by, leased) = (page.by, answer.flag()?);
+            round.leased.insert(by, leased);
+            let (mut list, mut lines) = (answer.list()?, Vec::new());
+            while !list.is_over() {
+                let (session, stamp) = (list.text()?, list.number()?);
+                lines.extend(key::read_session(&session).map(|session| Line { by, session, stamp }));
+            }
+            found.push((!leased).then_some(lines));
+        }
+        Ok(found)
+    }
+
+    /// The rest of a dead incarnation's registrations, until there is enough to do. What is done there is
+    /// cleared away or passed over, so the next sweep begins with what is left.
+    async fn look_through(
+        &self,
+        mut page: Page,
+        mut lines: Vec<Line>,
+        limit: usize,
+        round: &mut Round,
+    ) -> Done<()> {
+        loop {
+            let count = lines.len();
+            let seen = self.examine(lines, round).await?;
+            if let Some(settled) = page.settled {
+                let settled = seen.settled.iter().fold(settled, |settled, stamp| settled.and(*stamp));
+                self.book().settle_upto(page.by, settled);
+                page.settled = Some(settled).filter(|_| seen.all_settled);
+            }
+            page.offset += count - seen.cleared;
+            if count < page.count || round.due.len() >= limit {
+                return Ok(());
+            }
+            match self.orphans(std::slice::from_ref(&page), round).await?.pop().flatten() {
+                Some(more) => lines = more,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Looks at sessions, keeps those that are due, and clears registrations away that nobody needs: old
+    /// ones of what is neither held by whoever registered it nor left lying.
+    async fn examine(&self, lines: Vec<Line>, round: &mut Round) -> Done<Examined> {
+        let look = |line: &Line| {
+            let session = &line.session;
+            let keys = [key::own(session), key::inbox(session), key::control(session)];
+            Call::look("look", keys).number(self.now())
+        };
+        let mut seen = Vec::with_capacity(lines.len());
+        for mut answer in self.calls(lines.iter().map(look).collect()).await? {
+            seen.push((answer.seen()?, answer.flag()?, answer.number()?));
+        }
+        self.learn(seen.iter().filter_map(|(seen, ..)| seen.holder).collect(), round).await?;
+        let (mut idle, mut examined) = (Vec::new(), Examined { all_settled: true, ..Examined::default() });
+        for (line, (seen, open, now)) in lines.into_iter().zip(seen) {
+            let due = match seen.holder {
+                None => open,
+                Some(holder) => !round.is_leased(holder),
+            };
+            let old = line.stamp.saturating_add(FRESH_MS) < now;
+            examined.all_settled &= !due;
+            if examined.all_settled && (seen.holder == Some(line.by) || !old) {
+                examined.settled.push(line.stamp);
+            }
+            if due {
+                round.due.insert(line.session, seen);
+            } else if seen.holder == Some(line.by) {
+                self.book().hold(&line.session, line.by);
+            } else if old {
+                idle.push(line);
+            }
+        }
+        examined.cleared = idle.len();
+        self.clear(idle).await;
+        Ok(examined)
+    }
+
+    /// Which of these live, as far as it is not known yet.
+    async fn learn(&self, holders: BTreeSet<Holder>, round: &mut Round) -> Done<()> {
+        let unknown: Vec<Holder> = holders.into_iter().filter(|h| !round.leased.contains_key(h)).collect();
+        let call = |holder: &Holder| {
+            Call::look("leased", [key::node(holder.node)]).number(self.now()).name(holder.life.0)
+        };
+        for (holder, mut answer) in unknown.iter().zip(self.calls(unknown.iter().map(call).collect()).await?)
+        {
+            round.leased.insert(*holder, answer.flag()?);
+        }
+        Ok(())
+    }
+
+    async fn clear(&self, lines: Vec<Line>) {
+        let call = |line: &Line| {
+            let call = Call::to("unregister", [key::registered(line.by)]);
+            call.text(&line.session.to_string()).number(line.stamp)
+        };
+        // What stays is found again.
+        let _ = self.calls(lines.iter().map(call).collect()).await;
+        let mut book = self.book();
+        lines.iter().for_each(|line| book.strike(&line.session, line.by, line.stamp));
+    }
+
+    /// Forgets a dead incarnation that has nothing left, unless it is a young one.
+    async fn strike(&self, holder: Holder, enrolled: u64) -> Done<()> {
+        let call = Call::to("strike", [key::LIVES.to_owned()]).number(self.now());
+        self.call(call.text(&key::life(holder)).number(enrolled)).await.map(drop)
+    }
+
+    // === the slow walk ===
+
+    async fn walk_on(&self, round: &mut Round) -> Done<()> {
+        let mut walk = self.book().walk().clone();
+        if walk.tenants.is_empty() {
+            let mut tenants = self.call(Call::look("tenants", [key::TENANTS.to_owned()])).await?;
+            while !tenants.is_over() {
+                walk.tenants.extend(TenantId::parse(&tenants.text()?).ok());
+            }
+        }
+        let Some(tenant) = walk.tenants.last().cloned() else { return Ok(()) };
+        let page = self.page(&key::index(&tenant, None), walk.line.as_deref(), WALK).await?;
+        walk.line = page.lines.last().cloned();
+        if page.lines.len() < WALK {
+            walk.tenants.pop();
+            walk.line = None;
+        }
+        *self.book().walk() = walk;
+        let births = page.lines.iter().filter_map(|line| listing::read(line));
+        let lines = births.map(|birth| {
+            let session = SessionKey { tenant: tenant.clone(), session: birth.session };
+            Line { by: NOBODY, session, stamp: u64::MAX }
+        });
+        let known: BTreeSet<SessionKey> = round.due.keys().cloned().collect();
+        self.examine(lines.collect(), round).await?;
+        // Whoever claims looks twice: from now on every sweep finds it.
+        let lost: Vec<SessionKey> = round.due.keys().filter(|key| !known.contains(*key)).cloned().collect();
+        let registers = lost.iter().map(|session| self.register(session, NOBODY));
+        futures_util::future::try_join_all(registers).await?;
+        Ok(())
+    }
+}
+
+impl Round {
+    fn is_leased(&self, holder: Holder) -> bool {
+        self.leased.get(&holder).copied().unwrap_or(false)
+    }
+}

@@ -1,0 +1,635 @@
+#!lua name=turnway1
+
+-- Turnway's store: one function for each atomic rule, each on the keys of one slot.
+--
+-- Every function may be called again with the same arguments: a call whose answer was lost is repeated.
+-- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
+-- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
+-- cannot do that gets a library and functions of another name, which live beside these.
+local VERSION = 1
+
+-- How old a registration may be for an op to lean on it. What is older may have been cleared away.
+local FRESH = 60000
+
+-- Of the hash `own`:
+--   e, c     the fence: epoch and claim nonce
+--   n, i     the owner: node and incarnation; empty: nobody
+--   u, b     whose it is, and when it became somebody's; absent: no session
+--   cl       '1' while it is closed
+--   qi, qc   the last place given in the inbox, and in the control lane
+--   ib       weight of what is in the inbox
+--   seq, le  the last fact's place and its epoch
+--   fl       facts up to this are forgotten
+--   ss, se   place and epoch of the kept state
+--   lv       version of the set of listeners
+
+local function str(number)
+  return string.format('%.0f', number)
+end
+
+local function num(text)
+  return tonumber(text or '0') or 0
+end
+
+-- The store's clock, or the time a test gives.
+local function clock(given)
+  local at = tonumber(given)
+  if at > 0 then return at end
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+local function fresh(stamp, now)
+  local at = num(stamp)
+  return at > 0 and now - at <= FRESH
+end
+
+local function id(place)
+  return str(place) .. '-0'
+end
+
+local function place(entry)
+  return string.match(entry[1], '^%d+')
+end
+
+-- The value of a field of a stream's entry.
+local function field(entry, name)
+  local pairs_ = entry[2]
+  for at = 1, #pairs_, 2 do
+    if pairs_[at] == name then return pairs_[at + 1] end
+  end
+  return ''
+end
+
+local function head(own, ...)
+  local names = { ... }
+  local values = redis.call('HMGET', own, unpack(names))
+  local h = {}
+  for at, name in ipairs(names) do h[name] = values[at] or nil end
+  h.n, h.i, h.e = h.n or '', h.i or '', h.e or '0'
+  return h
+end
+
+local function fenced(h, epoch, nonce)
+  return h.n == '' or h.e ~= epoch or h.c ~= nonce
+end
+
+local function foreign(h, user, operator)
+  return operator ~= '1' and h.u and h.u ~= user
+end
+
+-- Something lies in a lane after a place: pairs of place and JSON.
+local function waiting(lane, after)
+  local found = {}
+  for _, entry in ipairs(redis.call('XRANGE', lane, id(num(after) + 1), '+')) do
+    found[#found + 1] = place(entry)
+    found[#found + 1] = field(entry, 'j')
+  end
+  return found
+end
+
+-- An emptied stream takes room for nothing: the last place stands in `own`.
+local function clear(lane)
+  if redis.call('XLEN', lane) == 0 then redis.call('DEL', lane) end
+end
+
+-- === what people ask ===
+
+local TAKEN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+)$'
+
+-- keys: own in dd
+-- args: now user operator run hash weight reject json inputs_max bytes_max registered born
+local function accept(keys, args)
+  local own, inbox, dd = keys[1], keys[2], keys[3]
+  local user, operator, run, hash, weight = args[2], args[3], args[4], args[5], num(args[6])
+  local h = head(own, 'n', 'i', 'e', 'u', 'cl', 'qi', 'ib', 'seq', 'le')
+  if foreign(h, user, operator) then return { 'NOT_FOUND' } end
+  local taken = redis.call('HGET', dd, run)
+  if taken then
+    local at, prev, seq, epoch, _, ended, known = string.match(taken, TAKEN)
+    if known ~= hash then return { 'CONFLICT' } end
+    return { 'OK', at, prev, h.n, h.i, h.e, seq, epoch, '1', ended == '-' and '0' or '1' }
+  end
+  if h.cl == '1' then return { 'CLOSED' } end
+  local open = redis.call('XLEN', inbox)
+  if args[7] == '1' and open > 0 then return { 'BUSY' } end
+  local bytes = num(h.ib) + weight
+  if open >= num(args[9]) or bytes > num(args[10]) then return { 'TOO_MANY' } end
+  local now = clock(args[1])
+  if (h.n == '' and not fresh(args[11], now)) or (not h.u and not fresh(args[12], now)) then
+    return { 'REGISTER', h.u and '1' or '0' }
+  end
+  local prev = num(h.qi)
+  local at = math.max(prev + 1, now)
+  local seq, epoch = h.seq or '0', h.le or '0'
+  redis.call('XADD', inbox, id(at), 'r', run, 'w', str(weight), 'j', args[8])
+  local note = { str(at), str(prev), seq, epoch, str(now), '-', hash }
+  redis.call('HSET', dd, run, table.concat(note, ' '))
+  redis.call('HSET', own, 'qi', str(at), 'ib', str(bytes))
+  if not h.u then redis.call('HSET', own, 'u', user, 'b', args[12]) end
+  return { 'OK', str(at), str(prev), h.n, h.i, h.e, seq, epoch, '0', '0' }
+end
+
+-- keys: own ctl ap dd
+-- args: now user operator id json create cancelled_run entries_max registered born
+local function control(keys, args)
+  local own, lane, ap, dd = keys[1], keys[2], keys[3], keys[4]
+  local user, operator = args[2], args[3]
+  local h = head(own, 'n', 'i', 'e', 'u', 'qc', 'seq', 'le')
+  if foreign(h, user, operator) or (not h.u and args[6] ~= '1') then return { 'NOT_FOUND' } end
+  local seq, epoch = h.seq or '0', h.le or '0'
+  local heard = redis.call('HGET', ap, args[4])
+  if heard then
+    local at, prev = string.match(heard, '^(%d+) (%d+)$')
+    local there = redis.call('XRANGE', lane, at .. '-0', at .. '-0')
+    return { 'OK', at, prev, h.n, h.i, h.e, seq, epoch, '1', #there == 0 and '1' or '0' }
+  end
+  if args[7] ~= '' and redis.call('HEXISTS', dd, args[7]) == 0 then return { 'NOT_FOUND' } end
+  if redis.call('XLEN', lane) >= num(args[8]) then return { 'TOO_MANY' } end
+  local now = clock(args[1])
+  if (h.n == '' and not fresh(args[9], now)) or (not h.u and not fresh(args[10], now)) then
+    return { 'REGISTER', h.u and '1' or '0' }
+  end
+  local prev = num(h.qc)
+  local at = math.max(prev + 1, now)
+  redis.call('XADD', lane, id(at), 'k', args[4], 'j', args[5])
+  redis.call('HSET', ap, args[4], str(at) .. ' ' .. str(prev))
+  redis.call('HSET', own, 'qc', str(at))
+  if not h.u then redis.call('HSET', own, 'u', user, 'b', args[10]) end
+  return { 'OK', str(at), str(prev), h.n, h.i, h.e, seq, epoch, '0', '0' }
+end
+
+-- keys: own dd; args: user operator run
+local function find(keys, args)
+  local h = head(keys[1], 'u')
+  local taken = redis.call('HGET', keys[2], args[3])
+  if not taken or foreign(h, args[1], args[2]) then return { 'NOT_FOUND' } end
+  local _, _, seq, epoch, _, ended = string.match(taken, TAKEN)
+  return { 'OK', seq, epoch, ended }
+end
+
+-- A part of the ids at a time: there may be many, and nobody is served meanwhile.
+-- keys: own dd; args: before cursor count
+local function expire(keys, args)
+  local h = head(keys[1], 'fl')
+  local before, floor = num(args[1]), num(h.fl)
+  local found = redis.call('HSCAN', keys[2], args[2], 'COUNT', args[3])
+  for at = 1, #found[2], 2 do
+    local _, _, _, _, accepted, ended = string.match(found[2][at + 1], TAKEN)
+    if num(accepted) < before and ended ~= '-' and num(ended) <= floor then
+      redis.call('HDEL', keys[2], found[2][at])
+    end
+  end
+  return { found[1] }
+end
+
+-- === ownership ===
+
+-- keys: own in ctl ls
+-- args: now node life nonce seen_node seen_life seen_epoch floor registered
+local function claim(keys, args)
+  local own = keys[1]
+  local node, life, nonce = args[2], args[3], args[4]
+  local h = head(own, 'n', 'i', 'e', 'c', 'seq', 'le', 'qi', 'qc', 'lv')
+  if h.c ~= nonce or h.n ~= node or h.i ~= life then
+    if h.n ~= args[5] or h.i ~= args[6] or h.e ~= args[7] then return { 'HELD', h.n, h.i, h.e } end
+    local now = clock(args[1])
+    if not fresh(args[9], now) then return { 'REGISTER' } end
+    h.e = str(math.max(num(h.e) + 1, now, num(args[8]) + 1))
+    redis.call('HSET', own, 'e', h.e, 'c', nonce, 'n', node, 'i', life)
+  end
+  return {
+    'OK', h.e, h.seq or '0', h.le or '0', h.qi or '0', h.qc or '0', h.lv or '0',
+    waiting(keys[2], '0'), waiting(keys[3], '0'), redis.call('HGETALL', keys[4]),
+  }
+end
+
+-- keys: own in ctl; args: epoch nonce tail drain
+local function release(keys, args)
+  local h = head(keys[1], 'n', 'i', 'e', 'c', 'seq')
+  if fenced(h, args[1], args[2]) then return { 'FENCED' } end
+  local left = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
+  if (h.seq or '0') ~= args[3] or (args[4] ~= '1' and left) then return { 'PENDING' } end
+  redis.call('HSET', keys[1], 'n', '', 'i', '')
+  return { 'OK', h.n, h.i, left and '1' or '0' }
+end
+
+-- keys: own; args: now epoch nonce tail node life new_nonce registered
+local function transfer(keys, args)
+  local h = head(keys[1], 'n', 'i', 'e', 'c', 'seq')
+  local node, life, nonce = args[5], args[6], args[7]
+  if h.c == nonce and h.n == node and h.i == life then return { 'OK', h.e } end
+  if fenced(h, args[2], args[3]) then return { 'FENCED' } end
+  if (h.seq or '0') ~= args[4] then return { 'ORDER' } end
+  local now = clock(args[1])
+  if not fresh(args[8], now) then return { 'REGISTER' } end
+  local epoch = str(math.max(num(h.e) + 1, now))
+  redis.call('HSET', keys[1], 'e', epoch, 'c', nonce, 'n', node, 'i', life)
+  return { 'OK', epoch }
+end
+
+-- keys: own in ctl; args: now
+local function look(keys, args)
+  local h = head(keys[1], 'n', 'i', 'e')
+  local open = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
+  return { h.n, h.i, h.e, open and '1' or '0', str(clock(args[1])) }
+end
+
+-- === the log ===
+
+-- Whether the log has exactly these facts already. The epoch stands in the JSON, and only one nonce
+-- ever wrote under it.
+local function written(log, after, facts)
+  local there = redis.call('XRANGE', log, id(after + 1), id(after + #facts))
+  if #there ~= #facts then return false end
+  for at, entry in ipairs(there) do
+    if field(entry, 'j') ~= facts[at].json then return false end
+  end
+  return true
+end
+
+-- keys: own log in ctl dd ls
+-- args: epoch nonce after known closed facts {weight json} ends {place run} answers {place}
+local function append(keys, args)
+  local own, log, inbox, lane, dd = keys[1], keys[2], keys[3], keys[4], keys[5]
+  local h = head(own, 'n', 'i', 'e', 'c', 'seq', 'qi', 'qc', 'ib', 'fl', 'lv')
+  if fenced(h, args[1], args[2]) then return { 'FENCED' } end
+  local after, seq = num(args[3]), num(h.seq)
+  local at = 6
+  local function next_()
+    at = at + 1
+    return args[at - 1]
+  end
+  local facts, ends, answers = {}, {}, {}
+  for n = 1, num(next_()) do facts[n] = { weight = next_(), json = next_() } end
+  for n = 1, num(next_()) do ends[n] = { place = next_(), run = next_() } end
+  for n = 1, num(next_()) do answers[n] = next_() end
+
+  local within = #facts > 0 and after + #facts <= seq and after >= num(h.fl)
+  if not (within and written(log, after, facts)) then
+    if after ~= seq then return { 'ORDER' } end
+    local bytes = num(h.ib)
+    for _, last in ipairs(ends) do
+      local there = redis.call('XRANGE', inbox, last.place .. '-0', last.place .. '-0')
+      if #there == 0 then return { 'GONE', last.place } end
+      last.weight = num(field(there[1], 'w'))
+    end
+    local changes = {}
+    local function set(name, value)
+      changes[#changes + 1] = name
+      changes[#changes + 1] = value
+    end
+    for _, fact in ipairs(facts) do
+      seq = seq + 1
+      redis.call('XADD', log, id(seq), 'e', args[1], 'w', fact.weight, 'j', fact.json)
+    end
+    if #facts > 0 then
+      set('seq', str(seq))
+      set('le', args[1])
+    end
+    for _, last in ipairs(ends) do
+      if redis.call('XDEL', inbox, last.place .. '-0') == 1 then bytes = bytes - last.weight end
+      local taken = redis.call('HGET', dd, last.run)
+      if taken then
+        local note = string.gsub(taken, '^(%d+ %d+ %d+ %d+ %d+) %S+', '%1 ' .. str(seq))
+        redis.call('HSET', dd, last.run, note)
+      end
+    end
+    if #ends > 0 then
+      set('ib', str(bytes))
+      clear(inbox)
+    end
+    for _, answered in ipairs(answers) do redis.call('XDEL', lane, answered .. '-0') end
+    if #answers > 0 then clear(lane) end
+    if args[5] ~= '' then set('cl', args[5]) end
+    if #changes > 0 then redis.call('HSET', own, unpack(changes)) end
+  end
+  local version = h.lv or '0'
+  local reply = { 'OK', str(seq), h.qi or '0', h.qc or '0', version }
+  if version ~= args[4] then reply[6] = redis.call('HGETALL', keys[6]) end
+  return reply
+end
+
+-- keys: own snap log
+local function open(keys)
+  local h = head(keys[1], 'n', 'i', 'e', 'u', 'cl', 'seq', 'le', 'fl', 'ss', 'se')
+  local facts = {}
+  for n, entry in ipairs(redis.call('XRANGE', keys[3], id(num(h.ss) + 1), '+')) do
+    facts[n] = field(entry, 'j')
+  end
+  local kept = h.ss and { h.ss, h.se, redis.call('GET', keys[2]) or '' } or {}
+  return {
+    h.n, h.i, h.e, h.u and { h.u } or {}, h.cl or '0', h.seq or '0', h.le or '0', h.fl or '0', kept, facts,
+  }
+end
+
+-- keys: own log; args: after limit bytes_max
+local function read(keys, args)
+  local h = head(keys[1], 'seq', 'le', 'fl')
+  local after, left, room = math.max(num(args[1]), num(h.fl)), num(args[2]), num(args[3])
+  local facts, bytes, full = {}, 0, false
+  while left > 0 and not full do
+    -- Not all at once: the room may be full long before the limit is met.
+    local part = redis.call('XRANGE', keys[2], id(after + 1), '+', 'COUNT', str(math.min(left, 32)))
+    for _, entry in ipairs(part) do
+      bytes = bytes + num(field(entry, 'w'))
+      full = full or (bytes > room and #facts > 0)
+      if not full then
+        facts[#facts + 1] = field(entry, 'j')
+        after = after + 1
+      end
+    end
+    left = left - #part
+    full = full or #part == 0
+  end
+  return { h.seq or '0', h.le or '0', h.fl or '0', facts }
+end
+
+-- keys: own in ctl; args: after control_after
+local function inbox(keys, args)
+  local h = head(keys[1], 'qi', 'qc')
+  return { h.qi or '0', h.qc or '0', waiting(keys[2], args[1]), waiting(keys[3], args[2]) }
+end
+
+-- keys: own snap; args: epoch nonce seq at_epoch state
+local function keep(keys, args)
+  local h = head(keys[1], 'n', 'e', 'c', 'seq', 'ss')
+  if fenced(h, args[1], args[2]) then return { 'FENCED' } end
+  local at = num(args[3])
+  if at <= num(h.seq) and (not h.ss or num(h.ss) < at) then
+    redis.call('SET', keys[2], args[5])
+    redis.call('HSET', keys[1], 'ss', args[3], 'se', args[4])
+  end
+  return { 'OK' }
+end
+
+-- keys: own log; args: epoch nonce upto
+local function trim(keys, args)
+  local h = head(keys[1], 'n', 'e', 'c', 'fl', 'ss')
+  if fenced(h, args[1], args[2]) then return { 'FENCED' } end
+  local upto = math.min(num(args[3]), num(h.ss))
+  if upto > num(h.fl) then
+    redis.call('XTRIM', keys[2], 'MINID', id(upto + 1))
+    redis.call('HSET', keys[1], 'fl', str(upto))
+  end
+  return { 'OK' }
+end
+
+-- === who listens ===
+
+-- keys: own ls; args: node stamp nodes_max {pruned_node pruned_stamp}
+local function listen(keys, args)
+  local ls, node, stamp = keys[2], args[1], num(args[2])
+  local h = head(keys[1], 'n', 'i', 'e', 'seq', 'le', 'lv')
+  for at = 4, #args, 2 do
+    if redis.call('HGET', ls, args[at]) == args[at + 1] then redis.call('HDEL', ls, args[at]) end
+  end
+  local known = redis.call('HGET', ls, node)
+  if not known and redis.call('HLEN', ls) >= num(args[3]) then
+    return { 'TOO_MANY', redis.call('HGETALL', ls) }
+  end
+  if not known or num(known) < stamp then
+    redis.call('HSET', ls, node, args[2])
+    redis.call('HSET', keys[1], 'lv', str(num(h.lv) + 1))
+  end
+  return { 'OK', h.n, h.i, h.e, h.seq or '0', h.le or '0' }
+end
+
+-- keys: own ls; args: node stamp
+local function unlisten(keys, args)
+  local known = redis.call('HGET', keys[2], args[1])
+  if known and num(known) <= num(args[2]) then
+    redis.call('HDEL', keys[2], args[1])
+    redis.call('HINCRBY', keys[1], 'lv', 1)
+  end
+  return { 'OK' }
+end
+
+-- === leases: `node:{N}` has, for each incarnation of a node, until when it lives ===
+
+-- keys: node; args: now given life ttl fresh enrolled
+local function renew(keys, args)
+  local now, life = clock(args[1]), args[2]
+  local lives = redis.call('HGETALL', keys[1])
+  local held, last = false, 0
+  for at = 1, #lives, 2 do
+    if num(lives[at + 1]) <= now then
+      redis.call('HDEL', keys[1], lives[at])
+    else
+      held = held or lives[at] == life
+      last = math.max(last, num(lives[at + 1]))
+    end
+  end
+  if args[4] == '1' then
+    if not fresh(args[5], now) then return { 'REGISTER' } end
+  elseif not held then
+    return { 'LOST' }
+  end
+  local until_ = now + num(args[3])
+  redis.call('HSET', keys[1], life, str(until_))
+  -- A test's time is not the server's, so what it leases does not run out by itself.
+  if args[1] == '0' then redis.call('PEXPIREAT', keys[1], str(math.max(last, until_))) end
+  return { 'OK', str(now) }
+end
+
+-- keys: node; args: life
+local function retire(keys, args)
+  redis.call('HDEL', keys[1], args[1])
+  return { 'OK' }
+end
+
+-- keys: node; args: now
+local function lease(keys, args)
+  local now, last = clock(args[1]), 0
+  for _, until_ in ipairs(redis.call('HVALS', keys[1])) do last = math.max(last, num(until_)) end
+  if last <= now then return {} end
+  return { str(last - now) }
+end
+
+local function lives(node, life, now)
+  return num(redis.call('HGET', node, life) or '0') > now
+end
+
+-- keys: node; args: now life
+local function leased(keys, args)
+  return { lives(keys[1], args[2], clock(args[1])) and '1' or '0' }
+end
+
+-- === what a sweep looks through ===
+
+-- What an incarnation registered at a time or later, if it lives no more; the oldest first.
+-- keys: node nidx; args: now life from offset count
+local function orphans(keys, args)
+  if lives(keys[1], args[2], clock(args[1])) then return { '1', {} } end
+  local page = { 'BYSCORE', 'LIMIT', args[4], args[5], 'WITHSCORES' }
+  return { '0', redis.call('ZRANGE', keys[2], args[3], '+inf', unpack(page)) }
+end
+
+-- keys: nidx; args: now session
+local function register(keys, args)
+  local known = redis.call('ZSCORE', keys[1], args[2])
+  -- Later than before, so that whoever clears the earlier one away leaves this one.
+  local stamp = str(math.max(clock(args[1]), num(known or '0') + 1))
+  redis.call('ZADD', keys[1], stamp, args[2])
+  return { stamp }
+end
+
+-- keys: nidx; args: session stamp
+local function unregister(keys, args)
+  if num(redis.call('ZSCORE', keys[1], args[1]) or '0') == num(args[2]) then
+    redis.call('ZREM', keys[1], args[1])
+  end
+  return { 'OK' }
+end
+
+-- keys: lives; args: now life
+local function enroll(keys, args)
+  local known = redis.call('HGET', keys[1], args[2])
+  local stamp = str(math.max(clock(args[1]), num(known or '0') + 1))
+  redis.call('HSET', keys[1], args[2], stamp)
+  return { stamp }
+end
+
+-- One that was just enrolled may be about to live.
+-- keys: lives; args: now life stamp
+local function strike(keys, args)
+  local known = redis.call('HGET', keys[1], args[2])
+  if known == args[3] and not fresh(known, clock(args[1])) then redis.call('HDEL', keys[1], args[2]) end
+  return { 'OK' }
+end
+
+-- keys: lives
+local function enrolled(keys)
+  return redis.call('HGETALL', keys[1])
+end
+
+-- === which sessions there are ===
+
+-- keys: ix ixu; args: now session
+local function enter(keys, args)
+  local stamp = clock(args[1])
+  local line = string.format('%016.0f', stamp) .. args[2]
+  redis.call('ZADD', keys[1], '0', line)
+  redis.call('ZADD', keys[2], '0', line)
+  return { str(stamp) }
+end
+
+-- keys: ix; args: now before count
+local function lines(keys, args)
+  local found = redis.call('ZREVRANGEBYLEX', keys[1], args[2], '-', 'LIMIT', '0', args[3])
+  return { str(clock(args[1])), found }
+end
+
+-- keys: ix; args: line
+local function erase(keys, args)
+  redis.call('ZREM', keys[1], args[1])
+  return { 'OK' }
+end
+
+-- keys: own in
+local function summary(keys)
+  local h = head(keys[1], 'u', 'b', 'cl', 'seq')
+  if not h.u then return {} end
+  return { h.u, h.b, h.cl or '0', h.seq or '0', str(redis.call('XLEN', keys[2])) }
+end
+
+-- keys: tenants; args: tenant
+local function settle(keys, args)
+  redis.call('SADD', keys[1], args[1])
+  return { 'OK' }
+end
+
+-- keys: tenants
+local function tenants(keys)
+  return redis.call('SMEMBERS', keys[1])
+end
+
+-- === the rest ===
+
+-- keys: val
+local function get(keys)
+  local found = redis.call('HMGET', keys[1], 'v', 'd')
+  if not found[1] then return { '0' } end
+  return { found[1], found[2] }
+end
+
+-- keys: val; args: expect set value
+local function put(keys, args)
+  local version = num(redis.call('HGET', keys[1], 'v') or '0')
+  if version == num(args[1]) then
+    if args[2] == '1' then
+      redis.call('HSET', keys[1], 'v', str(version + 1), 'd', args[3])
+    else
+      redis.call('DEL', keys[1])
+    end
+  end
+  return get(keys)
+end
+
+-- Which data this is, and which process has it: what a wiped or restarted server gives itself away by.
+-- keys: realm; args: candidate
+local function realm(keys, args)
+  redis.call('SET', keys[1], args[1], 'NX')
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  return { redis.call('GET', keys[1]), run or '' }
+end
+
+-- Something to wait for: whatever was written before it is where this is.
+-- keys: mark; args: text
+local function mark(keys, args)
+  redis.call('SET', keys[1], args[1])
+  return { 'OK' }
+end
+
+local function version()
+  return { str(VERSION) }
+end
+
+local function define(name, callback, flag)
+  redis.register_function {
+    function_name = 'turnway1_' .. name,
+    callback = callback,
+    flags = flag and { flag } or {},
+  }
+end
+
+-- New inputs and sessions are refused by a server without room; what is under way may end.
+define('accept', accept)
+define('create', control)
+define('control', control, 'allow-oom')
+define('expire', expire, 'allow-oom')
+define('claim', claim, 'allow-oom')
+define('release', release, 'allow-oom')
+define('transfer', transfer, 'allow-oom')
+define('append', append, 'allow-oom')
+define('keep', keep, 'allow-oom')
+define('trim', trim, 'allow-oom')
+define('listen', listen, 'allow-oom')
+define('unlisten', unlisten, 'allow-oom')
+define('renew', renew, 'allow-oom')
+define('retire', retire, 'allow-oom')
+define('register', register, 'allow-oom')
+define('unregister', unregister, 'allow-oom')
+define('enroll', enroll, 'allow-oom')
+define('strike', strike, 'allow-oom')
+define('enter', enter, 'allow-oom')
+define('erase', erase, 'allow-oom')
+define('settle', settle, 'allow-oom')
+define('put', put, 'allow-oom')
+define('realm', realm, 'allow-oom')
+define('mark', mark, 'allow-oom')
+
+define('find', find, 'no-writes')
+define('look', look, 'no-writes')
+define('open', open, 'no-writes')
+define('read', read, 'no-writes')
+define('inbox', inbox, 'no-writes')
+define('lease', lease, 'no-writes')
+define('leased', leased, 'no-writes')
+define('orphans', orphans, 'no-writes')
+define('enrolled', enrolled, 'no-writes')
+define('lines', lines, 'no-writes')
+define('summary', summary, 'no-writes')
+define('tenants', tenants, 'no-writes')
+define('get', get, 'no-writes')
+define('version', version, 'no-writes')

@@ -1,0 +1,333 @@
+//! What may happen, and what follows from it.
+use crate::model::fleet::{Call, Fleet, NODES, Seat};
+use crate::model::rules::{Register, Rules};
+use crate::model::slot::{Accepted, Fact, Holder, What, Written};
+
+/// One thing that happens. Numbers are nodes where nothing else is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Somebody says something at a node.
+    Say(u8, u8),
+    /// Who listens comes back, to this node.
+    Attach(u8),
+    /// A node takes out a lease, under a new life.
+    Enrol(u8),
+    /// A node's renewal tells it that its lease is gone, or that the store is another.
+    Notice(u8),
+    /// A node asks something of the store, and hears the answer; a claim sets out with what was seen.
+    Ask(u8),
+    /// A bell arrives.
+    Bell(u8),
+    /// News of the log arrive.
+    News(u8),
+    /// A node rings again for what nobody is known to have heard.
+    Ring(u8),
+    /// An owner tells again what was not acknowledged.
+    Beacon(u8),
+    /// The lease of a life that is over runs out.
+    Expire(u8),
+    /// Harm: what a node asks is done, but it hears no answer; it will ask again.
+    Unknown(u8),
+    /// Harm: a bell is lost.
+    LoseBell(u8),
+    /// Harm: news are lost.
+    LoseNews(u8),
+    /// Harm: a node dies, and another starts in its place.
+    Crash(u8),
+    /// Harm: a node sleeps, and its lease runs out; it does not know.
+    Lapse(u8),
+    /// Harm: the replica takes over.
+    Failover,
+    /// Harm: the replica of the index takes over.
+    IndexFailover,
+    /// Harm: what somebody asked who is gone reaches the store now.
+    Late(u8),
+}
+
+impl Fleet {
+    /// What follows from a step.
+    pub fn take(&mut self, rules: &Rules, step: Step) {
+        match step {
+            Step::Say(turn, n) => self.node_mut(n).asks |= 1 << turn,
+            Step::Attach(n) => {
+                self.edge = Some(n);
+                self.listen(n);
+            }
+            Step::Enrol(n) => self.enrol(n),
+            Step::Notice(n) => self.notice(n),
+            Step::Ask(n) => {
+                if self.node(n).call.is_some() {
+                    self.reach(rules, n);
+                } else {
+                    self.set_out(rules, n);
+                    if !matches!(self.node(n).call, Some(Call::Claim { .. })) {
+                        self.reach(rules, n);
+                    }
+                }
+            }
+            Step::Bell(n) => self.bell(n),
+            Step::News(n) => self.news(n),
+            Step::Ring(n) => self.ring(n),
+            Step::Beacon(n) => self.news |= self.others(n),
+            Step::Expire(life) => self.leased &= !(1 << life),
+            Step::Unknown(n) => {
+                self.left.unknowns -= 1;
+                if self.node(n).call.is_none() {
+                    self.set_out(rules, n);
+                }
+                if let Some(call) = self.node(n).call {
+                    self.apply(rules, call);
+                    // It may have set out twice.
+                    self.late.extend(Some(call).filter(|_| self.left.late > 0));
+                }
+            }
+            Step::LoseBell(n) => {
+                self.left.losses -= 1;
+                self.bells &= !(1 << n);
+            }
+            Step::LoseNews(n) => {
+                self.left.losses -= 1;
+                self.news &= !(1 << n);
+            }
+            Step::Crash(n) => self.crash(rules, n),
+            Step::Lapse(n) => {
+                self.left.lapses -= 1;
+                let life = self.node(n).life.unwrap_or_default();
+                self.leased &= !(1 << life);
+            }
+            Step::Failover => {
+                self.left.failovers -= 1;
+                self.era += 1;
+                self.store = self.copy.clone();
+            }
+            Step::IndexFailover => {
+                self.left.index_failovers -= 1;
+                self.index = self.index_copy;
+            }
+            Step::Late(at) => {
+                self.left.late -= 1;
+                let call = self.late.remove(usize::from(at));
+                self.apply(rules, call);
+            }
+        }
+    }
+
+    fn set_out(&mut self, rules: &Rules, n: u8) {
+        let call = self.plan(rules, n);
+        self.nonces += u8::from(matches!(call, Some(Call::Claim { .. })));
+        self.node_mut(n).call = call;
+    }
+
+    /// Listens, then reads: who asked in this order misses nothing.
+    fn listen(&mut self, n: u8) {
+        self.store.ears |= 1 << n;
+        self.shown = self.store.log.clone();
+    }
+
+    fn enrol(&mut self, n: u8) {
+        let (life, era) = (self.lives, self.era);
+        self.lives += 1;
+        self.leased |= 1 << life;
+        let node = self.node_mut(n);
+        (node.life, node.era, node.registered, node.unregistered) = (Some(life), era, false, false);
+        if self.edge == Some(n) {
+            self.listen(n);
+        }
+    }
+
+    fn notice(&mut self, n: u8) {
+        let era = self.era;
+        let lost = self.node(n).life.is_some_and(|life| !self.is_leased(life));
+        let node = self.node_mut(n);
+        node.era = era;
+        if lost {
+            // What it owned is anyone's. What it has asked may still arrive.
+            (node.life, node.seat, node.rung) = (None, None, false);
+            let call = node.call.filter(|call| !matches!(call, Call::Accept { .. }));
+            if call.is_some() {
+                node.call = None;
+            }
+            self.late.extend(call.filter(|_| self.left.late > 0));
+            return;
+        }
+        if let Some(seat) = &mut node.seat {
+            seat.doubted = true;
+        }
+        if self.edge == Some(n) {
+            self.listen(n);
+        }
+    }
+
+    fn crash(&mut self, rules: &Rules, n: u8) {
+        self.left.crashes -= 1;
+        if self.node(n).call.is_none() && self.left.late > 0 {
+            // It dies directly after it has asked.
+            self.set_out(rules, n);
+        }
+        let node = std::mem::take(self.node_mut(n));
+        self.late.extend(node.call.filter(|_| self.left.late > 0));
+        (self.bells, self.news) = (self.bells & !(1 << n), self.news & !(1 << n));
+        self.edge = self.edge.filter(|edge| *edge != n);
+    }
+
+    /// The store does something, and nobody hears of it.
+    fn apply(&mut self, rules: &Rules, call: Call) {
+        match call {
+            Call::Register { life } => self.index |= 1 << life,
+            Call::Accept { turn, registered } => drop(self.store.accept(rules, turn, registered)),
+            Call::Claim { by, nonce, expect } => drop(self.claim(rules, by, nonce, expect)),
+            Call::Append { token, at, fact } => drop(self.store.append(rules, token, at, fact)),
+            Call::Release { token, at } => drop(self.store.release(rules, token, at)),
+        }
+    }
+
+    fn claim(&mut self, rules: &Rules, by: Holder, nonce: u8, expect: (Option<Holder>, u8)) -> bool {
+        let given = u8::try_from(self.granted.len()).unwrap_or(u8::MAX);
+        let won = self.store.claim(rules, by, nonce, expect, given);
+        if won && !self.granted.contains(&self.store.token) {
+            self.granted.push(self.store.token);
+        }
+        won
+    }
+
+    fn reach(&mut self, rules: &Rules, n: u8) {
+        let Some(call) = self.node_mut(n).call.take() else { return };
+        match call {
+            Call::Register { life } => {
+                self.index |= 1 << life;
+                if rules.register != Register::Unacknowledged {
+                    self.index_copy |= 1 << life;
+                }
+                let node = self.node_mut(n);
+                (node.registered, node.unregistered) = (true, false);
+            }
+            Call::Accept { turn, registered } => {
+                let accepted = self.store.accept(rules, turn, registered);
+                self.accepted(rules, n, turn, accepted);
+            }
+            Call::Claim { by, nonce, expect } => {
+                let won = self.claim(rules, by, nonce, expect);
+                self.claimed(rules, n, won);
+            }
+            Call::Append { token, at, fact } => {
+                let written = self.store.append(rules, token, at, fact);
+                self.appended(rules, n, fact, written);
+            }
+            Call::Release { token, at } => {
+                let written = self.store.release(rules, token, at);
+                let node = self.node_mut(n);
+                (node.seat, node.rung) = (None, node.rung || written == Written::Astray);
+            }
+        }
+    }
+
+    fn accepted(&mut self, rules: &Rules, n: u8, turn: u8, accepted: Accepted) {
+        if accepted == Accepted::NoOwner {
+            self.node_mut(n).unregistered = true;
+            return;
+        }
+        if rules.waits {
+            self.copy = self.store.clone();
+        }
+        self.accepted |= 1 << turn;
+        let (inbox, holder) = (self.store.inbox.clone(), self.store.holder);
+        let node = self.node_mut(n);
+        node.asks &= !(1 << turn);
+        if let Some(seat) = &mut node.seat {
+            seat.inbox = inbox;
+        } else if inbox.contains(&turn) {
+            node.rings |= 1 << turn;
+            if let Some(holder) = holder {
+                self.bells |= 1 << holder.node;
+            }
+        }
+    }
+
+    fn claimed(&mut self, rules: &Rules, n: u8, won: bool) {
+        let (token, inbox, log) = (self.store.token, self.store.inbox.clone(), self.store.log.clone());
+        let tail = u8::try_from(log.len()).unwrap_or(u8::MAX);
+        let named = self.store.holder;
+        let node = self.node_mut(n);
+        node.rung = !won && rules.takes_on && named.is_none_or(|holder| Some(holder.life) == node.life);
+        if !won {
+            // Who is named hears of it, and takes it on if it does not know.
+            if let Some(holder) = named.filter(|_| rules.takes_on) {
+                self.bells |= 1 << holder.node;
+            }
+            return;
+        }
+        node.rings = 0;
+        // What listens may have missed what the last owner wrote.
+        let heard = log.is_empty();
+        node.seat = Some(Seat { token, tail, inbox, begun: None, heard, doubted: false });
+        if self.edge == Some(n) {
+            self.shown = log;
+        }
+    }
+
+    fn appended(&mut self, rules: &Rules, n: u8, fact: Option<Fact>, written: Written) {
+        if written != Written::Done {
+            let node = self.node_mut(n);
+            (node.seat, node.rung) = (None, true);
+            return;
+        }
+        if rules.waits {
+            self.copy = self.store.clone();
+        }
+        let (inbox, log, others) = (self.store.inbox.clone(), self.store.log.clone(), self.others(n));
+        if log.len() > self.acknowledged.len() {
+            self.acknowledged.clone_from(&log);
+        }
+        let Some(seat) = &mut self.node_mut(n).seat else { return };
+        seat.doubted = false;
+        seat.tail = u8::try_from(log.len()).unwrap_or(u8::MAX);
+        seat.inbox = inbox;
+        if let Some(fact) = fact {
+            seat.begun = Some(fact.turn).filter(|_| fact.what == What::Began);
+            seat.heard = false;
+            self.news |= others;
+        }
+        if self.edge == Some(n) {
+            self.shown = log;
+        }
+    }
+
+    fn bell(&mut self, n: u8) {
+        self.bells &= !(1 << n);
+        let (inbox, holder) = (self.store.inbox.clone(), self.store.holder);
+        let node = self.node_mut(n);
+        if let Some(seat) = &mut node.seat {
+            // It reads its inbox, and says what it has taken.
+            seat.inbox = inbox;
+            self.nodes.iter_mut().for_each(|node| node.rings = 0);
+        } else if holder.is_some_and(|holder| holder.node == n && node.life == Some(holder.life)) {
+            node.rung = true;
+        }
+    }
+
+    fn news(&mut self, n: u8) {
+        self.news &= !(1 << n);
+        if self.edge == Some(n) {
+            self.shown = self.store.log.clone();
+        } else {
+            self.store.ears &= !(1 << n);
+        }
+        // It says to the other how far it has the log.
+        let tail = self.store.log.len();
+        if let Some(seat) = &mut self.node_mut(NODES - 1 - n).seat {
+            seat.heard |= usize::from(seat.tail) == tail;
+        }
+    }
+
+    /// What has ended needs no bell any more; for the rest the owner is rung.
+    fn ring(&mut self, n: u8) {
+        let lying = self.store.inbox.iter().fold(0, |all, turn| all | 1 << turn);
+        let node = self.node_mut(n);
+        node.rings &= lying;
+        if node.rings != 0
+            && let Some(holder) = self.store.holder
+        {
+            self.bells |= 1 << holder.node;
+        }
+    }
+}

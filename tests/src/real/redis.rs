@@ -1,0 +1,153 @@
+//! A Redis of the test's own: a process on a free port, with its data in a directory of the test.
+use redis::{Connection, FromRedisValue};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, copy};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Somebody else may take a port between its choice and its use.
+const PORTS_TRIED: usize = 8;
+
+/// A running server. Killed when dropped.
+#[derive(Debug)]
+pub struct Redis {
+    child: Child,
+    args: Vec<String>,
+    dir: PathBuf,
+    /// Where it listens, on this machine only.
+    pub port: u16,
+}
+
+impl Redis {
+    /// Starts one on a free port, with its data under `dir` and these further settings, such as
+    /// `["--appendonly", "yes"]`. It keeps nothing unless told to.
+    pub fn start(dir: &Path, args: &[&str]) -> Self {
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        std::fs::create_dir_all(dir).expect("a directory");
+        for _ in 0..PORTS_TRIED {
+            let port = free_port();
+            if let Some(child) = spawn(dir, &args, port) {
+                return Self { child, args, dir: dir.to_owned(), port };
+            }
+        }
+        panic!("no Redis: {}", std::fs::read_to_string(dir.join("redis.log")).unwrap_or_default());
+    }
+
+    /// Where nodes find it.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// `kill -9`; returns once the process is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it is gone");
+    }
+
+    /// A new process on the same data and the same port, after [`Self::kill`].
+    pub fn restart(&mut self) {
+        self.child = spawn(&self.dir, &self.args, self.port).expect("its port is still free");
+    }
+
+    /// Sends a signal, by the name that `kill` knows it by.
+    pub fn signal(&self, name: &str) {
+        let sent =
+            Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill runs");
+        assert!(sent.success(), "it was running");
+    }
+
+    /// A plain connection, for what a test wants to see or to break.
+    pub fn connection(&self) -> Connection {
+        let client = redis::Client::open(self.url()).expect("a URL");
+        client.get_connection().expect("it answers")
+    }
+
+    /// Performs one command over a connection of its own.
+    pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query(&mut self.connection()).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A Sentinel that watches one primary and needs nobody's consent. Killed when dropped.
+#[derive(Debug)]
+pub struct Sentinel(Redis);
+
+impl Sentinel {
+    /// Starts one; returns once it knows the primary's replicas.
+    pub fn watch(dir: &Path, primary: &Redis, name: &str) -> Self {
+        std::fs::create_dir_all(dir).expect("a directory");
+        let (port, file) = (free_port(), dir.join("sentinel.conf"));
+        let watched = format!(
+            "sentinel monitor {name} 127.0.0.1 {} 1\nsentinel down-after-milliseconds {name} 500\n\
+             sentinel failover-timeout {name} 2000\n",
+            primary.port
+        );
+        std::fs::write(&file, watched).expect("a file");
+        let args = [file.display().to_string(), "--sentinel".to_owned()];
+        let child = launch(dir, Command::new("redis-check-rdb").args(&args), port, "Sentinel ID is");
+        let sentinel =
+            Redis { child: child.expect("a Sentinel"), args: Vec::new(), dir: dir.to_owned(), port };
+        while sentinel.command::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", name]).is_empty() {}
+        Self(sentinel)
+    }
+
+    /// Where nodes ask it for the primary of a name.
+    pub fn url(&self, name: &str) -> String {
+        format!("redis+sentinel://127.0.0.1:{}/{name}", self.0.port)
+    }
+}
+
+/// A port of this machine that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn spawn(dir: &Path, args: &[String], port: u16) -> Option<Child> {
+    let mut command = Command::new("redis-check-rdb");
+    command.args(["--save", "", "--enable-debug-command", "local"]).args(args);
+    launch(dir, &mut command, port, "Ready to accept connections")
+}
+
+/// Returns once it says that it is ready; none if it ended instead.
+fn launch(dir: &Path, command: &mut Command, port: u16, ready: &str) -> Option<Child> {
+    // Debian's redis-tools has the server's binary under this name and starts no service;
+    // what it does depends on what it is called.
+    let mut child = command
+        .arg0("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no", "--dir"])
+        .arg(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("redis-check-rdb starts; Debian has it in redis-tools");
+    let mut log = BufReader::new(child.stdout.take().expect("piped"));
+    let (mut line, mut said) = (String::new(), String::new());
+    while !line.contains(ready) {
+        line.clear();
+        if log.read_line(&mut line).unwrap_or(0) == 0 {
+            let _ = std::fs::write(dir.join("redis.log"), said);
+            child.wait().expect("it has ended");
+            return None;
+        }
+        said.push_str(&line);
+    }
+    let file = File::options().create(true).append(true).open(dir.join("redis.log"));
+    let mut file = file.expect("a log file");
+    // Until the process ends: nobody may block on a pipe that nobody reads.
+    std::thread::spawn(move || copy(&mut said.as_bytes().chain(log), &mut file));
+    Some(child)
+}

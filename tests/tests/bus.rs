@@ -1,0 +1,375 @@
+//! The bus over a real Redis: what is said arrives, and who may have missed something knows it.
+//!
+//! Covers: S-14, S-44, G8.
+use prometheus::{Encoder, Registry, TextEncoder};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::{TempDir, tempdir};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use turnway::bus::redis::{Place, Redis as Bus, State, channel};
+use turnway::bus::{self, Bus as _, Ear, Heard, Mail};
+use turnway::clock::Clock;
+use turnway::config::redis::RedisUrl;
+use turnway::metrics::Metrics;
+use turnway::phase::{Life, Phase};
+use turnway_bindings::peer::frame::{Frame, Packer};
+use turnway_bindings::peer::{Chunk, Words};
+use turnway_core::id::{Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::TextKind;
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::{PATIENCE, figure, quantile, size};
+
+const A: NodeId = NodeId(0xa);
+const B: NodeId = NodeId(0xb);
+
+/// A node, as far as the bus sees it.
+struct Node {
+    bus: Bus,
+    ear: Ear,
+    registry: Registry,
+    life: Life,
+}
+
+impl Node {
+    async fn join(redis: &Redis, node: NodeId) -> Self {
+        Self::join_at(&redis.url(), node).await
+    }
+
+    async fn join_at(url: &str, node: NodeId) -> Self {
+        let (registry, (mouth, ear)) = (Registry::new(), bus::ear());
+        let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
+        let url = RedisUrl::parse(url).expect("a URL");
+        let (name, address, life) = ("test".to_owned(), "127.0.0.1:1".to_owned(), Life::default());
+        let clock = Clock::start();
+        let place = Place { url, node, name, address, mouth, metrics, clock, life: life.clone() };
+        let bus = Bus::open(place, &Handle::current());
+        timeout(PATIENCE, bus.joined()).await.expect("it gets there");
+        Self { bus, ear, registry, life }
+    }
+
+    fn say(&self, words: impl IntoIterator<Item = Mail>) {
+        self.bus.post(&mut words.into_iter().collect());
+    }
+
+    async fn hears(&mut self) -> Heard {
+        timeout(PATIENCE, self.ear.recv()).await.expect("in time").expect("the bus stands")
+    }
+
+    /// The words of the next frame.
+    async fn words(&mut self) -> Vec<Words> {
+        match self.hears().await {
+            Heard::Frame(Frame { from, words }) => {
+                assert_eq!(from, A);
+                words
+            }
+            other @ (Heard::Unheard(_) | Heard::Gap) => panic!("{other:?} instead of words"),
+        }
+    }
+
+    /// A metric, by its line's beginning.
+    fn counted(&self, name: &str) -> f64 {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("text");
+        let text = String::from_utf8(text).expect("UTF-8");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
+    }
+}
+
+async fn two() -> (TempDir, Redis, Node, Node) {
+    let dir = tempdir().expect("a directory");
+    let redis = Redis::start(dir.path(), &[]);
+    let (a, b) = (Node::join(&redis, A).await, Node::join(&redis, B).await);
+    (dir, redis, a, b)
+}
+
+fn key() -> SessionKey {
+    SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
+}
+
+/// A piece of an answer, numbered by its offset.
+fn piece(offset: u64, text: &str) -> Words {
+    let message = MessageId::parse("m1").expect("a name");
+    let run_id = RunId::derive(&key(), &UserId::local(), &message);
+    let text = Private(Arc::from(text));
+    Words::Chunk {
+        key: key(),
+        epoch: Epoch(1),
+        chunk: Chunk { run_id, attempt: 1, offset, kind: TextKind::Text, text },
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_in_one_round_arrives_in_one_frame_and_in_order() {
+    let (_dir, _redis, a, mut b) = two().await;
+    let words: Vec<Words> = (0..100).map(|n| piece(n, "word ")).collect();
+    a.say(words.iter().map(|words| (B, words.clone())));
+    assert_eq!(b.words().await, words);
+    assert_eq!(a.counted("turnway_bus_frames_total{direction=\"out\"}"), 1.0);
+    assert_eq!(b.counted("turnway_bus_frames_total{direction=\"in\"}"), 1.0);
+    assert_eq!(b.counted("turnway_bus_words_total{direction=\"in\",kind=\"chunk\"}"), 100.0);
+
+    // Round after round, without waiting: in as many frames as it likes, but in order.
+    let rounds = 5_000;
+    for n in 0..rounds {
+        a.say([(B, piece(n, "x"))]);
+    }
+    let mut next = 0;
+    while next < rounds {
+        for words in b.words().await {
+            assert_eq!(words, piece(next, "x"));
+            next += 1;
+        }
+    }
+    timeout(PATIENCE, a.bus.said()).await.expect("all of it is out");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_not_there_is_told_of() {
+    let (_dir, _redis, mut a, mut b) = two().await;
+    a.say([(NodeId(7), Words::Knock), (B, Words::Knock), (NodeId(7), Words::Knock)]);
+    assert_eq!(a.hears().await, Heard::Unheard(NodeId(7)));
+    assert_eq!(b.words().await, [Words::Knock]);
+    assert_eq!(a.counted("turnway_bus_unheard_total"), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_know_of_each_other_until_they_leave() {
+    let (_dir, redis, a, b) = two().await;
+    let old = r#"{"name":"x","address":"y","state":"serving","frames":1,"release":"0","seen_ms":1}"#;
+    let _: u64 = redis.command(&["HSET", "nodes", &NodeId(9).to_string(), old]);
+    let _: u64 = redis.command(&["HSET", "nodes", "of a later release", "{}"]);
+    b.life.advance(Phase::Draining);
+    let told = async {
+        loop {
+            let nodes = a.bus.nodes().await.expect("it answers");
+            let states: Vec<_> = nodes.iter().map(|(node, record)| (*node, record.state)).collect();
+            // Whoever writes also sweeps.
+            if states == [(A, State::Serving), (B, State::Draining)] {
+                return nodes;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let nodes = timeout(PATIENCE, told).await.expect("in time");
+    assert_eq!((nodes[&B].name.as_str(), nodes[&B].frames), ("test", 1));
+    b.say([(A, Words::Knock)]);
+    timeout(PATIENCE, b.bus.leave()).await.expect("it can leave");
+    assert_eq!(b.counted("turnway_bus_frames_total{direction=\"out\"}"), 1.0);
+    assert_eq!(a.bus.nodes().await.expect("it answers").len(), 1);
+}
+
+/// Covers: S-14.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_of_others_are_counted_and_nothing_else() {
+    let (_dir, redis, a, mut b) = two().await;
+    let publish = |blob: &[u8]| {
+        let mut command = redis::cmd("PUBLISH");
+        let heard: u64 =
+            command.arg(channel(B)).arg(blob).query(&mut redis.connection()).expect("it is published");
+        assert_eq!(heard, 1);
+    };
+    publish(b"");
+    publish(b"TWF\x02\0\0\0\0");
+    publish(b"TWF\x01\0\0\0\0");
+    publish(b"TWB\x01\x08\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff");
+    publish(&[7; 100_000]);
+    a.say([(B, Words::Knock)]);
+    assert_eq!(b.words().await, [Words::Knock]);
+    assert_eq!(b.counted("turnway_bus_dropped_total{reason=\"version\"}"), 1.0);
+    assert_eq!(b.counted("turnway_bus_dropped_total{reason=\"unreadable\"}"), 3.0);
+}
+
+/// Until what is said to a node arrives again.
+async fn until_it_hears(a: &Node, b: &mut Node) {
+    let mark = piece(4711, "now");
+    let heard = async {
+        let mut again = tokio::time::interval(Duration::from_millis(20));
+        loop {
+            tokio::select! {
+                _ = again.tick() => a.say([(B, mark.clone())]),
+                heard = b.ear.recv() => match heard.expect("the bus stands") {
+                    Heard::Frame(Frame { words, .. }) if words.contains(&mark) => return,
+                    Heard::Frame(_) | Heard::Unheard(_) | Heard::Gap => {}
+                }
+            }
+        }
+    };
+    timeout(PATIENCE, heard).await.expect("it hears again");
+}
+
+/// Reads on to the gap, over what it heard before it.
+async fn until_gap(b: &mut Node) {
+    while b.hears().await != Heard::Gap {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_is_cut_heals_by_a_gap() {
+    let (_dir, redis, mut a, mut b) = two().await;
+    for times in 1..=3 {
+        let cut: u64 = redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        assert_eq!(cut, 2);
+        until_gap(&mut b).await;
+        until_it_hears(&a, &mut b).await;
+        assert_eq!(b.counted("turnway_bus_gaps_total{cause=\"broken\"}"), f64::from(times));
+        // The other one has healed too before the next cut.
+        until_gap(&mut a).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_dies_and_comes_back_is_a_gap() {
+    let (_dir, mut redis, a, mut b) = two().await;
+    redis.kill();
+    a.say([(B, Words::Knock)]);
+    timeout(PATIENCE, a.bus.said()).await.expect("given up at once");
+    assert_eq!(a.counted("turnway_bus_dropped_total{reason=\"unsent\"}"), 1.0);
+    let back = Instant::now();
+    redis.restart();
+    until_gap(&mut b).await;
+    until_it_hears(&a, &mut b).await;
+    figure("words arrive after Redis is back", format!("{:?}", back.elapsed()));
+}
+
+/// Stands between a node and its server, and as long as `swaps` has every subscription go to a channel
+/// that nobody speaks to.
+async fn between(to: u16, swaps: Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", to)).await.expect("the server is there");
+            let ((mut says, mut hears), (mut answers, mut asked)) =
+                (client.into_split(), server.into_split());
+            let swaps = Arc::clone(&swaps);
+            tokio::spawn(async move { tokio::io::copy(&mut answers, &mut hears).await });
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(count @ 1..) = says.read(&mut bytes).await {
+                    let said = &mut bytes[..count];
+                    let place = said.windows(9).position(|word| word == b"SUBSCRIBE");
+                    if let Some(at) = place.filter(|_| swaps.load(Ordering::Relaxed)) {
+                        let name = said[at..].windows(6).position(|word| word == b"inbox:");
+                        said[at + name.expect("one piece")] = b'x';
+                    }
+                    asked.write_all(&bytes[..count]).await.expect("the server is there");
+                }
+            });
+        }
+    });
+    port
+}
+
+/// The subscription is there, as far as both sides know, and its connection lives: only what one says to
+/// oneself can tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_is_dead_is_noticed_by_its_heartbeat() {
+    let (_dir, redis, mut a, _b) = two().await;
+    let (node, swaps) = (NodeId(0xc), Arc::new(AtomicBool::new(true)));
+    let port = between(redis.port, Arc::clone(&swaps)).await;
+    let mut c = Node::join_at(&format!("redis://127.0.0.1:{port}"), node).await;
+    let since = Instant::now();
+    a.say([(node, Words::Knock)]);
+    assert_eq!(a.hears().await, Heard::Unheard(node));
+    swaps.store(false, Ordering::Relaxed);
+    until_gap(&mut c).await;
+    let noticed = since.elapsed();
+    assert!(c.counted("turnway_bus_gaps_total{cause=\"deaf\"}") >= 1.0);
+    a.say([(node, Words::Knock)]);
+    assert_eq!(c.words().await, [Words::Knock]);
+    assert!(
+        c.counted("turnway_bus_heartbeat_seconds_count")
+            + c.counted("turnway_bus_gaps_total{cause=\"broken\"}")
+            < 3.0
+    );
+    figure("a dead subscription is noticed after", format!("{noticed:?}"));
+}
+
+/// More than the driver takes is lost, told, and costs a bounded amount of memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_cannot_keep_up_is_told_what_it_missed() {
+    let (_dir, _redis, a, mut b) = two().await;
+    let text = "x".repeat(60_000);
+    let mut said = 0;
+    while b.counted("turnway_bus_dropped_total{reason=\"inbox\"}") == 0.0 {
+        a.say((0..100).map(|n| (B, piece(said + n, &text))));
+        said += 100;
+        timeout(PATIENCE, a.bus.said()).await.expect("said");
+        assert!(said < 10_000, "nothing is ever lost");
+    }
+    let mut frames = 0;
+    while b.hears().await != Heard::Gap {
+        frames += 1;
+    }
+    assert!(frames > 32 && b.counted("turnway_bus_gaps_total{cause=\"overflow\"}") == 1.0);
+    until_it_hears(&a, &mut b).await;
+}
+
+/// From a round's end at one node to the ear of another, beside the bare commands; and how much of it goes
+/// through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_hop_costs() {
+    let (_dir, redis, a, mut b) = two().await;
+    let text = "a piece of an answer, as long as most of them are ".repeat(3);
+    let mut hops = Vec::new();
+    for n in 0..size("BUS_HOPS", 2_000) as u64 {
+        let (said, words) = (Instant::now(), piece(n, &text));
+        a.say([(B, words.clone())]);
+        assert_eq!(b.words().await, [words]);
+        hops.push(said.elapsed());
+    }
+    let bytes = frame(&piece(1, &text));
+    let mut bare = bare_hops(&redis, &bytes, hops.len()).await;
+    for (name, hops) in [("hop over the bus", &mut hops), ("bare PUBLISH to message", &mut bare)] {
+        let (half, most) = (quantile(hops, 0.5), quantile(hops, 0.99));
+        figure(&format!("{name}, {} bytes, p50 / p99", bytes.len()), format!("{half:?} / {most:?}"));
+    }
+    for batch in [1, 20, 200] {
+        let (count, since) = (size("BUS_DELTAS", 100_000) as u64, Instant::now());
+        let mut heard = 0;
+        for round in 0..count / batch {
+            a.say((0..batch).map(|n| (B, piece(round * batch + n, &text))));
+            // As far ahead of the reader as nodes ever are.
+            while heard + 20_000 < round * batch {
+                heard += b.words().await.len() as u64;
+            }
+        }
+        while heard < count {
+            heard += b.words().await.len() as u64;
+        }
+        let rate = heard as f64 / since.elapsed().as_secs_f64();
+        figure(&format!("deltas a second, {batch} a round"), format!("{rate:.0}"));
+    }
+    assert_eq!(b.counted("turnway_bus_dropped_total{reason=\"inbox\"}"), 0.0);
+}
+
+fn frame(words: &Words) -> Vec<u8> {
+    let mut packer = Packer::new(A);
+    packer.add(words.clone());
+    packer.finish().0.remove(0)
+}
+
+/// The same bytes, by the client library alone.
+async fn bare_hops(redis: &Redis, bytes: &[u8], count: usize) -> Vec<Duration> {
+    let client = redis::Client::open(format!("{}/?protocol=resp3", redis.url())).expect("a URL");
+    let (heard, mut hears) = tokio::sync::mpsc::channel(64);
+    let config = redis::AsyncConnectionConfig::new().set_push_sender(move |push| heard.try_send(push));
+    let mut own = client.get_multiplexed_async_connection_with_config(&config).await.expect("it answers");
+    own.subscribe("bare").await.expect("subscribed");
+    assert_eq!(hears.recv().await.map(|push| push.kind), Some(redis::PushKind::Subscribe));
+    let mut says = client.get_multiplexed_async_connection().await.expect("it answers");
+    let mut hops = Vec::new();
+    for _ in 0..count {
+        let said = Instant::now();
+        let answer = redis::cmd("PUBLISH").arg("bare").arg(bytes).exec_async(&mut says).await;
+        answer.expect("published");
+        assert_eq!(hears.recv().await.map(|push| push.kind), Some(redis::PushKind::Message));
+        hops.push(said.elapsed());
+    }
+    hops
+}

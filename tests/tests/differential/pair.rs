@@ -1,0 +1,199 @@
+//! A store and its model, asked the same.
+use std::collections::BTreeMap;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use turnway::store::Store;
+use turnway::store::embedded;
+use turnway_core::id::{Place, Seq};
+use turnway_core::store::{Accepted, Found, Op, Refused, Reply, Shelf, StoreError};
+use turnway_core::time::Now;
+use turnway_tests::script::{DAWN, Script, lists};
+
+const OPS: usize = 200;
+/// Longer than any lease a script takes.
+const LEASES_OVER: Duration = Duration::from_secs(6);
+
+type Answer = (Op, Result<Reply, StoreError>);
+
+/// A store, and where its answers come out.
+pub(crate) type Opened = (Box<dyn Store>, Receiver<Answer>);
+
+/// How the stores differ in what they promise beside the model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ways {
+    /// Ops are performed in the order they are asked, so several may be asked at once.
+    pub(crate) in_order: bool,
+    /// Leases go by a clock of their own, so that the store's may stand still or go back meanwhile.
+    pub(crate) two_clocks: bool,
+    /// It is closed and opened again in between.
+    pub(crate) restarts: bool,
+}
+
+/// A store under test, and the model of it.
+pub(crate) struct Pair {
+    script: Script,
+    shelf: Shelf,
+    store: Option<Box<dyn Store>>,
+    open: Box<dyn Fn() -> Opened>,
+    answers: Receiver<Answer>,
+    /// The clock the store reads. The model's never goes back, as the store promises for itself.
+    clock: Arc<Mutex<Now>>,
+    now: Now,
+    /// The first that was told stands for the model's, which knows none.
+    era: Option<u64>,
+    ways: Ways,
+    /// How often each kind of reply was given.
+    pub(crate) given: BTreeMap<&'static str, u64>,
+}
+
+impl Pair {
+    pub(crate) fn new(seed: u64, ways: Ways, open: impl Fn(embedded::Clock) -> Opened + 'static) -> Self {
+        let clock = Arc::new(Mutex::new(DAWN));
+        let reads = Arc::clone(&clock);
+        let open = Box::new(move || {
+            let reads = Arc::clone(&reads);
+            open(Arc::new(move || *reads.lock().expect("a clock")))
+        });
+        let (store, answers) = open();
+        let (script, shelf) = (Script::new(seed, true), Shelf::new(false));
+        let (store, now, given) = (Some(store), DAWN, BTreeMap::new());
+        Self { script, shelf, store, open, answers, clock, now, era: None, ways, given }
+    }
+
+    fn pass(&mut self, wait: Duration, back: u64) {
+        self.now.mono = self.now.mono + wait;
+        let system = self.now.store.after(wait).0 - back;
+        self.now.store.0 = self.now.store.0.max(system);
+        let system = Now { mono: self.now.mono, store: turnway_core::time::Millis(system) };
+        *self.clock.lock().expect("a clock") = system;
+    }
+
+    fn ask(&mut self, group: Vec<Op>) {
+        if self.ways.in_order {
+            return self.ask_at_once(group);
+        }
+        group.into_iter().for_each(|op| self.ask_at_once(vec![op]));
+    }
+
+    /// Asks all of a group at once, so that the store may batch it, and compares.
+    fn ask_at_once(&mut self, group: Vec<Op>) {
+        let mut expected = Vec::new();
+        for op in &group {
+            let reply = self.shelf.apply(self.now, op);
+            self.script.learn(op, &reply);
+            *self.given.entry(kind(&reply)).or_default() += 1;
+            expected.push((op.clone(), Ok(reply)));
+        }
+        let store = self.store.as_ref().expect("an open store");
+        let count = group.len();
+        group.into_iter().for_each(|op| store.submit(op));
+        for _ in 0..count {
+            let mut answer = self.answers.recv().expect("an answer to each op");
+            if let Ok(Reply::Renewed { era, .. }) = &mut answer.1
+                && *era == *self.era.get_or_insert(*era)
+            {
+                *era = 0;
+            }
+            match expected.iter().position(|other| *other == answer) {
+                Some(at) => drop(expected.swap_remove(at)),
+                None => panic!("answered {answer:#?}\nexpected one of {expected:#?}"),
+            }
+        }
+    }
+
+    /// Closes the store and opens it again. No lease outlives a process, so none may in the model.
+    fn restart(&mut self) {
+        drop(self.store.take());
+        self.pass(LEASES_OVER, 0);
+        let (store, answers) = (self.open)();
+        (self.store, self.answers) = (Some(store), answers);
+    }
+
+    pub(crate) fn run(&mut self) {
+        let mut group = Vec::new();
+        for _ in 0..OPS {
+            let op = self.script.next(self.now);
+            // Leases are answered past the queue, so these are asked alone.
+            let alone = matches!(op, Op::Renew { .. } | Op::Retire { .. } | Op::Lease { .. });
+            if alone || self.script.rng().chance(30) {
+                self.ask(std::mem::take(&mut group));
+                let (wait, back) = (self.script.rng().below(40), self.script.rng().below(200));
+                let wait = if wait == 0 { 4000 } else { wait };
+                let back = if back < 20 && self.ways.two_clocks { back } else { 0 };
+                self.pass(Duration::from_millis(wait), back);
+                if self.ways.restarts && self.script.rng().chance(4) {
+                    self.restart();
+                }
+            }
+            group.push(op);
+            if alone {
+                self.ask(std::mem::take(&mut group));
+            }
+        }
+        self.ask(group);
+        if self.ways.restarts {
+            self.restart();
+        }
+        self.look();
+    }
+
+    /// Everything that can be seen.
+    fn look(&mut self) {
+        let mut group = vec![Op::Sweep { limit: 100 }];
+        group.extend(lists(self.script.keys()));
+        for key in self.script.keys().to_vec() {
+            group.push(Op::Open { key: key.clone(), reader: None });
+            group.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
+            let (after, control_after) = (Place(0), Place(0));
+            group.push(Op::Inbox { key, token: Default::default(), after, control_after });
+        }
+        self.ask(group);
+    }
+}
+
+/// Every kind of reply there is: sequences that never meet one of them prove nothing about it.
+fn kind(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Renewed { .. } => "renewed",
+        Reply::Lost => "lost",
+        Reply::Done => "done",
+        Reply::Leased { left: None } => "leased: no",
+        Reply::Leased { left: Some(_) } => "leased",
+        Reply::Accepted(Accepted { duplicate: false, .. }) => "accepted",
+        Reply::Accepted(Accepted { ended: false, .. }) => "accepted: again",
+        Reply::Accepted(Accepted { .. }) => "accepted: ended",
+        Reply::Refused(Refused::NotFound) => "refused: not found",
+        Reply::Refused(Refused::Conflict) => "refused: conflict",
+        Reply::Refused(Refused::Closed) => "refused: closed",
+        Reply::Refused(Refused::Busy) => "refused: busy",
+        Reply::Refused(Refused::TooMany) => "refused: too many",
+        Reply::Refused(Refused::Full) => "refused: full",
+        Reply::Claimed(_) => "claimed",
+        Reply::Held { .. } => "held",
+        Reply::Appended { listeners: None, .. } => "appended",
+        Reply::Appended { listeners: Some(_), .. } => "appended, and listeners",
+        Reply::Fenced => "fenced",
+        Reply::Order => "order",
+        Reply::Gone { .. } => "gone",
+        Reply::Released => "released",
+        Reply::Pending => "pending",
+        Reply::Transferred { .. } => "transferred",
+        Reply::Listening { .. } => "listening",
+        Reply::View(view) if view.floor > Seq(0) => "view, trimmed",
+        Reply::View(view) if view.snapshot.is_some() => "view, kept",
+        Reply::View(_) => "view",
+        Reply::Heard(heard) if heard.facts.is_empty() => "heard: nothing",
+        Reply::Heard(_) => "heard",
+        Reply::Waiting(_) => "waiting",
+        Reply::Found(Found { ended: None, .. }) => "found",
+        Reply::Found(_) => "found: ended",
+        Reply::Sessions { sessions, .. } if sessions.is_empty() => "sessions: none",
+        Reply::Sessions { more: false, .. } => "sessions",
+        Reply::Sessions { more: true, .. } => "sessions, and more",
+        Reply::Work { sessions } if sessions.is_empty() => "work: none",
+        Reply::Work { .. } => "work",
+        Reply::Value { version: 0, .. } => "value: none",
+        Reply::Value { .. } => "value",
+    }
+}

@@ -1,0 +1,116 @@
+//! Redis is away for a while: nobody leaves, nobody hangs, and nothing is taken over that lives.
+use crate::view::View;
+use crate::{Fleet, PIECES, answer};
+use std::time::{Duration, Instant};
+use tokio::time::{interval, timeout};
+use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::{PATIENCE, figure, http, size};
+
+/// An answer, be it that nothing can be accepted, comes within this.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// After it is back, everything works within this.
+const BACK_WITHIN: Duration = Duration::from_secs(5);
+
+/// Asks for a turn, which must be refused; how long that took.
+async fn refused(wire: &mut Wire, session: &str, n: usize) -> Duration {
+    let since = Instant::now();
+    let answer = wire.ask(&format!("x{n}"), invoke(session, "echo", "hello")).await.expect("an answer");
+    assert_eq!(
+        (&answer["type"], &answer["code"]),
+        (&"error".into(), &"store_unavailable".into()),
+        "{answer}"
+    );
+    assert!(answer["retry_after_ms"].is_u64(), "{answer}");
+    since.elapsed()
+}
+
+impl Fleet {
+    async fn health(&self, node: usize, page: &str) -> u16 {
+        http::get(self.nodes[node].admin, page).await.expect("its operator is served").0
+    }
+
+    /// Until a turn at this node has ended.
+    async fn until_serves(&self, wire: &mut Wire, node: usize) {
+        let mut again = interval(Duration::from_millis(50));
+        for n in 0.. {
+            again.tick().await;
+            let (session, id) = (format!("back-{node}"), format!("b{n}"));
+            let answer = wire.ask(&id, invoke(&session, "echo", "hello")).await.expect("an answer");
+            if answer["type"] == "turn_accepted" {
+                let run = answer["run_id"].clone();
+                wire.until(|m| m["type"] == "done" && m["run_id"] == run).await.expect("its end");
+                return;
+            }
+        }
+    }
+}
+
+/// Covers: G-03, G2, G3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_is_away_costs_nothing_but_time() {
+    let mut fleet = Fleet::start(3).await;
+    fleet.settle().await;
+    let mut owner = View::open(fleet.nodes[1].http, "ann", "s1").await;
+    let run = owner.ask("r1", "first").await;
+    let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
+    fleet.pace.add_permits(3);
+    for view in [&mut owner, &mut watcher] {
+        view.until_said(&run, 1, crate::piece("first", 0).len()).await;
+    }
+    let mut wires = Vec::new();
+    for node in &fleet.nodes {
+        wires.push(Wire::hello(node.http, "bob", vec![]).await.expect("it connects"));
+    }
+
+    fleet.redis.kill();
+    let (gone, mut slowest, mut probes) = (Instant::now(), Duration::ZERO, 0);
+    let away = Duration::from_secs(size("FLEET_AWAY_SECONDS", 6) as u64);
+    let mut tick = interval(away / 30);
+    while gone.elapsed() < away {
+        tick.tick().await;
+        probes += 1;
+        for (n, wire) in wires.iter_mut().enumerate() {
+            slowest = slowest.max(refused(wire, &format!("away-{n}"), probes).await);
+            assert_eq!(fleet.health(n, "/livez").await, 200);
+            assert_eq!(fleet.health(n, "/readyz").await, 503);
+        }
+        // It is asked whether it is still there, and answers while it reads.
+        drop(timeout(Duration::from_millis(1), watcher.next()).await);
+        // What runs goes on being shown by the node it runs on.
+        if probes % 3 == 0 {
+            let had = owner.said(&run, 1).len();
+            fleet.pace.add_permits(1);
+            owner.until_said(&run, 1, had + 1).await;
+        }
+    }
+    assert!(slowest < AT_ONCE, "{slowest:?} until a turn was refused");
+    for node in &mut fleet.nodes {
+        node.must_run();
+    }
+
+    fleet.redis.restart();
+    let back = Instant::now();
+    for (n, wire) in wires.iter_mut().enumerate() {
+        timeout(PATIENCE, fleet.until_serves(wire, n)).await.expect("it serves again");
+    }
+    let serves = back.elapsed();
+    fleet.pace.add_permits(2 * PIECES);
+    for view in [&mut owner, &mut watcher] {
+        let done = view.until_done(&run).await;
+        assert_eq!((&done["status"], &done["attempt"]), (&"completed".into(), &1.into()), "{done}");
+        assert_eq!(view.answer(&run), answer("first"));
+    }
+    let (ended, most) = (back.elapsed(), BACK_WITHIN);
+    assert_eq!(owner.facts(), watcher.facts());
+    assert!(serves < most && ended < most, "{serves:?} and {ended:?} until everything worked again");
+    let mut taken_over = 0.0;
+    for n in 0..fleet.nodes.len() {
+        taken_over += fleet.counted(n, "turnway_ownership_takeovers_total").await;
+    }
+    assert_eq!(taken_over, 0.0, "nobody was dead");
+    figure("Redis away for / slowest refusal meanwhile", format!("{away:?} / {slowest:?}"));
+    figure(
+        "Redis back until every node serves / until the open turn has ended",
+        format!("{serves:?} / {ended:?}"),
+    );
+}

@@ -1,0 +1,146 @@
+//! Three real nodes on one real Redis: what one is asked, another runs, and a third shows.
+//!
+//! Covers: G1, G2, G3, G5, G6, G9.
+mod away;
+mod outages;
+mod owners;
+mod rolling;
+mod talk;
+mod view;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::sync::Semaphore;
+use tokio::time::{interval, timeout};
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::http;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::wire::Wire;
+
+/// Pieces of one answer.
+const PIECES: usize = 40;
+/// How fast it says them where the text begins with `paced`; else it says one for each permit.
+const PACE: Duration = Duration::from_millis(40);
+/// A store that keeps what it has acknowledged, whatever becomes of its process.
+const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+/// Nodes, their store, and an agent that says a piece for each permit. The first node owns what is begun
+/// there.
+struct Fleet {
+    redis: Redis,
+    agents: Agents,
+    /// Closed: it says everything at once.
+    pace: Arc<Semaphore>,
+    nodes: Vec<Node>,
+    dir: TempDir,
+}
+
+/// The same message always gets the same answer, whichever attempt it is.
+fn answer(text: &str) -> String {
+    (0..PIECES).map(|n| piece(text, n)).collect()
+}
+
+fn piece(text: &str, n: usize) -> String {
+    format!("{text}·{n} ß語𝄞 ")
+}
+
+async fn speak(voice: Voice, pace: Arc<Semaphore>, asked: Invocation) -> Result<(), HungUp> {
+    let mut own = asked.text.starts_with("paced").then(|| interval(PACE));
+    for n in 0..PIECES {
+        if let Some(own) = &mut own {
+            own.tick().await;
+            voice.delta(&piece(&asked.text, n)).await?;
+            continue;
+        }
+        tokio::select! {
+            permit = pace.acquire() => permit.into_iter().for_each(|permit| permit.forget()),
+            hung_up = voice.hung_up() => return hung_up,
+        }
+        voice.delta(&piece(&asked.text, n)).await?;
+    }
+    voice.done().await
+}
+
+impl Fleet {
+    async fn start(nodes: usize) -> Self {
+        let pace = Arc::new(Semaphore::new(0));
+        let held = Arc::clone(&pace);
+        let agents = Agents::start(move |asked| {
+            let pace = Arc::clone(&held);
+            Reply::speak(|voice| speak(voice, pace, asked))
+        });
+        let (agents, dir) = (agents.await, tempfile::tempdir().expect("a directory"));
+        let redis = Redis::start(&dir.path().join("redis"), &DURABLE);
+        let mut fleet = Self { redis, agents, pace, nodes: Vec::new(), dir };
+        for _ in 0..nodes {
+            fleet.join().await;
+        }
+        fleet
+    }
+
+    /// One more node; its place in the list.
+    async fn join(&mut self) -> usize {
+        let place = self.nodes.len();
+        let (dir, agent) = (self.dir.path().join(format!("node-{place}")), self.agents.flag("steady"));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let flag = agent + ",on_owner_loss=retry";
+        let name = format!("n{place}");
+        let (url, flags) = (self.redis.url(), ["--demo", "--agent", &flag, "--node-name", &name]);
+        let node = Node::start_on(&url, Path::new(&dir), &flags).await;
+        self.nodes.push(node);
+        place
+    }
+
+    /// The id of the node that owns a session, as the store has it.
+    fn owner(&self, session: &str) -> String {
+        let own = format!("own:{{default/{session}}}");
+        self.redis.command::<Option<String>>(&["HGET", &own, "n"]).unwrap_or_default()
+    }
+
+    /// The sum of a node's metric over all lines that begin like this.
+    async fn counted(&self, node: usize, metric: &str) -> f64 {
+        let (_, text) = http::get(self.nodes[node].admin, "/metrics").await.expect("its operator is served");
+        let lines = text.lines().filter(|line| line.starts_with(metric));
+        lines.map(|line| line.rsplit(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("a number")).sum()
+    }
+
+    /// Until a node counts more than this.
+    async fn until_counted(&self, node: usize, metric: &str, more_than: f64) {
+        let grown = async {
+            while self.counted(node, metric).await <= more_than {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, grown).await.unwrap_or_else(|_| panic!("{metric} stays at {more_than}"));
+    }
+
+    /// Until the agent has been asked by that attempt.
+    async fn until_asked(&self, run: &str, attempt: u64) {
+        let asked = async {
+            while !self.agents.journal().iter().any(|asked| asked.run_id == run && asked.attempt == attempt) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("{run}: nobody was asked"));
+    }
+
+    /// Turns on every node for as long as it takes a node to believe in the death of another: it must
+    /// have been in touch with the store for 3.5 s.
+    async fn settle(&self) {
+        let began = Instant::now();
+        for n in 0.. {
+            for (place, node) in self.nodes.iter().enumerate() {
+                let mut wire = Wire::hello(node.http, "warm", vec![]).await.expect("it connects");
+                let session = format!("warm-{place}-{n}");
+                wire.turn(&session, "echo", "1", "one word after another").await.expect("it ends");
+            }
+            if began.elapsed() > Duration::from_secs(4) {
+                return;
+            }
+        }
+    }
+}

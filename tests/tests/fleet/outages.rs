@@ -1,0 +1,138 @@
+//! Redis that dies and comes back, and subscriptions that are cut.
+use crate::view::View;
+use crate::{Fleet, PIECES, answer};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{interval, timeout};
+use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::{PATIENCE, figure, quantile, size};
+
+/// Clients of each node.
+const CLIENTS: usize = 4;
+
+/// Covers: G5.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_subscription_heals_in_mid_answer() {
+    let fleet = Fleet::start(3).await;
+    let mut owner = View::open(fleet.nodes[1].http, "ann", "s1").await;
+    let run = owner.ask("r1", "first").await;
+    let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
+    fleet.pace.add_permits(3);
+    watcher.until_said(&run, 1, 1).await;
+    let cut: u64 = fleet.redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    assert_eq!(cut, 3);
+    // Said while nobody hears.
+    fleet.pace.add_permits(PIECES);
+    for view in [&mut owner, &mut watcher] {
+        assert_eq!(view.until_done(&run).await["status"], "completed");
+        assert_eq!(view.answer(&run), answer("first"));
+    }
+    assert_eq!(owner.facts(), watcher.facts());
+    fleet.until_counted(0, "turnway_bus_gaps_total{cause=\"broken\"}", 0.0).await;
+    assert_eq!(fleet.agents.journal().len(), 1, "nobody took its owner for dead");
+}
+
+/// What the clients share with the one who kills.
+#[derive(Default)]
+struct Stage {
+    /// Turns that any client has seen the end of.
+    ended: AtomicU64,
+    more: Notify,
+    over: AtomicBool,
+}
+
+impl Stage {
+    async fn until_ended(&self, more: u64) {
+        let goal = self.ended.load(Ordering::Relaxed) + more;
+        let reached = async {
+            loop {
+                let next = self.more.notified();
+                if self.ended.load(Ordering::Relaxed) >= goal {
+                    return;
+                }
+                next.await;
+            }
+        };
+        timeout(2 * PATIENCE, reached).await.expect("turns go on ending");
+    }
+}
+
+/// One client: turn after turn, each said until it is accepted, and watched to its end. What it was told
+/// of each: its run, and how that ended.
+async fn live(at: SocketAddr, user: String, session: String, stage: Arc<Stage>) -> BTreeMap<String, String> {
+    let mut told = BTreeMap::new();
+    let mut patience = interval(Duration::from_millis(100));
+    let mut wire = Wire::hello(at, &user, vec![]).await.expect("it connects");
+    for n in 0.. {
+        if stage.over.load(Ordering::Relaxed) {
+            break;
+        }
+        let (id, mut run) = (format!("{session}-m{n}"), None);
+        let mut ask = invoke(&session, "echo", "one word after another");
+        ask["request_id"] = id.as_str().into();
+        wire.say(ask.clone()).await.expect("it is said");
+        let status = loop {
+            let message = wire.next().await.expect("no node closes a connection for its store's sake");
+            if message["request_id"] == *id && message["type"] == "error" {
+                assert_eq!(message["code"], "store_unavailable", "{message}");
+                assert!(message["retry_after_ms"].is_u64(), "{message}");
+                // The message has the same id, so it may be said as often as one likes.
+                patience.tick().await;
+                wire.say(ask.clone()).await.expect("it is said");
+            }
+            if message["request_id"] == *id && message["type"] == "turn_accepted" {
+                run = message["run_id"].as_str().map(str::to_owned);
+            }
+            if message["type"] == "done" && message["run_id"].as_str() == run.as_deref() {
+                break message["status"].as_str().expect("a status").to_owned();
+            }
+        };
+        assert!(told.insert(run.expect("accepted"), status).is_none(), "{id}: it ended twice");
+        stage.ended.fetch_add(1, Ordering::Relaxed);
+        stage.more.notify_waiters();
+    }
+    told
+}
+
+/// Covers: G-03, G-04, G2, G3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_dies_loses_no_turn() {
+    let mut fleet = Fleet::start(3).await;
+    let (stage, mut clients) = (Arc::new(Stage::default()), JoinSet::new());
+    for n in 0..fleet.nodes.len() * CLIENTS {
+        let at = fleet.nodes[n % fleet.nodes.len()].http;
+        let (user, session) = (format!("user-{n}"), format!("s-{n}"));
+        let told = live(at, user.clone(), session.clone(), Arc::clone(&stage));
+        clients.spawn(async move { (user, session, told.await) });
+    }
+    let mut outages = Vec::new();
+    for _ in 0..size("FLEET_REDIS_KILLS", 2) {
+        stage.until_ended(50).await;
+        fleet.redis.kill();
+        fleet.redis.restart();
+        let back = Instant::now();
+        stage.until_ended(1).await;
+        outages.push(back.elapsed());
+        assert!(back.elapsed() < Duration::from_secs(10), "{:?} until a turn ended again", back.elapsed());
+    }
+    stage.until_ended(50).await;
+    stage.over.store(true, Ordering::Relaxed);
+    let mut turns = 0;
+    while let Some(ended) = clients.join_next().await {
+        let (user, session, told) = ended.unwrap_or_else(|why| panic!("a client: {why}"));
+        let mut view = View::open(fleet.nodes[0].http, &user, &session).await;
+        for (run, status) in &told {
+            // A view fails where a run ends twice, where facts have gaps, and where epochs go back.
+            assert_eq!(view.until_done(run).await["status"], *status, "{run} ended otherwise than told");
+        }
+        turns += told.len();
+    }
+    figure("turns through the deaths of Redis", turns);
+    let (half, most) = (quantile(&mut outages, 0.5), quantile(&mut outages, 1.0));
+    figure("from Redis serving again to the first turn's end, p50 / max", format!("{half:?} / {most:?}"));
+}

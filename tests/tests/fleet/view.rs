@@ -1,0 +1,174 @@
+//! What one client sees of one session: every fact, and every attempt's text.
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use turnway_tests::real::wire::{Gone, Wire, invoke};
+
+/// A connection that follows a session from its first fact on. What it is shown must be whole and in order.
+pub(crate) struct View {
+    pub(crate) wire: Wire,
+    session: String,
+    user: String,
+    facts: Vec<Value>,
+    /// By run and attempt.
+    texts: BTreeMap<(String, u64), String>,
+    ends: BTreeMap<String, Value>,
+    accepted: BTreeMap<String, String>,
+    /// What was refused, by request.
+    refused: BTreeMap<String, String>,
+}
+
+impl View {
+    /// Opens the session, or finds it, and follows it.
+    pub(crate) async fn open(at: SocketAddr, user: &str, session: &str) -> Self {
+        let mut wire = Wire::hello(at, user, vec![]).await.expect("it connects");
+        let opened = wire.ask("open", json!({"type": "session_open", "session_id": session})).await;
+        let opened = opened.expect("an answer");
+        assert_eq!(opened["type"], "session_opened", "{opened}");
+        let mut view = Self {
+            wire,
+            session: session.to_owned(),
+            user: user.to_owned(),
+            facts: Vec::new(),
+            texts: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        };
+        let mut follow = view.cursor();
+        follow["type"] = "subscribe".into();
+        view.wire.say(follow).await.expect("it is said");
+        view.until(|message| message["type"] == "subscribed").await;
+        view
+    }
+
+    /// Goes on elsewhere, from where it is.
+    pub(crate) async fn move_to(&mut self, at: SocketAddr) -> Result<(), Gone> {
+        self.wire = Wire::hello(at, &self.user, vec![self.cursor()]).await?;
+        Ok(())
+    }
+
+    /// Where it is, as a client says it.
+    fn cursor(&self) -> Value {
+        let mut cursor = json!({"session_id": self.session, "types": [">"], "after_seq": 0, "runs": {}});
+        if let Some(last) = self.facts.last() {
+            cursor["after_seq"] = last["seq"].clone();
+            cursor["after_epoch"] = last["epoch"].clone();
+        }
+        for ((run, attempt), text) in &self.texts {
+            // The last attempt of each comes last.
+            cursor["runs"][run] = json!({"attempt": attempt, "offset": text.len()});
+        }
+        cursor
+    }
+
+    /// Says something without waiting for its end; its run's id.
+    pub(crate) async fn ask(&mut self, id: &str, text: &str) -> String {
+        let mut ask = invoke(&self.session, "steady", text);
+        ask["request_id"] = id.into();
+        self.wire.say(ask).await.expect("it is said");
+        self.until_accepted(id).await
+    }
+
+    pub(crate) async fn until_accepted(&mut self, id: &str) -> String {
+        while !self.accepted.contains_key(id) {
+            self.next().await.expect("it goes on");
+            assert!(!self.refused.contains_key(id), "refused: {}", self.refused[id]);
+        }
+        self.accepted[id].clone()
+    }
+
+    /// The run of what was asked under a name, once it is accepted.
+    pub(crate) fn run(&self, id: &str) -> Option<String> {
+        self.accepted.get(id).cloned()
+    }
+
+    /// A run's `done`, once it is there.
+    pub(crate) fn end(&self, run: &str) -> Option<&Value> {
+        self.ends.get(run)
+    }
+
+    /// Reads on to a message that fits.
+    pub(crate) async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let message = self.next().await.expect("it goes on");
+            if fits(&message) {
+                return message;
+            }
+        }
+    }
+
+    /// Reads on until so much of an attempt's text is there.
+    pub(crate) async fn until_said(&mut self, run: &str, attempt: u64, bytes: usize) {
+        while self.said(run, attempt).len() < bytes {
+            self.next().await.expect("it goes on");
+        }
+    }
+
+    /// Reads on to a run's end; its `done`.
+    pub(crate) async fn until_done(&mut self, run: &str) -> Value {
+        while !self.ends.contains_key(run) {
+            self.next().await.expect("it goes on");
+        }
+        self.ends[run].clone()
+    }
+
+    /// The text of an attempt, as far as it is known.
+    pub(crate) fn said(&self, run: &str, attempt: u64) -> &str {
+        self.texts.get(&(run.to_owned(), attempt)).map_or("", String::as_str)
+    }
+
+    /// The answer of a run that has ended.
+    pub(crate) fn answer(&self, run: &str) -> &str {
+        let done = &self.ends[run];
+        let (attempt, bytes) = (done["attempt"].as_u64(), done["text_bytes"].as_u64());
+        let text = self.said(run, attempt.expect("an attempt"));
+        &text[..usize::try_from(bytes.expect("a number")).expect("small")]
+    }
+
+    /// Every fact up to a place, without the time at which it was shown.
+    pub(crate) fn facts(&self) -> Vec<Value> {
+        let bare = |fact: &Value| {
+            let mut fact = fact.clone();
+            fact["ts"] = Value::Null;
+            fact
+        };
+        self.facts.iter().map(bare).collect()
+    }
+
+    /// The next message, taken in.
+    pub(crate) async fn next(&mut self) -> Result<Value, Gone> {
+        let message = self.wire.next().await?;
+        self.take(&message);
+        Ok(message)
+    }
+
+    fn take(&mut self, message: &Value) {
+        let text = |name: &str| message[name].as_str().unwrap_or_default().to_owned();
+        let number = |name: &str| message[name].as_u64().unwrap_or_default();
+        match message["type"].as_str().unwrap_or_default() {
+            "subscribed" => return assert!(message["reset"] != json!(true), "a reset: {message}"),
+            "turn_accepted" => drop(self.accepted.insert(text("request_id"), text("run_id"))),
+            "error" if message.get("terminal").is_none() => {
+                self.refused.insert(text("request_id"), text("code"));
+            }
+            "delta" => {
+                let said = self.texts.entry((text("run_id"), number("attempt"))).or_default();
+                assert_eq!(number("offset"), said.len() as u64, "a gap or a repeat in the text: {message}");
+                said.push_str(&text("text"));
+            }
+            "done" => {
+                let before = self.ends.insert(text("run_id"), message.clone());
+                assert!(before.is_none(), "it ended twice: {message}");
+            }
+            _ => {}
+        }
+        if message.get("seq").is_some() && message.get("snapshot").is_none() {
+            let (seq, epoch) = (number("seq"), number("epoch"));
+            assert_eq!(seq, self.facts.len() as u64 + 1, "a gap or a repeat in the facts: {message}");
+            let last = self.facts.last().and_then(|fact| fact["epoch"].as_u64()).unwrap_or_default();
+            assert!(epoch >= last, "epochs went back: {message}");
+            self.facts.push(message.clone());
+        }
+    }
+}

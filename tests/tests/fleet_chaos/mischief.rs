@@ -1,0 +1,206 @@
+//! The fleet, and what is done to it.
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use turnway_core::limits;
+use turnway_core::rng::Rng;
+use turnway_tests::real::agent::Agents;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::{PATIENCE, size};
+
+const NODES: usize = 3;
+/// A store that keeps what it has acknowledged, whatever becomes of its process.
+const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+/// A node that sleeps for so long has lost its lease, and others have seen it.
+const ASLEEP: Duration = limits::LEASE.saturating_add(Duration::from_millis(1500));
+
+/// What the clients share with the one who strikes.
+pub(crate) struct Stage {
+    /// Where nodes serve, as far as anybody knows: one that sleeps is among them.
+    up: Mutex<Vec<SocketAddr>>,
+    /// Messages that any client has read.
+    heard: AtomicU64,
+    /// Turns whose end their client has seen.
+    ended: AtomicU64,
+    more: Notify,
+    over: AtomicBool,
+}
+
+/// After each blow, how long it was until a turn ended again.
+#[derive(Default)]
+pub(crate) struct Gaps {
+    pub(crate) kills: Vec<Duration>,
+    pub(crate) stops: Vec<Duration>,
+    pub(crate) redis: Vec<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    Kill,
+    Stop,
+    Redis,
+}
+
+pub(crate) struct Fleet {
+    pub(crate) redis: Redis,
+    pub(crate) nodes: Vec<Node>,
+}
+
+// === impl Stage ===
+
+impl Stage {
+    pub(crate) fn new(up: Vec<SocketAddr>) -> Self {
+        let (heard, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { up: Mutex::new(up), heard, ended, more: Notify::new(), over: AtomicBool::new(false) }
+    }
+
+    /// Any node that serves.
+    pub(crate) fn any(&self, rng: &mut Rng) -> Option<SocketAddr> {
+        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        up.get(usize::try_from(rng.below(up.len().max(1) as u64)).expect("small")).copied()
+    }
+
+    pub(crate) fn heard(&self) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        self.more.notify_waiters();
+    }
+
+    pub(crate) fn ended(&self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.more.notify_waiters();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    fn show(&self, up: Vec<SocketAddr>) {
+        *self.up.lock().unwrap_or_else(PoisonError::into_inner) = up;
+    }
+
+    /// Until a count has grown by so much.
+    async fn until(&self, count: &AtomicU64, more: u64) {
+        let goal = count.load(Ordering::Relaxed) + more;
+        let reached = async {
+            loop {
+                let next = self.more.notified();
+                if count.load(Ordering::Relaxed) >= goal {
+                    return;
+                }
+                next.await;
+            }
+        };
+        timeout(2 * PATIENCE, reached).await.expect("the clients hear nothing any more");
+    }
+
+    async fn until_heard(&self, more: u64) {
+        self.until(&self.heard, more).await;
+    }
+
+    async fn until_ended(&self, more: u64) {
+        self.until(&self.ended, more).await;
+    }
+}
+
+// === impl Fleet ===
+
+impl Fleet {
+    pub(crate) async fn start(dir: &Path, agents: &Agents) -> Self {
+        let mut fleet = Self { redis: Redis::start(&dir.join("redis"), &DURABLE), nodes: Vec::new() };
+        let (url, flag) = (fleet.redis.url(), agents.flag("steady") + ",on_owner_loss=retry");
+        for n in 0..NODES {
+            let (dir, name): (PathBuf, _) = (dir.join(format!("node-{n}")), format!("n{n}"));
+            std::fs::create_dir_all(&dir).expect("a directory");
+            fleet.nodes.push(Node::start_on(&url, &dir, &["--agent", &flag, "--node-name", &name]).await);
+        }
+        fleet
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.http).collect()
+    }
+
+    /// Every blow there is to be, in any order, each in the middle of load.
+    pub(crate) async fn torment(&mut self, stage: &Stage, rng: &mut Rng) -> Gaps {
+        let mut blows = vec![Blow::Kill; size("FLEET_CHAOS_KILLS", 4)];
+        blows.extend(vec![Blow::Stop; size("FLEET_CHAOS_STOPS", 3)]);
+        blows.extend(vec![Blow::Redis; size("FLEET_CHAOS_REDIS_KILLS", 1)]);
+        let mut gaps = Gaps::default();
+        stage.until_ended(100).await;
+        while !blows.is_empty() {
+            let at = usize::try_from(rng.below(blows.len() as u64)).expect("small");
+            match blows.swap_remove(at) {
+                Blow::Kill => gaps.kills.push(self.kill(stage, rng).await),
+                Blow::Stop => {
+                    // While a node sleeps another may die.
+                    let too = (rng.below(2) == 0)
+                        .then(|| blows.iter().position(|blow| matches!(blow, Blow::Kill)))
+                        .flatten();
+                    let kill = too.map(|at| blows.swap_remove(at)).is_some();
+                    self.stop(stage, rng, kill, &mut gaps).await;
+                }
+                Blow::Redis => {
+                    self.redis.kill();
+                    self.redis.restart();
+                    let back = Instant::now();
+                    stage.until_ended(1).await;
+                    gaps.redis.push(back.elapsed());
+                }
+            }
+            stage.until_heard(500 + rng.below(2_000)).await;
+        }
+        stage.until_ended(size("FLEET_CHAOS_TURNS", 100) as u64).await;
+        gaps
+    }
+
+    /// `kill -9` of a node, which comes back after a while.
+    async fn kill(&mut self, stage: &Stage, rng: &mut Rng) -> Duration {
+        let victim = usize::try_from(rng.below(NODES as u64)).expect("small");
+        self.kill_this(victim, stage, rng).await
+    }
+
+    async fn kill_this(&mut self, victim: usize, stage: &Stage, rng: &mut Rng) -> Duration {
+        let gone = self.nodes[victim].http;
+        self.nodes[victim].kill().await;
+        let dead = Instant::now();
+        stage.show(self.addresses().into_iter().filter(|at| *at != gone).collect());
+        stage.until_ended(1).await;
+        let gap = dead.elapsed();
+        stage.until_heard(rng.below(1_000)).await;
+        self.nodes[victim].restart().await;
+        stage.show(self.addresses());
+        gap
+    }
+
+    /// `SIGSTOP` for longer than a lease.
+    async fn stop(&mut self, stage: &Stage, rng: &mut Rng, kill: bool, gaps: &mut Gaps) {
+        let sleeper = usize::try_from(rng.below(NODES as u64)).expect("small");
+        self.nodes[sleeper].signal("-STOP").await;
+        let asleep = Instant::now();
+        if kill {
+            let victim = (sleeper + 1 + usize::try_from(rng.below(2)).expect("small")) % NODES;
+            gaps.kills.push(self.kill_this(victim, stage, rng).await);
+        }
+        while asleep.elapsed() < ASLEEP {
+            stage.until_heard(1).await;
+        }
+        gaps.stops.push(asleep.elapsed());
+        self.nodes[sleeper].signal("-CONT").await;
+    }
+
+    /// Everybody leaves when told.
+    pub(crate) async fn leave(&mut self) {
+        for node in &mut self.nodes {
+            assert_eq!(node.terminate().await, Some(0), "it leaves when told");
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! What nodes say to each other, as bytes: the same bytes in every release of one version, and bytes of
+//! others do no harm.
+//!
+//! Covers: S-14.
+use std::sync::Arc;
+use turnway_bindings::peer::frame::{Frame, Packer};
+use turnway_bindings::peer::{Chunk, Item, Words};
+use turnway_core::id::{
+    AgentId, ControlId, Cursor, Epoch, EventId, Holder, Life, MessageId, NodeId, Place, RequestId, RunId,
+    Seen, Seq, SessionId, SessionKey, Stamp, TenantId, UserId,
+};
+use turnway_core::limits::{FRAME_BYTES_MAX, FRAME_WORDS_MAX, HISTORY_BYTES_MAX, MESSAGE_BYTES_MAX};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{StopReason, TextKind};
+use turnway_core::protocol::codec::{CodecError, Kind, decode, encode};
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::history::History;
+use turnway_core::protocol::input::{Ask, Content, Control, Input, Message, Role, Strategy};
+use turnway_core::rng::Rng;
+use turnway_core::time::Millis;
+use turnway_tests::real::size;
+use wincode::SchemaWrite;
+
+const FROM: NodeId = NodeId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+/// What the codec puts before a body.
+const HEADER: usize = 8;
+
+fn key(session: &str) -> SessionKey {
+    SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse(session).expect("a name") }
+}
+
+fn ann() -> UserId {
+    UserId::parse("ann").expect("a name")
+}
+
+fn run(session: &str) -> RunId {
+    RunId::derive(&key(session), &ann(), &MessageId::parse("m1").expect("a name"))
+}
+
+fn seen() -> Seen {
+    Seen { holder: Some(Holder { node: FROM, life: Life(u128::MAX) }), epoch: Epoch(1_764_000_000_123) }
+}
+
+fn at(seq: u64) -> Cursor {
+    Cursor { seq: Seq(seq), epoch: Epoch(7) }
+}
+
+fn input(text: &str, history: Option<History>) -> Arc<Input> {
+    Arc::new(Input {
+        run_id: run("s1"),
+        message_id: MessageId::parse("m1").expect("a name"),
+        request_id: Some(RequestId::parse("r1").expect("a name")),
+        user: ann(),
+        agent_id: Some(AgentId::parse("echo").expect("a name")),
+        message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
+        history,
+        strategy: Strategy::Interrupt,
+        metadata: None,
+        traceparent: None,
+    })
+}
+
+fn control() -> Arc<Control> {
+    let what = Ask::Cancel { run_id: Some(run("s1")) };
+    let id = ControlId::parse("cancel:s1").expect("a name");
+    Arc::new(Control { id, user: ann(), request_id: None, what })
+}
+
+fn fact(text: &str) -> Arc<Entry> {
+    Arc::new(Entry {
+        id: EventId::new(Millis(1_764_000_000_123), 7),
+        time: Millis(1_764_000_000_123),
+        source: "agent:echo".into(),
+        correlation_id: run("s1").as_str().into(),
+        causation_id: None,
+        traceparent: None,
+        run_id: Some(run("s1")),
+        fact: Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private(text.to_owned()) },
+    })
+}
+
+fn done() -> Arc<Entry> {
+    let fact = Fact::RunDone {
+        attempt: 1,
+        stop_reason: StopReason::EndTurn,
+        text_bytes: 5,
+        text_sha256: "00".repeat(32),
+        usage: Some(turnway_core::protocol::json::Json(serde_json::json!({"tokens": 1}))),
+    };
+    Arc::new(Entry { fact, ..Entry::clone(&self::fact("")) })
+}
+
+fn chunk(kind: TextKind, text: &str) -> Words {
+    let chunk = Chunk { run_id: run("s1"), attempt: 2, offset: 3, kind, text: Private(text.into()) };
+    Words::Chunk { key: key("s1"), epoch: Epoch(7), chunk }
+}
+
+/// One of each.
+fn all() -> Vec<Words> {
+    let (key, place, prev) = (key("s1"), Place(9), Place(8));
+    let bell = |item| Words::Bell { key: key.clone(), owner: seen(), item };
+    vec![
+        bell(Item::Input { place, prev, input: input("höh 語", None) }),
+        bell(Item::Control { place, prev, control: control() }),
+        Words::Taken { key: key.clone(), run_id: run("s1") },
+        Words::Answered { key: key.clone(), control: control().id.clone(), shown: true },
+        Words::NotMine { key: key.clone(), owner: Seen { holder: None, epoch: Epoch(3) } },
+        Words::Hello { key: key.clone(), stamp: Stamp(4) },
+        Words::Facts {
+            key: key.clone(),
+            owner: seen(),
+            after: at(5),
+            facts: vec![(Epoch(7), fact("höh")), (Epoch(8), done())],
+        },
+        chunk(TextKind::Text, "höh 語"),
+        chunk(TextKind::Reasoning, ""),
+        Words::Want { key: key.clone(), run_id: run("s1"), attempt: 2, offset: 9 },
+        Words::Beacon { logs: vec![(key.clone(), at(1)), (self::key("s2"), at(2))] },
+        Words::Have { logs: vec![] },
+        Words::Adopt { key, free: seen() },
+        Words::Knock,
+    ]
+}
+
+fn pack(words: impl IntoIterator<Item = Words>) -> Vec<Vec<u8>> {
+    let mut packer = Packer::new(FROM);
+    words.into_iter().for_each(|words| packer.add(words));
+    let (frames, lost) = packer.finish();
+    assert_eq!(lost, 0, "words that fit in no frame");
+    frames
+}
+
+fn read(frames: &[Vec<u8>]) -> Vec<Words> {
+    let read = |frame: &Vec<u8>| {
+        assert!(frame.len() <= HEADER + FRAME_BYTES_MAX);
+        Frame::read(frame).expect("a frame")
+    };
+    frames
+        .iter()
+        .map(read)
+        .inspect(|frame| assert_eq!(frame.from, FROM))
+        .flat_map(|frame| frame.words)
+        .collect()
+}
+
+#[test]
+fn words_come_out_as_they_went_in_and_those_of_one_round_in_one_frame() {
+    let frames = pack(all());
+    assert_eq!((frames.len(), read(&frames)), (1, all()));
+    assert!(pack([]).is_empty());
+}
+
+/// The bytes on the wire do not change by accident: whoever means it changes the version as well.
+#[test]
+fn golden_bytes() {
+    let hex = |blob: &[u8]| blob.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let knock = hex(&pack([Words::Knock])[0]);
+    assert_eq!(knock, "545746011c000000efcdab8967452301efcdab896745230101000000000000000b000000");
+    let taken = Words::Taken { key: key("s1"), run_id: run("s1") };
+    let taken = hex(&pack([taken])[0]);
+    let id = hex(run("s1").as_str().as_bytes());
+    let names = "070000000000000064656661756c7402000000000000007331";
+    let want = format!(
+        "545746015a000000efcdab8967452301efcdab8967452301010000000000000001000000{names}1d00000000000000{id}"
+    );
+    assert_eq!(taken, want);
+    let whole = pack(all()).remove(0);
+    let hash = hex(&<sha2::Sha256 as sha2::Digest>::digest(&whole));
+    assert_eq!(
+        hash,
+        "6c6e74d46c567b5901db3c6f88937964f838d6ec320072c95597ff5c24d7757b",
+        "{} bytes",
+        whole.len()
+    );
+}
+
+/// The same words, as another library would be told of them.
+#[derive(SchemaWrite)]
+enum Mirror {
+    Bell {
+        key: (String, String),
+        owner: (Option<(u128, u128)>, u64),
+        item: MirrorItem,
+    },
+    Taken {
+        key: (String, String),
+        run_id: String,
+    },
+    Answered {
+        key: (String, String),
+        control: String,
+        shown: bool,
+    },
+    NotMine {
+        key: (String, String),
+        owner: (Option<(u128, u128)>, u64),
+    },
+    Hello {
+        key: (String, String),
+        stamp: u64,
+    },
+    Facts {
+        key: (String, String),
+        owner: (Option<(u128, u128)>, u64),
+        after: (u64, u64),
+        facts: Vec<(u64, String)>,
+    },
+    Chunk {
+        key: (String, String),
+        epoch: u64,
+        chunk: (String, u32, u64, MirrorKind, String),
+    },
+    Want {
+        key: (String, String),
+        run_id: String,
+        attempt: u32,
+        offset: u64,
+    },
+    Beacon {
+        logs: Vec<((String, String), (u64, u64))>,
+    },
+    Have {
+        logs: Vec<((String, String), (u64, u64))>,
+    },
+    Adopt {
+        key: (String, String),
+        free: (Option<(u128, u128)>, u64),
+    },
+    Knock,
+}
+
+#[derive(SchemaWrite)]
+enum MirrorItem {
+    Input { place: u64, prev: u64, input: String },
+    Control { place: u64, prev: u64, control: String },
+}
+
+#[derive(SchemaWrite)]
+enum MirrorKind {
+    Text,
+    Reasoning,
+}
+
+fn mirror(words: &Words) -> Mirror {
+    let key = |key: &SessionKey| (key.tenant.as_str().to_owned(), key.session.as_str().to_owned());
+    let owner = |seen: &Seen| (seen.holder.map(|holder| (holder.node.0, holder.life.0)), seen.epoch.0);
+    let json = |value: &dyn erased::Json| value.json();
+    let at = |at: &Cursor| (at.seq.0, at.epoch.0);
+    let logs = |logs: &[(SessionKey, Cursor)]| logs.iter().map(|(k, c)| (key(k), at(c))).collect::<Vec<_>>();
+    match words {
+        Words::Bell { key: k, owner: o, item } => {
+            let item = match item {
+                Item::Input { place, prev, input } => {
+                    MirrorItem::Input { place: place.0, prev: prev.0, input: json(&**input) }
+                }
+                Item::Control { place, prev, control } => {
+                    MirrorItem::Control { place: place.0, prev: prev.0, control: json(&**control) }
+                }
+            };
+            Mirror::Bell { key: key(k), owner: owner(o), item }
+        }
+        Words::Taken { key: k, run_id } => Mirror::Taken { key: key(k), run_id: run_id.to_string() },
+        Words::Answered { key: k, control, shown } => {
+            Mirror::Answered { key: key(k), control: control.to_string(), shown: *shown }
+        }
+        Words::NotMine { key: k, owner: o } => Mirror::NotMine { key: key(k), owner: owner(o) },
+        Words::Hello { key: k, stamp } => Mirror::Hello { key: key(k), stamp: stamp.0 },
+        Words::Facts { key: k, owner: o, after, facts } => {
+            let facts = facts.iter().map(|(epoch, entry)| (epoch.0, json(&**entry))).collect();
+            Mirror::Facts { key: key(k), owner: owner(o), after: at(after), facts }
+        }
+        Words::Chunk { key: k, epoch, chunk } => {
+            let kind = match chunk.kind {
+                TextKind::Text => MirrorKind::Text,
+                TextKind::Reasoning => MirrorKind::Reasoning,
+            };
+            let text = chunk.text.reveal().to_owned();
+            let chunk = (chunk.run_id.to_string(), chunk.attempt, chunk.offset, kind, text);
+            Mirror::Chunk { key: key(k), epoch: epoch.0, chunk }
+        }
+        Words::Want { key: k, run_id, attempt, offset } => {
+            Mirror::Want { key: key(k), run_id: run_id.to_string(), attempt: *attempt, offset: *offset }
+        }
+        Words::Beacon { logs: l } => Mirror::Beacon { logs: logs(l) },
+        Words::Have { logs: l } => Mirror::Have { logs: logs(l) },
+        Words::Adopt { key: k, free } => Mirror::Adopt { key: key(k), free: owner(free) },
+        Words::Knock => Mirror::Knock,
+    }
+}
+
+/// Anything that is JSON in a frame.
+mod erased {
+    pub(super) trait Json {
+        fn json(&self) -> String;
+    }
+    impl<T: serde::Serialize> Json for T {
+        fn json(&self) -> String {
+            serde_json::to_string(self).expect("JSON")
+        }
+    }
+}
+
+#[test]
+fn another_library_writes_the_same_frame() {
+    let words: Vec<Mirror> = all().iter().map(mirror).collect();
+    let theirs = wincode::serialize(&(FROM.0, words)).expect("encodes");
+    assert_eq!(pack(all())[0][HEADER..], theirs[..]);
+}
+
+/// What is too much for a frame is said in several, and means the same.
+#[test]
+fn what_is_too_large_is_said_in_parts() {
+    let text = "\u{1}".repeat(50_000);
+    let facts: Vec<_> = (0..64).map(|n| (Epoch(n / 8), fact(&text))).collect();
+    let frames = pack([Words::Knock, Words::Facts { key: key("s1"), owner: seen(), after: at(5), facts }]);
+    assert!(frames.len() > 10, "{} frames", frames.len());
+    let (mut next, mut parts) = (at(5), 0);
+    for words in read(&frames) {
+        let Words::Facts { after, facts, .. } = words else { continue };
+        assert_eq!(after, next, "a part follows the one before it");
+        let (last, _) = facts.last().expect("no part is empty");
+        next = Cursor { seq: Seq(after.seq.0 + facts.len() as u64), epoch: *last };
+        parts += 1;
+    }
+    assert_eq!((next.seq, parts > 10), (Seq(69), true));
+
+    let logs: Vec<_> = (0..40_000).map(|n| (key(&format!("{n:064}")), at(n))).collect();
+    let parts = read(&pack([Words::Beacon { logs: logs.clone() }, Words::Have { logs: logs.clone() }]));
+    let of = |part: &Words| {
+        let (Words::Beacon { logs } | Words::Have { logs }) = part else { panic!("{part:?}") };
+        logs.clone()
+    };
+    assert_eq!(parts.iter().flat_map(of).collect::<Vec<_>>(), [logs.clone(), logs].concat());
+
+    let many = 3 * FRAME_WORDS_MAX + 1;
+    assert_eq!(pack((0..many).map(|_| Words::Knock)).len(), 4);
+}
+
+/// The largest input that is accepted has room in a frame, whatever it consists of; and what has none is
+/// lost alone.
+#[test]
+fn the_largest_input_fits() {
+    let long = "\u{1}".repeat(MESSAGE_BYTES_MAX);
+    let history = History::of(&["\\".repeat(HISTORY_BYTES_MAX / 2 - 8).into()]).expect("short enough");
+    let (place, prev) = (Place(9), Place(8));
+    let bell =
+        |input| Words::Bell { key: key("s1"), owner: seen(), item: Item::Input { place, prev, input } };
+    let largest = bell(input(&long, Some(history)));
+    assert_eq!(read(&pack([largest.clone()])), [largest]);
+
+    let mut packer = Packer::new(FROM);
+    packer.add(Words::Knock);
+    packer.add(chunk(TextKind::Text, &"x".repeat(FRAME_BYTES_MAX)));
+    packer.add(Words::Knock);
+    let (frames, lost) = packer.finish();
+    assert_eq!((read(&frames), lost), (vec![Words::Knock, Words::Knock], 1));
+}
+
+#[test]
+fn what_is_not_a_frame_of_ours_is_refused() {
+    let good = pack(all()).remove(0);
+    for cut in 0..good.len() {
+        assert!(Frame::read(&good[..cut]).is_err());
+    }
+    assert_eq!(Frame::read(&[&good[..], b"x"].concat()), Err(CodecError::Framing));
+    let mut newer = good.clone();
+    newer[3] = 2;
+    assert_eq!(Frame::read(&newer), Err(CodecError::Version(2)));
+    // Numbers that no node counts to would overflow in the arithmetic of whoever believes them.
+    let far = Words::Facts { key: key("s1"), owner: seen(), after: at(u64::MAX), facts: vec![] };
+    assert_eq!(Frame::read(&pack([far])[0]), Err(CodecError::Body));
+    let crowd: Vec<u32> = vec![11; FRAME_WORDS_MAX + 1];
+    let crowd = encode(Kind::Frame, &(FROM.0, crowd)).expect("encodes");
+    assert_eq!(Frame::read(&crowd), Err(CodecError::Body));
+    assert!(decode::<(u128, Vec<u32>)>(Kind::Frame, &crowd).is_ok(), "only too many");
+}
+
+/// Kilobytes of memory at the most so far.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a Linux process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// Whatever comes, it is a frame or an error: no panic, and no memory to speak of. Covers: S-14, G8.
+#[test]
+fn bytes_of_others_do_no_harm() {
+    let (mut rng, good) = (Rng::from_number(size("FRAME_SEED", 1) as u64), pack(all()).remove(0));
+    let large = pack((0..FRAME_WORDS_MAX).map(|_| chunk(TextKind::Text, &"x".repeat(800)))).remove(0);
+    let before = peak_kib();
+    let (mut read, mut refused) = (0, 0);
+    for n in 0..size("FRAME_MUTATIONS", 200_000) {
+        let mut blob = if n % 1000 == 999 { large.clone() } else { good.clone() };
+        for _ in 0..=rng.below(3) {
+            mutate(&mut rng, &mut blob);
+        }
+        // A length that fits the bytes gets past the header.
+        if rng.chance(90) && blob.len() >= HEADER {
+            let body = u32::try_from(blob.len() - HEADER).expect("small");
+            blob[4..HEADER].copy_from_slice(&body.to_le_bytes());
+        }
+        match Frame::read(&blob) {
+            Ok(frame) => {
+                read += 1;
+                assert!(frame.words.len() <= FRAME_WORDS_MAX);
+                assert!(!format!("{frame:?}").is_empty());
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(read > 100 && refused > 100, "{read} read, {refused} refused: the bytes are not mixed well");
+    let grown = peak_kib() - before;
+    assert!(grown < 64 * 1024, "{grown} KiB for frames of one MiB at most");
+}
+
+fn mutate(rng: &mut Rng, blob: &mut Vec<u8>) {
+    let spot = |rng: &mut Rng, len: usize| usize::try_from(rng.below(len as u64)).expect("small");
+    let at = spot(rng, blob.len());
+    match rng.below(6) {
+        0 => blob[at] ^= 1 << rng.below(8),
+        1 => blob[at] = rng.next_u64().to_le_bytes()[0],
+        2 => blob.truncate(at.max(1)),
+        3 => {
+            // A length, or a number, of any size.
+            let number = (rng.next_u64() >> rng.below(64)).to_le_bytes();
+            let end = blob.len().min(at + 8);
+            blob[at..end].copy_from_slice(&number[..end - at]);
+        }
+        4 => {
+            let from = spot(rng, blob.len());
+            let piece = blob[from..blob.len().min(from + 40)].to_vec();
+            blob.splice(at..at, piece);
+        }
+        _ => {
+            let end = blob.len().min(at + spot(rng, 16));
+            blob.drain(at..end);
+            blob.extend_from_slice(&[0]);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Two releases on one server: the newer functions stay, and another major lives beside.
+use crate::desk::{Desk, key};
+use redis::Value;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::tempdir;
+use turnway::config::Durability;
+use turnway_core::id::Seq;
+use turnway_core::store::{Op, Reply};
+use turnway_tests::real::redis::Redis;
+
+const SOURCE: &str = include_str!("../../../gateway/src/store/redis/turnway.lua");
+
+/// What each version is. A node leaves functions of its own version as they are, so once a release has had
+/// them, whoever changes anything gives them the next one.
+const VERSIONS: &[(u64, &str)] = &[(1, "6dbac5502cd27e352c7a3370cca07946b38322fe96732721e6ed19fd7cb7cfed")];
+
+fn source(version: u64) -> String {
+    let other = SOURCE.replace("\nlocal VERSION = 1\n", &format!("\nlocal VERSION = {version}\n"));
+    assert!(version == 1 || other != SOURCE);
+    other
+}
+
+fn version(server: &Redis) -> Vec<u64> {
+    server.command(&["FCALL_RO", "turnway1_version", "0"])
+}
+
+#[test]
+fn other_functions_are_another_version() {
+    let digest: String = Sha256::digest(SOURCE).iter().map(|byte| format!("{byte:02x}")).collect();
+    let (version, expected) = VERSIONS.last().expect("a version");
+    assert!(SOURCE.contains(&format!("\nlocal VERSION = {version}\n")));
+    assert_eq!(digest, *expected, "changed: a version of its own, if a release had the last one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn older_functions_are_replaced_and_newer_ones_stay() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    // None, older, its own, newer: what is there afterwards.
+    for (there, then) in [(None, 1), (Some(0), 1), (Some(1), 1), (Some(2), 2)] {
+        let _: Value = server.command(&["FUNCTION", "FLUSH"]);
+        if let Some(there) = there {
+            let _: Value = server.command(&["FUNCTION", "LOAD", &source(there)]);
+        }
+        let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+        assert_eq!(version(&server), [then], "{there:?}");
+        desk.accept("s", &format!("m{then}-{there:?}")).await.expect("accepted");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_nodes_may_load_at_the_same_time() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let nodes = (0..8).map(|_| {
+        let url = server.url();
+        tokio::spawn(async move { Desk::open(&url, Durability::Mem).await })
+    });
+    for node in nodes.collect::<Vec<_>>() {
+        node.await.expect("it starts");
+    }
+    assert_eq!(version(&server), [1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_major_lives_beside() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let other = SOURCE.replace("turnway1", "turnway2");
+    let _: Value = server.command(&["FUNCTION", "LOAD", &other]);
+    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    desk.accept("s", "m1").await.expect("accepted");
+    // The other sees the same, in its own words.
+    let look = ["own", "in", "ctl"].map(|name| format!("{name}:{{default/s}}"));
+    let seen: Vec<String> =
+        server.command(&["FCALL_RO", "turnway2_look", "3", &look[0], &look[1], &look[2], "0"]);
+    assert_eq!(seen[3], "1", "{seen:?}");
+    let _: Value = server.command(&["FUNCTION", "DELETE", "turnway2"]);
+    desk.accept("s", "m2").await.expect("accepted");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_that_went_missing_are_brought_back() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    desk.accept("s", "m1").await.expect("accepted");
+    let _: Value = server.command(&["FUNCTION", "FLUSH"]);
+    let read = Op::Read { key: key("s"), after: Seq(0), limit: 10 };
+    assert!(matches!(desk.ask(read).await, Ok(Reply::Heard(_))));
+    let again = desk.accept("s", "m1").await.expect("accepted");
+    assert!(again.duplicate);
+}
+
+/// Covers: S-41.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_notices_when_functions_are_replaced() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    let (done, mut replaced) = (Arc::new(AtomicBool::new(false)), 0);
+    let (seen, mut connection) = (Arc::clone(&done), server.connection());
+    let deployer = std::thread::spawn(move || {
+        for version in 2.. {
+            let mut load = redis::cmd("FUNCTION");
+            load.arg("LOAD").arg("REPLACE").arg(source(version));
+            let _: Value = load.query(&mut connection).expect("loaded");
+            replaced += 1;
+            if seen.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        replaced
+    });
+    for n in 0..500 {
+        desk.accept(&format!("s{}", n / 20), &format!("m{n}")).await.expect("accepted");
+    }
+    done.store(true, Ordering::Relaxed);
+    let replaced: u32 = deployer.join().expect("a deployer");
+    assert!(replaced > 5, "{replaced}");
+}

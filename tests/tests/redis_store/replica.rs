@@ -1,0 +1,94 @@
+//! `fsync+replica`: what is answered is on a replica too, and what is not there is not answered.
+use crate::desk::{Desk, accept, holder, key};
+use redis::Value;
+use std::path::Path;
+use std::time::Instant;
+use tempfile::tempdir;
+use turnway::config::Durability;
+use turnway_core::id::{Seen, Seq};
+use turnway_core::store::{Op, Reply, StoreError};
+use turnway_tests::real::figure;
+use turnway_tests::real::redis::{Redis, Sentinel};
+
+const ALWAYS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+/// Starts a replica, and returns once it has all there was.
+pub(crate) fn replica_of(primary: &Redis, dir: &Path) -> Redis {
+    let of = format!("127.0.0.1 {}", primary.port);
+    let mut args = ALWAYS.to_vec();
+    args.extend(["--replicaof", &of]);
+    let replica = Redis::start(dir, &args);
+    // A replica counts once it has all there was.
+    while !primary.command::<String>(&["INFO", "replication"]).contains("state=online") {}
+    replica
+}
+
+/// Covers: S-42.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_answered_is_on_a_replica() {
+    let dir = tempdir().expect("a directory");
+    let primary = Redis::start(&dir.path().join("a"), &ALWAYS);
+    let replica = replica_of(&primary, &dir.path().join("b"));
+    let mut desk = Desk::open(&primary.url(), Durability::FsyncReplica).await;
+    for n in 0..10 {
+        desk.accept("s", &format!("m{n}")).await.expect("accepted");
+    }
+    let there: u64 = replica.command(&["XLEN", "in:{default/s}"]);
+    assert_eq!(there, 10);
+
+    replica.signal("-STOP");
+    assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
+    // Whoever asks about what is not answered yet is not answered either.
+    assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
+    // Reading promises nothing.
+    let read = Op::Read { key: key("s"), after: Seq(0), limit: 10 };
+    assert!(matches!(desk.ask(read).await, Ok(Reply::Heard(_))));
+    replica.signal("-CONT");
+    let (reply, _) = desk.ask_until(&accept("s", "m10")).await;
+    assert!(matches!(&reply, Reply::Accepted(accepted) if accepted.duplicate), "{reply:?}");
+}
+
+/// Covers: S-42.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_names_the_next_primary_and_nothing_answered_is_lost() {
+    let dir = tempdir().expect("a directory");
+    let mut primary = Redis::start(&dir.path().join("a"), &ALWAYS);
+    let _replica = replica_of(&primary, &dir.path().join("b"));
+    let sentinel = Sentinel::watch(&dir.path().join("s"), &primary, "main");
+    let mut desk = Desk::open(&sentinel.url("main"), Durability::FsyncReplica).await;
+    let me = holder(1, 1);
+    let era = desk.era(me, true).await;
+    let mut accepted = Vec::new();
+    for n in 0..10 {
+        accepted.push(desk.accept("s", &format!("m{n}")).await.expect("accepted").place);
+    }
+    let claimed = desk.claim("s", me, Seen::default()).await;
+
+    primary.kill();
+    let began = Instant::now();
+    // There is no other replica now, so nothing may be answered as being on one; but it can be read.
+    let (reply, _) = desk.ask_until(&Op::Open { key: key("s"), reader: None }).await;
+    let Reply::View(view) = reply else { panic!("{reply:?}") };
+    figure("a fail-over, by a Sentinel that waits 500 ms, ms", began.elapsed().as_millis());
+    assert_eq!(view.owner.epoch, claimed.token.epoch);
+    let inbox = Op::Inbox {
+        key: key("s"),
+        token: claimed.token,
+        after: Default::default(),
+        control_after: Default::default(),
+    };
+    let (reply, _) = desk.ask_until(&inbox).await;
+    let Reply::Waiting(inputs) = reply else { panic!("{reply:?}") };
+    let places: Vec<_> = inputs.inputs.iter().map(|(place, _)| *place).collect();
+    assert_eq!(places, accepted);
+    assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
+    let (reply, _) = desk.ask_until(&Op::Lease { node: me.node }).await;
+    assert!(matches!(reply, Reply::Leased { .. }));
+    assert_ne!(desk.era(holder(1, 2), true).await, era);
+
+    // The old one comes back as a replica of the new one, and there are two again.
+    primary.restart();
+    let (reply, _) = desk.ask_until(&accept("s", "m11")).await;
+    assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
+    let _: Value = primary.command(&["PING"]);
+}

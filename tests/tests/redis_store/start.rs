@@ -1,0 +1,154 @@
+//! A server that would not keep the promise is refused, with what would have to be done.
+use crate::desk::{Desk, accept};
+use redis::Value;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tempfile::tempdir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::time::timeout;
+use turnway::config::Durability;
+use turnway::store::redis::Options;
+use turnway_core::store::{Op, Refused, Reply, StoreError};
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::command::run;
+use turnway_tests::real::node::binary;
+use turnway_tests::real::redis::{Redis, free_port};
+
+/// Covers: S-42.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_level_that_is_not_given_is_refused_before_anybody_is_served() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    let serve = |level: &'static str, url: String| {
+        let dir = dir.path().to_owned();
+        async move {
+            let args = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--durability", level];
+            run(&dir, &[&args[..], &["--store", &url]].concat(), &[]).await
+        }
+    };
+    let ended = serve("fsync", server.url()).await;
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    for said in ["not fsync but mem", "`appendonly yes`", "`appendfsync always`", "`store.durability` mem"] {
+        assert!(ended.err.contains(said), "{said}: {}", ended.err);
+    }
+    let _: Value = server.command(&["CONFIG", "SET", "appendonly", "yes"]);
+    let ended = serve("fsync+replica", server.url()).await;
+    assert_eq!(ended.code, Some(69));
+    for said in ["not fsync+replica but os", "`appendfsync always`", "connect a replica"] {
+        assert!(ended.err.contains(said) && !ended.err.contains("appendonly"), "{said}: {}", ended.err);
+    }
+    let _: Value = server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let ended = serve("mem", server.url()).await;
+    assert_eq!(ended.code, Some(69));
+    assert!(ended.err.contains("`maxmemory-policy noeviction`"), "{}", ended.err);
+    let ended = serve("mem", format!("redis://ann:hunter2@127.0.0.1:{}", free_port())).await;
+    assert_eq!(ended.code, Some(69));
+    assert!(ended.err.contains("refused") && !ended.err.contains("hunter2"), "{}", ended.err);
+}
+
+/// A full server refuses new inputs, and lets what is under way end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_room_takes_nothing_new_and_lets_the_rest_end() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    let me = crate::desk::holder(1, 1);
+    desk.era(me, true).await;
+    let taken = desk.accept("s", "m1").await.expect("accepted");
+    let _: Value = server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    assert_eq!(desk.ask(accept("s", "m2")).await, Ok(Reply::Refused(Refused::Full)));
+    let claimed = desk.claim("s", me, taken.owner).await;
+    let Op::Accept { input, .. } = accept("s", "m1") else { unreachable!("an accept") };
+    let append = turnway_core::store::Append {
+        key: crate::desk::key("s"),
+        token: claimed.token,
+        after: claimed.tail.seq,
+        facts: Vec::new(),
+        ends: vec![(taken.place, input.run_id.clone())],
+        answers: Vec::new(),
+        closed: None,
+        known: claimed.version,
+    };
+    assert!(matches!(desk.ask(Op::Append(Box::new(append))).await, Ok(Reply::Appended { .. })));
+    desk.era(me, false).await;
+    let _: Value = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    desk.accept("s", "m2").await.expect("accepted");
+}
+
+/// Before a node is told of trouble, nothing is kept for later: an op without a connection did not happen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_connection_an_op_is_answered_at_once() {
+    let dir = tempdir().expect("a directory");
+    let mut server = Redis::start(dir.path(), &[]);
+    let options = Options { durability: Durability::Mem, ..Options::default() };
+    let mut desk = Desk::try_open(&server.url(), options).await.expect("a store");
+    server.kill();
+    desk.store.lost().await;
+    let began = Instant::now();
+    for n in 0..100 {
+        let answer = desk.ask(accept("s", &format!("m{n}"))).await;
+        assert_eq!(answer, Err(StoreError::Unavailable));
+    }
+    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+}
+
+/// A server that was changed, as one after a fail-over may be: it may be read, and nobody is told that it
+/// keeps what it does not.
+///
+/// Covers: S-42.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_promises_less_than_at_the_start_takes_nothing() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut desk = Desk::open(&server.url(), Durability::Fsync).await;
+    desk.accept("s", "m1").await.expect("accepted");
+    let _: Value = server.command(&["CONFIG", "SET", "appendfsync", "everysec"]);
+    let mut other = server.connection();
+    let _: Value = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut other).expect("cut");
+    // The next connection may be used at once, and only for this.
+    let read = Op::Lease { node: turnway_core::id::NodeId(1) };
+    while desk.ask(read.clone()).await.is_err() {}
+    assert_eq!(desk.ask(accept("s", "m2")).await, Err(StoreError::Unavailable));
+    let there: usize = server.command(&["XLEN", "in:{default/s}"]);
+    assert_eq!(there, 1);
+    let _: Value = server.command(&["CONFIG", "SET", "appendfsync", "always"]);
+    timeout(PATIENCE, desk.store.ready()).await.expect("it is good again");
+    desk.accept("s", "m2").await.expect("accepted");
+}
+
+/// A node on a Redis that only speaks TLS, with a certificate of `tests/tls`: made by hand, for this machine's
+/// own address and the next hundred years.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_lies_between_where_the_url_says_so() {
+    let dir = tempdir().expect("a directory");
+    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tls");
+    let file = |name: &str| tls.join(name).display().to_string();
+    let (port, ca, own, secret) =
+        (free_port().to_string(), file("ca.pem"), file("server.pem"), file("server.key"));
+    let args = ["--tls-port", &port, "--tls-auth-clients", "no"];
+    let files = ["--tls-ca-cert-file", &ca, "--tls-cert-file", &own, "--tls-key-file", &secret];
+    let server = Redis::start(&dir.path().join("redis"), &[&args[..], &files].concat());
+    let url = format!("rediss://localhost:{port}");
+    let serve =
+        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--durability", "mem", "--store"];
+    let serve = [&serve[..], &[&url]].concat();
+
+    let stranger = run(dir.path(), &serve, &[]).await;
+    assert_eq!(stranger.code, Some(69), "{stranger:?}");
+    assert!(stranger.err.contains("ertificate"), "{}", stranger.err);
+    let mut node = Command::new(binary())
+        .args(&serve)
+        .env("SSL_CERT_FILE", &ca)
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the node's binary starts");
+    let mut lines = BufReader::new(node.stdout.take().expect("piped")).lines();
+    let ready = timeout(PATIENCE, lines.next_line()).await.expect("in time").expect("a line");
+    assert!(ready.is_some_and(|line| line.starts_with("turnway ready ")));
+    let functions: Vec<u64> = server.command(&["FCALL_RO", "turnway1_version", "0"]);
+    assert_eq!(functions.len(), 1);
+}

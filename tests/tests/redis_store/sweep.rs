@@ -1,0 +1,229 @@
+//! What a dead node leaves is found, in whichever moment it died; and the indexes that find it come back to
+//! nothing.
+use crate::desk::{Desk, accept, ann, holder, key};
+use redis::Value;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::tempdir;
+use turnway::config::Durability;
+use turnway::store::embedded::Clock;
+use turnway::store::redis::Options;
+use turnway_core::id::{LinkId, Seen, Seq, TenantId};
+use turnway_core::store::{Op, Reply};
+use turnway_core::time::Now;
+use turnway_tests::real::redis::Redis;
+use turnway_tests::script::DAWN;
+
+/// A server, and a time that passes only when told to.
+struct Scene {
+    server: Redis,
+    now: Arc<Mutex<Now>>,
+}
+
+impl Scene {
+    fn begin(dir: &std::path::Path) -> Self {
+        Self { server: Redis::start(dir, &[]), now: Arc::new(Mutex::new(DAWN)) }
+    }
+
+    fn pass(&self, seconds: u64) {
+        let mut now = self.now.lock().expect("a clock");
+        now.store = now.store.after(Duration::from_secs(seconds));
+    }
+
+    /// A node of its own, with a lease.
+    async fn node(&self, n: u128) -> Desk {
+        let now = Arc::clone(&self.now);
+        let clock: Clock = Arc::new(move || *now.lock().expect("a clock"));
+        let options = Options { durability: Durability::Mem, deployer: None, clock: Some(clock) };
+        let mut desk = Desk::try_open(&self.server.url(), options).await.expect("a store");
+        desk.era(holder(n, n), true).await;
+        desk
+    }
+
+    fn count(&self, key: &str) -> u64 {
+        self.server.command(&["ZCARD", key])
+    }
+
+    fn keys(&self, pattern: &str) -> Vec<String> {
+        self.server.command(&["KEYS", pattern])
+    }
+}
+
+async fn found(desk: &mut Desk) -> Vec<(String, Seen)> {
+    match desk.ask(Op::Sweep { limit: 64 }).await {
+        Ok(Reply::Work { sessions }) => {
+            sessions.into_iter().map(|(key, seen)| (key.session.to_string(), seen)).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(found: &[(String, Seen)]) -> Vec<&str> {
+    found.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+/// Covers: G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_a_node_was_doing_when_it_died_is_found() {
+    let dir = tempdir().expect("a directory");
+    let scene = Scene::begin(dir.path());
+    let (mut first, mut second) = (scene.node(1).await, scene.node(2).await);
+    let me = holder(1, 1);
+    // Accepted and not claimed; claimed and nothing in it; claimed with something in it; registered only.
+    first.accept("accepted", "m").await.expect("accepted");
+    let idle = first.claim("idle", me, Seen::default()).await;
+    let taken = first.accept("busy", "m").await.expect("accepted");
+    first.claim("busy", me, taken.owner).await;
+    assert_eq!(names(&found(&mut first).await), ["accepted"], "its own, which it does not own");
+    // What somebody else holds, who lives, is nobody's to take; what lies free a walk may come by.
+    let others = found(&mut second).await;
+    assert!(others.iter().all(|(name, _)| name == "accepted"), "{others:?}");
+    scene.pass(4);
+    second.era(holder(2, 3), true).await;
+    let left = found(&mut second).await;
+    assert_eq!(names(&left), ["accepted", "busy", "idle"]);
+    assert_eq!(left[2].1, Seen { holder: Some(me), epoch: idle.token.epoch });
+    // Again and again, until somebody has them.
+    assert_eq!(found(&mut second).await, left);
+    for (name, seen) in left {
+        second.claim(&name, holder(2, 3), seen).await;
+    }
+    assert_eq!(found(&mut second).await, []);
+}
+
+/// Covers: G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_draining_node_leaves_is_found_while_it_still_lives() {
+    let dir = tempdir().expect("a directory");
+    let scene = Scene::begin(dir.path());
+    let (mut first, mut second) = (scene.node(1).await, scene.node(2).await);
+    let taken = first.accept("s", "m").await.expect("accepted");
+    let claimed = first.claim("s", holder(1, 1), taken.owner).await;
+    let release = Op::Release { key: key("s"), token: claimed.token, tail: Seq(0), drain: true };
+    assert_eq!(first.ask(release).await, Ok(Reply::Released));
+    assert_eq!(names(&found(&mut second).await), ["s"]);
+}
+
+/// The second net has a hole where an index is lost; the third has none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_index_is_made_up_for_by_a_walk_through_all_sessions() {
+    let dir = tempdir().expect("a directory");
+    let scene = Scene::begin(dir.path());
+    let mut first = scene.node(1).await;
+    for n in 0..100 {
+        first.accept(&format!("s{n}"), "m").await.expect("accepted");
+    }
+    drop(first);
+    for lost in scene.keys("nidx:*") {
+        let _: Value = scene.server.command(&["DEL", &lost]);
+    }
+    scene.pass(4);
+    let mut second = scene.node(2).await;
+    let (mut all, mut sweeps) = (0, 0);
+    while all < 64 {
+        all = found(&mut second).await.len();
+        sweeps += 1;
+        assert!(sweeps < 10, "{all} found");
+    }
+    // What was found once is found by everybody.
+    let mut third = scene.node(3).await;
+    assert_eq!(found(&mut third).await.len(), 64);
+    assert!(scene.count("nidx:{ffffffffffffffffffffffffffffffff}:ffffffffffffffffffffffffffffffff") >= 64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn indexes_come_back_to_nothing() {
+    let dir = tempdir().expect("a directory");
+    let scene = Scene::begin(dir.path());
+    let (mut first, mut second) = (scene.node(1).await, scene.node(2).await);
+    let me = holder(1, 1);
+    for n in 0..20 {
+        let name = format!("s{n}");
+        let taken = first.accept(&name, "m").await.expect("accepted");
+        let claimed = first.claim(&name, me, taken.owner).await;
+        let Op::Accept { input, .. } = accept(&name, "m") else { unreachable!("an accept") };
+        let append = turnway_core::store::Append {
+            key: key(&name),
+            token: claimed.token,
+            after: Seq(0),
+            facts: Vec::new(),
+            ends: vec![(taken.place, input.run_id.clone())],
+            answers: Vec::new(),
+            closed: None,
+            known: claimed.version,
+        };
+        assert!(matches!(first.ask(Op::Append(Box::new(append))).await, Ok(Reply::Appended { .. })));
+        // Some are released, some are not: their owner dies.
+        if n % 2 == 0 {
+            let release =
+                Op::Release { key: key(&name), token: claimed.token, tail: Seq(0), drain: n % 4 == 0 };
+            assert_eq!(first.ask(release).await, Ok(Reply::Released));
+        }
+    }
+    assert_eq!(scene.count("nidx:{00000000000000000000000000000001}:00000000000000000000000000000001"), 10);
+    drop(first);
+    scene.pass(4);
+    second.era(holder(2, 3), true).await;
+    let mut left = found(&mut second).await;
+    assert_eq!(left.len(), 10);
+    for (name, seen) in left.drain(..) {
+        let claimed = second.claim(&name, holder(2, 3), seen).await;
+        let release = Op::Release { key: key(&name), token: claimed.token, tail: Seq(0), drain: false };
+        assert_eq!(second.ask(release).await, Ok(Reply::Released));
+    }
+    // What is young may be about to be used.
+    assert_eq!(found(&mut second).await, []);
+    assert_eq!(scene.keys("nidx:*").len(), 2);
+    scene.pass(61);
+    second.era(holder(2, 4), true).await;
+    for _ in 0..2 {
+        assert_eq!(found(&mut second).await, []);
+    }
+    assert_eq!(scene.keys("nidx:*"), Vec::<String>::new());
+    let lives: Vec<String> = scene.server.command(&["HKEYS", "lives"]);
+    assert_eq!(lives, ["00000000000000000000000000000002:00000000000000000000000000000004"]);
+}
+
+/// A session that was announced and never made is in no list, and its line goes in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_without_a_session_is_not_listed() {
+    let dir = tempdir().expect("a directory");
+    let scene = Scene::begin(dir.path());
+    let mut desk = scene.node(1).await;
+    desk.accept("s", "m").await.expect("accepted");
+    let now = DAWN.store.0.to_string();
+    for name in ["ghost", "s2"] {
+        let _: Value = scene.server.command(&[
+            "FCALL",
+            "turnway1_enter",
+            "2",
+            "ix:{default}",
+            "ix:{default}:YW5u",
+            &now,
+            name,
+        ]);
+    }
+    // Announced twice in different moments, made once.
+    scene.pass(1);
+    desk.accept("s2", "m").await.expect("accepted");
+    let (tenant, user) = (TenantId::default_tenant(), ann().user);
+    let lists = [None, Some(user)].map(|user| Op::Sessions {
+        tenant: tenant.clone(),
+        user,
+        before: None,
+        limit: 10,
+        link: LinkId(1),
+    });
+    for (wait, lines) in [(0, 3), (121, 2)] {
+        scene.pass(wait);
+        for list in &lists {
+            let Ok(Reply::Sessions { sessions, more: false }) = desk.ask(list.clone()).await else {
+                panic!()
+            };
+            let names: Vec<_> = sessions.iter().map(|one| one.birth.session.as_str()).collect();
+            assert_eq!(names, ["s2", "s"]);
+            desk.ask(list.clone()).await.expect("again");
+        }
+        assert_eq!((scene.count("ix:{default}"), scene.count("ix:{default}:YW5u")), (lines, lines));
+    }
+}

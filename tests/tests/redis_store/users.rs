@@ -1,0 +1,217 @@
+//! The users of `deploy/redis-users.acl`: each may do what it is for, and nothing else.
+use crate::desk::{Desk, accept, holder, key};
+use redis::{Connection, Value};
+use std::path::Path;
+use tempfile::{TempDir, tempdir};
+use turnway::config::Durability;
+use turnway::config::redis::Login;
+use turnway::store::redis::Options;
+use turnway_core::id::{Seen, Seq, Stamp};
+use turnway_core::store::{Op, Reply};
+use turnway_tests::real::command::run;
+use turnway_tests::real::redis::Redis;
+
+const NODE: &str = "for-nodes";
+const DEPLOYER: &str = "for-the-deployer";
+
+/// A server with the users as they are shipped, and passwords that are not.
+fn start() -> (TempDir, Redis) {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/redis-users.acl");
+    let shipped = std::fs::read_to_string(shipped).expect("the file");
+    let nobody_knows = format!("#{}", "0".repeat(64));
+    let users: Vec<String> = shipped
+        .lines()
+        .map(|line| {
+            let password = if line.starts_with("user turnway-deployer ") { DEPLOYER } else { NODE };
+            line.replace(&nobody_knows, &format!(">{password}"))
+        })
+        .collect();
+    let dir = tempdir().expect("a directory");
+    let file = dir.path().join("users.acl");
+    // The tests themselves come in as somebody who may everything.
+    let all = format!("{}\nuser admin on nopass ~* &* +@all\n", users.join("\n"));
+    std::fs::write(&file, all).expect("a file");
+    let server = Redis::start(dir.path(), &["--aclfile", &file.display().to_string()]);
+    (dir, server)
+}
+
+fn login(server: &Redis, user: &str, password: &str) -> Connection {
+    let url = format!("redis://{user}:{password}@127.0.0.1:{}", server.port);
+    redis::Client::open(url).expect("a URL").get_connection().expect("a connection")
+}
+
+fn allowed(connection: &mut Connection, words: &str) -> Result<(), String> {
+    let mut words = words.split(' ');
+    let mut command = redis::cmd(words.next().expect("a command"));
+    command.arg(words.collect::<Vec<_>>());
+    match command.query::<Value>(connection) {
+        Err(error) if error.code() == Some("NOPERM") => Err(error.to_string()),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn deployer() -> Login {
+    Login::parse(&format!("turnway-deployer:{DEPLOYER}")).expect("a login")
+}
+
+/// Covers: S-40.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_does_all_it_has_to_as_its_user() {
+    let (_dir, server) = start();
+    let url = format!("redis://turnway:{NODE}@127.0.0.1:{}", server.port);
+    let options = Options { durability: Durability::Mem, deployer: Some(deployer()), clock: None };
+    let mut desk = Desk::try_open(&url, options).await.expect("a store");
+    let me = holder(1, 1);
+    desk.era(me, true).await;
+    let taken = desk.accept("s", "m1").await.expect("accepted");
+    let claimed = desk.claim("s", me, taken.owner).await;
+    let (session, token, tail) = (key("s"), claimed.token, Seq(0));
+    let Op::Accept { input, principal, .. } = accept("s", "m1") else { unreachable!("an accept") };
+    let append = turnway_core::store::Append {
+        key: session.clone(),
+        token,
+        after: tail,
+        facts: Vec::new(),
+        ends: vec![(taken.place, input.run_id.clone())],
+        answers: Vec::new(),
+        closed: Some(false),
+        known: claimed.version,
+    };
+    let (at, state) = (claimed.tail, b"state".to_vec().into());
+    let keep = turnway_core::store::Keep { key: session.clone(), token, at, state };
+    let (link, run_id, tenant) = (Default::default(), input.run_id.clone(), session.tenant.clone());
+    let nonce = turnway_core::id::Nonce(9);
+    let ops = [
+        Op::Append(Box::new(append)),
+        Op::Keep(Box::new(keep)),
+        Op::Trim { key: session.clone(), token, upto: tail },
+        Op::Listen { key: session.clone(), node: me.node, stamp: Stamp(1) },
+        Op::Unlisten { key: session.clone(), node: me.node, stamp: Stamp(1) },
+        Op::Open { key: session.clone(), reader: None },
+        Op::Read { key: session.clone(), after: tail, limit: 1 },
+        Op::Inbox { key: session.clone(), token, after: taken.place, control_after: taken.place },
+        Op::Find { key: session.clone(), principal, run_id, link },
+        Op::Expire { key: session.clone(), before_ms: 1 },
+        Op::Transfer { key: session.clone(), token, tail, to: me, nonce },
+        Op::Release { key: session, token, tail, drain: true },
+        Op::Lease { node: me.node },
+        Op::Sweep { limit: 10 },
+        Op::Sessions { tenant, user: None, before: None, limit: 10, link },
+        Op::Put { name: "a".into(), expect: 0, value: Some(b"b".to_vec()) },
+        Op::Get { name: "a".into() },
+        Op::Retire { holder: me },
+    ];
+    for op in ops {
+        let answer = desk.ask(op.clone()).await;
+        assert!(answer.is_ok(), "{op:?}: {answer:?}");
+    }
+    let owner = Seen { holder: Some(holder(1, 2)), ..Seen::default() };
+    assert!(matches!(desk.renew(holder(1, 2), false).await, Ok(Reply::Lost)), "{owner:?}");
+    let mut node = login(&server, "turnway", NODE);
+    for words in ["WAIT 0 1", "PUBLISH inbox:a x", "PING", "HGETALL nodes", "HSET nodes a b", "HDEL nodes a"]
+    {
+        allowed(&mut node, words).unwrap_or_else(|error| panic!("{words}: {error}"));
+    }
+}
+
+/// What neither a node nor who loads functions may.
+const NOBODY: &[&str] = &[
+    "EVAL return 0",
+    "EVALSHA x 0",
+    "SCRIPT FLUSH",
+    "FUNCTION FLUSH",
+    "FUNCTION DELETE turnway1",
+    "FUNCTION KILL",
+    "FUNCTION DUMP",
+    "FUNCTION RESTORE x",
+    "KEYS *",
+    "SCAN 0",
+    "FLUSHALL",
+    "FLUSHDB",
+    "CONFIG SET save x",
+    "CONFIG REWRITE",
+    "CONFIG RESETSTAT",
+    "DEBUG SLEEP 0",
+    "SHUTDOWN",
+    "MONITOR",
+    "ACL LIST",
+    "ACL SETUSER x",
+    "ACL WHOAMI",
+    "CLIENT LIST",
+    "CLIENT KILL TYPE normal",
+    "CLIENT PAUSE 1",
+    "REPLICAOF NO ONE",
+    "FAILOVER",
+    "SYNC",
+    "PSYNC x 0",
+    "SAVE",
+    "BGSAVE",
+    "BGREWRITEAOF",
+    "SWAPDB 0 1",
+    "MODULE LIST",
+    "MIGRATE x 1 a 0 1",
+    "RESTORE own:a 0 x",
+    "DUMP own:a",
+    "RENAME own:a own:b",
+    "SORT own:a",
+    "MOVE own:a 1",
+    "COPY own:a own:b",
+    "CLUSTER INFO",
+    "LATENCY DOCTOR",
+    "SLOWLOG GET",
+    "MEMORY DOCTOR",
+    "OBJECT HELP",
+    "RANDOMKEY",
+    "DBSIZE",
+    "XREAD STREAMS own:a 0",
+    "BLPOP own:a 1",
+    "GET anything",
+    "SET anything x",
+    "HGETALL somebody:else",
+    "PUBLISH anything x",
+    "SUBSCRIBE anything",
+    "PSUBSCRIBE *",
+];
+
+/// Covers: S-40.
+#[test]
+fn what_nobody_needs_nobody_may() {
+    let (_dir, server) = start();
+    let anonymous = redis::Client::open(server.url()).expect("a URL").get_connection();
+    assert!(anonymous.and_then(|mut it| redis::cmd("PING").query::<Value>(&mut it)).is_err());
+    let node =
+        ["CONFIG GET requirepass", "FUNCTION LOAD x", "FUNCTION LIST", "GET library:turnway1", "WATCH own:a"];
+    let deployer = [
+        "FCALL turnway1_accept 0",
+        "GET own:a",
+        "SET own:a x",
+        "PUBLISH inbox:a x",
+        "INCR own:a",
+        "HGET own:a b",
+    ];
+    for (user, password, own) in [("turnway", NODE, &node[..]), ("turnway-deployer", DEPLOYER, &deployer[..])]
+    {
+        for words in NOBODY.iter().chain(own) {
+            // A new connection each time: some of these change what it is.
+            let refused = allowed(&mut login(&server, user, password), words);
+            assert!(refused.is_err(), "{user} may {words}");
+        }
+    }
+}
+
+/// Covers: S-40, S-42.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_may_not_look_says_who_may() {
+    let (dir, server) = start();
+    let url = format!("redis://turnway:{NODE}@127.0.0.1:{}", server.port);
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", &url];
+    let ended = run(dir.path(), &[&serve[..], &["--durability", "mem"]].concat(), &[]).await;
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.err.contains("store.deployer") && !ended.err.contains(NODE), "{}", ended.err);
+    // With one who may it gets as far as what the server promises.
+    let env = [("TURNWAY_STORE_DEPLOYER", format!("turnway-deployer:{DEPLOYER}"))];
+    let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let ended = run(dir.path(), &[&serve[..], &["--durability", "os"]].concat(), &env).await;
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert!(ended.err.contains("not os but mem"), "{}", ended.err);
+}
