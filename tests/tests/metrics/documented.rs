@@ -62,13 +62,16 @@ fn names_and_labels_keep_to_the_rules() {
         assert!(bound <= 400 && row.labels.len() <= 3, "{name} has {bound} children");
         for label in row.labels.keys() {
             let known = [
+                "cause",
                 "code",
                 "direction",
+                "kind",
                 "method",
                 "op",
                 "order",
                 "outcome",
                 "phase",
+                "reason",
                 "route",
                 "source",
                 "status",
@@ -127,7 +130,9 @@ async fn a_node_shows_what_is_documented_and_nothing_else() {
     figure("series", scrape.samples.len());
     figure("bytes of a scrape", scrape.text.len());
     assert!(turns > 0 && scrape.value("turnway_node_ready") == 1.0);
-    let documented = documented();
+    let mut documented = documented();
+    // What nodes say to each other is counted by what it is, once it is said: this one is alone.
+    documented.remove("turnway_bus_words_total").expect("it is documented");
     let names = |families: &BTreeMap<String, String>| families.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&scrape.families), documented.keys().cloned().collect::<Vec<_>>());
     for (name, row) in &documented {
