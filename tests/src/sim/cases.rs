@@ -67,6 +67,33 @@ pub fn failover_ms(seed: u64, blow: Blow) -> Option<u64> {
     panic!("G9: a turn whose owner died goes on elsewhere (seed {seed})");
 }
 
+/// Grants of leases have late copies; then a node that shows a session loses touch with the store and the
+/// others for longer than its lease, and such a copy may arrive before it is back.
+pub fn late_grant(seed: u64) {
+    let mut world = World::new(seed, 3, Faults { unknown: 100, ..Faults::default() });
+    world.run(world.now + Duration::from_millis(200));
+    world.faults = Faults::default();
+    let key = cast::key("default", "s1");
+    let user = cast::user("ann", "default", false);
+    let talker = world.client(Kind::Talker, &key, user.clone());
+    let watcher = world.client(Kind::Watcher, &key, user);
+    world.later(0, 100, Happening::Client { client: talker, act: Act::Connect });
+    for n in 1..=30 {
+        world.utter(talker, n, Manner::Plain, Strategy::Enqueue, (400 * n, 400 * n + 300));
+    }
+    world.later(600, 700, Happening::Client { client: watcher, act: Act::Connect });
+    world.pass(2);
+    let apart = world.clients[watcher].line.and_then(|(node, _)| world.at(node));
+    if let Some(at) = apart {
+        let until = world.now + Duration::from_millis(7500);
+        world.nodes[at].cut_until = until;
+        world.deafen(at, until);
+    }
+    world.pass(20);
+    world.heal();
+    world.come_to_rest(super::scenario::REST_S);
+}
+
 /// More turns than one snapshot holds facts, with some that wait when it is taken.
 pub fn long_session(seed: u64) {
     let faults = Faults { crash: 3, hangup: 10, drop: 10, ..Faults::default() };

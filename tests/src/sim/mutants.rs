@@ -42,12 +42,7 @@ const TRAPS: &[Trap] = &[
         ],
         spring: |seed| scenario(seed, Faults { rewind: 40, ..Faults::CRUEL }),
     },
-    Trap {
-        // A late copy of a grant, a lease that was lost, and a link that stays: rare together.
-        name: "later worlds",
-        for_bugs: &[Mutant::GrantRepeats],
-        spring: |round| scenario(270 + round, Faults::swarm(270 + round)),
-    },
+    Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], spring: cases::late_grant },
 ];
 
 /// Looks for a planted bug until the time is up; says where and by which checker it was caught.
