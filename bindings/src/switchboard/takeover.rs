@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use turnway_core::id::{Holder, NodeId, Nonce, Seen, SessionKey};
 use turnway_core::limits;
+use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::{Mono, Now};
 
 /// What was seen without a lease is looked at again after this.
@@ -99,7 +100,7 @@ impl Switchboard {
     pub(super) fn sweep(&mut self, now: Now) {
         let wait = self.jitter(limits::SWEEP);
         self.timers.set(Timer::Sweep, now.mono + wait);
-        self.store(turnway_core::store::Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
+        self.store(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
     }
 
     /// A node is dead: what it held is looked for as soon as its lease is gone.
@@ -108,9 +109,19 @@ impl Switchboard {
         self.timers.set_earlier(Timer::Sweep, now.mono + left.unwrap_or_default() + apart);
     }
 
+    /// A page came, or could not be had: where there is something to do, it is asked for again soon.
+    pub(super) fn swept(&mut self, now: Now, result: Result<Reply, StoreError>) {
+        if let Ok(Reply::Work { sessions }) = result {
+            self.take_on(now, &sessions);
+        } else if self.takeover.more {
+            let again = self.jitter(AGAIN);
+            self.timers.set_earlier(Timer::Sweep, now.mono + again);
+        }
+    }
+
     /// Claims what was seen unowned twice, and what belongs to a holder whose lease was seen gone twice, in
     /// sound contact; one page at a time.
-    pub(super) fn swept(&mut self, now: Now, page: &[(SessionKey, Seen)]) {
+    fn take_on(&mut self, now: Now, page: &[(SessionKey, Seen)]) {
         self.takeover.list(now, page);
         let (sound, alone, me) = (self.is_sound(now), self.alone, self.me);
         let mut soonest = None::<Mono>;
@@ -162,11 +173,9 @@ impl Switchboard {
         }
     }
 
-    /// A page could not be had. Where there is something to do, it is asked for again soon.
-    pub(super) fn unswept(&mut self, now: Now) {
-        if self.takeover.more {
-            let again = self.jitter(AGAIN);
-            self.timers.set_earlier(Timer::Sweep, now.mono + again);
-        }
+    /// A node that meant to take this on says that it is this one's.
+    pub(super) fn adopt(&mut self, now: Now, from: NodeId, key: &SessionKey, free: Seen) {
+        self.takeover.joined_by(from);
+        self.claim(now, key, free);
     }
 }
