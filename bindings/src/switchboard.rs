@@ -1,8 +1,8 @@
 //! One node's brain, with no hands.
 //!
 //! Rooms: `link`, `ask`, `ring` what links want done · `look` what they only want to know · `feed`, `sub`, `read`, `deliver`, `text` sessions
-//! this node listens to, and how far each link has them · `host`, `seat`, `append`, `ears` sessions this
-//! node owns · `lease` its own lease and its belief about others · `drain` leaving. The switchboard carries values between them.
+//! this node listens to, and how far each link has them · `host`, `seat`, `append`, `ears` sessions this node owns · `lease` its own
+//! lease and its belief about others · `takeover` what the dead leave · `drain` leaving. The switchboard carries values between them.
 mod append;
 mod ask;
 mod deliver;
@@ -23,6 +23,7 @@ mod seat;
 mod spread;
 mod stats;
 mod sub;
+mod takeover;
 mod text;
 mod view;
 
@@ -77,8 +78,7 @@ pub struct Switchboard {
     suspects: BTreeMap<NodeId, Suspect>,
     /// Nodes that are waited for and had no lease when it was looked at, and since when.
     lapsed: BTreeMap<NodeId, Mono>,
-    /// Ownerships that were seen without a lease, and since when.
-    lost: BTreeMap<(SessionKey, Seen), Mono>,
+    takeover: takeover::Takeover,
     /// Nodes that have spoken to this one.
     peers: BTreeSet<NodeId>,
     seats: BTreeMap<SessionKey, Seat>,
@@ -155,7 +155,7 @@ impl Switchboard {
             lease,
             suspects: BTreeMap::new(),
             lapsed: BTreeMap::new(),
-            lost: BTreeMap::new(),
+            takeover: takeover::Takeover::default(),
             peers: BTreeSet::new(),
             seats: BTreeMap::new(),
             owed: BTreeMap::new(),
@@ -219,7 +219,7 @@ impl Switchboard {
             }
             Words::Beacon { logs } => self.beacon(now, from, logs),
             Words::Have { logs } => self.have(now, from, &logs),
-            Words::Adopt { key, free } => self.claim(now, &key, free),
+            Words::Adopt { key, free } => self.adopt(now, from, &key, free),
             Words::Knock => {}
         }
     }
@@ -229,8 +229,8 @@ impl Switchboard {
             (Op::Renew { holder, fresh, sent, .. }, result) => self.renewed(now, holder, fresh, sent, result),
             (Op::Lease { node }, Ok(Reply::Leased { left })) => self.leased(now, node, left),
             (Op::Lease { node }, _) => self.unsuspect(node),
-            (Op::Sweep { .. }, Ok(Reply::Work { sessions })) => self.swept(now, &sessions),
-            (Op::Sweep { .. } | Op::Retire { .. }, _) => {}
+            (Op::Sweep { .. }, result) => self.swept(now, result),
+            (Op::Retire { .. }, _) => {}
             (Op::Accept { key, input, hash, .. }, result) => {
                 let ask_key = AskKey::Input(input.run_id.clone(), hash);
                 self.accepted(now, &ask_key, &key, What::Input(input), result);

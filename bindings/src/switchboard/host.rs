@@ -37,6 +37,7 @@ impl Switchboard {
         expect: Seen,
         reply: Reply,
     ) {
+        self.claim_answered(now, nonce, matches!(reply, Reply::Claimed(_)));
         let (mine, since) = match self.seats.get(key) {
             Some(Seat::Claiming { nonce, since }) => (Some(*nonce), *since),
             Some(Seat::Owned(owned)) => (owned.reclaim, now.mono),

@@ -1,18 +1,15 @@
 //! This node's lease, and what it believes of the leases of others (ownership.md §1.6).
+use super::takeover::TWICE;
 use super::{Switchboard, Timer};
 use crate::peer::Words;
 use std::time::Duration;
-use turnway_core::id::{Holder, Life, NodeId, Seen, SessionKey};
+use turnway_core::id::{Holder, Life, NodeId};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::{Mono, Now};
 
-/// What was seen without a lease is looked at again after this.
-const AGAIN: Duration = Duration::from_millis(250);
-/// Two looks at a lost ownership are at least this far apart.
-const TWICE: Duration = Duration::from_millis(200);
 /// Whoever lives has renewed within this: [`limits::LEASE_RENEW`], its jitter, and a slow answer.
 const STALE: Duration = Duration::from_millis(650);
 /// Without an answer of the store for so long, leases of nodes that live may have run out too.
@@ -139,7 +136,7 @@ impl Switchboard {
 
     /// Whether this node has been in touch with the store for so long that a lease that is not there is
     /// one that nobody renews.
-    fn is_sound(&self, now: Now) -> bool {
+    pub(super) fn is_sound(&self, now: Now) -> bool {
         self.lease.contact.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono)
     }
 
@@ -156,6 +153,7 @@ impl Switchboard {
         if self.is_sound(now) && first + TWICE <= now.mono {
             self.lapsed.remove(&node);
             self.died(now, node);
+            self.sweep_after(now, None);
         } else {
             self.timers.set_earlier(Timer::Knock, now.mono + TWICE);
         }
@@ -226,34 +224,8 @@ impl Switchboard {
                 self.unsuspect(node);
                 if !renewed && self.is_sound(now) {
                     self.died(now, node);
+                    self.sweep_after(now, left);
                 }
-            }
-        }
-    }
-
-    pub(super) fn sweep(&mut self, now: Now) {
-        let wait = self.jitter(limits::SWEEP);
-        self.timers.set(Timer::Sweep, now.mono + wait);
-        self.store(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
-    }
-
-    /// Claims what was seen unowned, or with its holder's lease gone, twice and in sound contact.
-    pub(super) fn swept(&mut self, now: Now, sessions: &[(SessionKey, Seen)]) {
-        self.lost.retain(|key, _| sessions.contains(key));
-        let sound = self.is_sound(now);
-        if sessions.len() >= limits::SWEEP_SESSIONS_MAX as usize {
-            // There is more of it.
-            self.timers.set_earlier(Timer::Sweep, now.mono + AGAIN);
-        }
-        for (key, seen) in sessions {
-            let first = *self.lost.entry((key.clone(), *seen)).or_insert(now.mono);
-            // Whoever else held it on a store of one process is dead: that process was another.
-            let dead = self.alone && seen.holder.is_none_or(|holder| holder.node != self.me);
-            if dead || (sound && first + TWICE <= now.mono) {
-                self.claim(now, key, *seen);
-            } else {
-                let again = now.mono + self.jitter(AGAIN);
-                self.timers.set_earlier(Timer::Sweep, again);
             }
         }
     }

@@ -61,6 +61,7 @@ impl Switchboard {
         let Some(holder) = owner.holder.filter(|holder| holder.node != self.me) else {
             return self.claim(now, key, owner);
         };
+        self.takeover.joined_by(holder.node);
         self.ring_all(now, key, owner);
         self.tell(now, holder.node, Words::Adopt { key: key.clone(), free: owner });
     }

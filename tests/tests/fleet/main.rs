@@ -5,6 +5,7 @@ mod away;
 mod outages;
 mod owners;
 mod rolling;
+mod takeover;
 mod talk;
 mod view;
 

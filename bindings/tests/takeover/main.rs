@@ -1,0 +1,280 @@
+//! What a dead node had, taken on by those that live: in how many rounds, and how soon. Time is simulated:
+//! every way to the store takes as long as a test says, and so does every way back.
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_core::id::{
+    AgentId, Epoch, Holder, Life, MessageId, NodeId, Nonce, Principal, RunId, Seen, SessionId, SessionKey,
+    TenantId, UserId,
+};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::{AgentPolicy, Directory};
+use turnway_core::protocol::input::{Content, Input as Said, Message, Role, Strategy};
+use turnway_core::store::{Op, Reply, Shelf, StoreError};
+use turnway_core::time::{Millis, Mono, Now};
+
+const MILLI: Duration = Duration::from_millis(1);
+/// Sessions with an open turn.
+const SESSIONS: usize = 10_000;
+/// How long it may take from the moment in which the death is believed.
+const WITHIN: Duration = Duration::from_secs(2);
+const DEAD: Holder = Holder { node: NodeId(99), life: Life(99) };
+
+/// What is on its way.
+enum Mail {
+    Asked(usize, Op),
+    Given(usize, Input),
+}
+
+/// Nodes, and what they asked of the store since it was last looked at.
+struct Fleet {
+    boards: Vec<Option<Switchboard>>,
+    shelf: Shelf,
+    now: Now,
+    mail: BTreeMap<(Mono, u64), Mail>,
+    sent: u64,
+    sweeps: usize,
+    claims: usize,
+    held: usize,
+    /// Claims without an answer, of each node; and the most there were.
+    under_way: Vec<usize>,
+    most: usize,
+    /// How long whatever is said is on its way.
+    way: Duration,
+    /// Whether answers to claims are lost now and then.
+    lossy: bool,
+}
+
+fn key(n: usize) -> SessionKey {
+    let session = SessionId::parse(&format!("s{n}")).expect("a name");
+    SessionKey { tenant: TenantId::default_tenant(), session }
+}
+
+fn accept(n: usize) -> Op {
+    let (key, user) = (key(n), UserId::parse("ann").expect("a name"));
+    let message_id = MessageId::parse("m1").expect("a name");
+    let input = Said {
+        run_id: RunId::derive(&key, &user, &message_id),
+        message_id,
+        request_id: None,
+        user: user.clone(),
+        agent_id: None,
+        message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
+        history: None,
+        strategy: Strategy::Enqueue,
+        metadata: None,
+        traceparent: None,
+    };
+    let principal = Principal { tenant: key.tenant.clone(), user, operator: false };
+    Op::Accept { key, principal, hash: input.body_hash(), input: Arc::new(input) }
+}
+
+fn board(node: usize) -> Switchboard {
+    let echo = AgentId::parse("echo").expect("a name");
+    let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
+    let directory = Arc::new(Directory { agents, default: Some(echo) });
+    let seed = [u8::try_from(node).expect("a few"); 32];
+    let node = NodeId(node as u128 + 1);
+    Switchboard::new(Config { node, directory, seed, alone: false, keep_facts: None })
+}
+
+impl Fleet {
+    fn new(nodes: usize) -> Self {
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        Self {
+            boards: (0..nodes).map(|node| Some(board(node))).collect(),
+            shelf: Shelf::new(false),
+            now,
+            mail: BTreeMap::new(),
+            sent: 0,
+            sweeps: 0,
+            claims: 0,
+            held: 0,
+            under_way: vec![0; nodes],
+            most: 0,
+            way: MILLI,
+            lossy: false,
+        }
+    }
+
+    /// A node that is about to die holds sessions, and each has a turn to do.
+    fn doomed(&mut self, sessions: usize) {
+        let (ttl, sent) = (limits::LEASE, self.now.mono);
+        self.shelf.apply(self.now, &Op::Renew { holder: DEAD, ttl, fresh: true, sent });
+        for n in 0..sessions {
+            self.shelf.apply(self.now, &accept(n));
+            let (expect, floor) = (Seen::default(), Epoch(0));
+            let claim = Op::Claim { key: key(n), holder: DEAD, nonce: Nonce(n as u128), expect, floor };
+            let reply = self.shelf.apply(self.now, &claim);
+            assert!(matches!(reply, Reply::Claimed(_)), "{reply:?}");
+        }
+    }
+
+    fn post(&mut self, mail: Mail) {
+        self.sent += 1;
+        self.mail.insert((self.now.mono + self.way, self.sent), mail);
+    }
+
+    fn drain(&mut self, node: usize) {
+        let Some(board) = &mut self.boards[node] else { return };
+        let outputs: Vec<Output> = std::iter::from_fn(|| board.poll_output()).collect();
+        for output in outputs {
+            match output {
+                Output::Store(op) => {
+                    if matches!(op, Op::Claim { .. }) {
+                        self.under_way[node] += 1;
+                        self.most = self.most.max(self.under_way[node]);
+                    }
+                    self.post(Mail::Asked(node, op));
+                }
+                Output::Publish { to, words } => {
+                    let from = NodeId(node as u128 + 1);
+                    let there = (0..self.boards.len()).find(|there| NodeId(*there as u128 + 1) == to);
+                    match there.filter(|there| self.boards[*there].is_some()) {
+                        Some(there) => self.post(Mail::Given(there, Input::Peer { from, words })),
+                        None => self.post(Mail::Given(node, Input::Unheard { to })),
+                    }
+                }
+                Output::Order(_) | Output::Send { .. } | Output::Exit => {}
+            }
+        }
+    }
+
+    fn deliver(&mut self, mail: Mail) {
+        match mail {
+            Mail::Asked(node, op) => {
+                let reply = self.shelf.apply(self.now, &op);
+                self.sweeps += usize::from(matches!(op, Op::Sweep { .. }));
+                self.claims += usize::from(matches!(op, Op::Claim { .. }));
+                self.held += usize::from(matches!(reply, Reply::Held { .. }));
+                let lost = self.lossy && self.sent.is_multiple_of(50) && matches!(op, Op::Claim { .. });
+                let result = if lost { Err(StoreError::Unknown) } else { Ok(reply) };
+                self.post(Mail::Given(node, Input::Stored { op, result }));
+            }
+            Mail::Given(node, input) => {
+                if matches!(input, Input::Stored { op: Op::Claim { .. }, .. }) {
+                    self.under_way[node] -= 1;
+                }
+                if let Some(board) = &mut self.boards[node] {
+                    board.handle_input(self.now, input);
+                }
+                self.drain(node);
+            }
+        }
+    }
+
+    /// Lets time pass, until something is so or it is over.
+    fn pass(&mut self, wait: Duration, until: impl Fn(&Self) -> bool) {
+        let end = self.now.mono + wait;
+        while !until(self) {
+            let timers = self.boards.iter().flatten().filter_map(|board| Some(board.poll_timeout()?.at));
+            let next = timers.chain(self.mail.keys().next().map(|(at, _)| *at)).min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
+            let passed = next.max(self.now.mono) - self.now.mono;
+            self.now = Now { mono: self.now.mono + passed, store: self.now.store.after(passed) };
+            while let Some(first) = self.mail.first_entry().filter(|first| first.key().0 <= self.now.mono) {
+                let mail = first.remove();
+                self.deliver(mail);
+            }
+            for node in 0..self.boards.len() {
+                if let Some(board) = &mut self.boards[node] {
+                    board.handle_timeout(self.now);
+                }
+                self.drain(node);
+            }
+        }
+    }
+
+    fn owned(&self, by: Option<NodeId>) -> usize {
+        let held = self.shelf.sessions().filter_map(|(_, slot)| slot.holder);
+        held.filter(|holder| holder.node != DEAD.node && by.is_none_or(|by| by == holder.node)).count()
+    }
+
+    /// From the first claim until nothing is the dead one's.
+    fn take(&mut self, sessions: usize) -> Duration {
+        self.pass(Duration::from_secs(20), |fleet| fleet.claims > 0);
+        let begin = self.now.mono;
+        self.pass(Duration::from_secs(60), |fleet| fleet.owned(None) == sessions);
+        assert_eq!(self.owned(None), sessions);
+        self.now.mono - begin
+    }
+
+    fn tell(&self, what: &str, took: Duration) {
+        eprintln!(
+            "{what}: {took:?}; {} sweeps, {} claims, {} of them too late, at most {} at a time",
+            self.sweeps, self.claims, self.held, self.most
+        );
+    }
+}
+
+/// Covers: G9.
+#[test]
+fn ten_thousand_sessions_of_a_dead_node_are_taken_on_page_after_page() {
+    let mut fleet = Fleet::new(1);
+    fleet.doomed(SESSIONS);
+    let died = fleet.now.mono;
+    let took = fleet.take(SESSIONS);
+    fleet.tell("10,000 sessions, one node", took);
+    assert!(took < WITHIN, "{took:?}");
+    let page = limits::SWEEP_SESSIONS_MAX as usize;
+    // Some few looks before the death is believed; after that each page is a full one.
+    assert!(fleet.sweeps <= 2 * SESSIONS / page + 20, "{} sweeps", fleet.sweeps);
+    assert_eq!((fleet.claims, fleet.held), (SESSIONS, 0));
+    assert!(fleet.most <= page, "{} claims at a time", fleet.most);
+    // A lease of 3 s, the pause between two looks where nothing is wrong, and the second look.
+    assert!(fleet.now.mono - died < Duration::from_secs(8) + WITHIN, "{:?}", fleet.now.mono - died);
+}
+
+/// Covers: G9.
+#[test]
+fn nodes_that_are_at_it_at_the_same_time_share() {
+    let mut fleet = Fleet::new(3);
+    // Slow enough that the others come before the first is done.
+    fleet.way = 10 * MILLI;
+    fleet.doomed(SESSIONS);
+    let took = fleet.take(SESSIONS);
+    fleet.tell("10,000 sessions, three nodes, slow ways", took);
+    let each: Vec<usize> = (1..=3).map(|node| fleet.owned(Some(NodeId(node)))).collect();
+    eprintln!("each took {each:?}");
+    assert!(took < WITHIN, "{took:?}");
+    // They meet by losing some claims to each other.
+    assert!(fleet.held <= SESSIONS / 10, "{} claims came too late", fleet.held);
+}
+
+/// Covers: G9.
+#[test]
+fn lost_answers_and_a_death_among_those_at_it_hold_nothing_up() {
+    let mut fleet = Fleet::new(3);
+    fleet.lossy = true;
+    fleet.doomed(SESSIONS);
+    fleet.pass(Duration::from_secs(20), |fleet| fleet.owned(None) > SESSIONS / 2);
+    let begin = fleet.now.mono;
+    // What it has taken is taken from it in turn.
+    fleet.boards[0] = None;
+    fleet.pass(Duration::from_secs(60), |fleet| {
+        fleet.owned(None) == SESSIONS && fleet.owned(Some(NodeId(1))) == 0
+    });
+    let took = fleet.now.mono - begin;
+    fleet.tell("10,000 sessions, three nodes, one of which dies", took);
+    assert_eq!((fleet.owned(None), fleet.owned(Some(NodeId(1)))), (SESSIONS, 0));
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+/// Where nobody died there is one look now and then, whatever there is.
+#[test]
+fn where_nothing_is_lost_a_sweep_is_one_look_now_and_then() {
+    let mut counts = Vec::new();
+    for sessions in [0, 2000] {
+        let mut fleet = Fleet::new(2);
+        fleet.doomed(sessions);
+        fleet.take(sessions);
+        fleet.pass(Duration::from_secs(20), |_| false);
+        fleet.sweeps = 0;
+        fleet.pass(Duration::from_secs(60), |_| false);
+        counts.push(fleet.sweeps);
+    }
+    eprintln!("sweeps of two nodes in a minute without deaths: {counts:?}");
+    assert!(counts.iter().all(|sweeps| *sweeps <= 2 * 60 / 2), "{counts:?}");
+}
