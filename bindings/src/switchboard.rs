@@ -227,8 +227,8 @@ impl Switchboard {
     fn stored(&mut self, now: Now, op: Op, result: Result<Reply, StoreError>) {
         match (op, result) {
             (Op::Renew { holder, fresh, sent, .. }, result) => self.renewed(now, holder, fresh, sent, result),
-            (Op::Lease { node }, Ok(Reply::Leased { left })) => self.leased(now, node, left),
-            (Op::Lease { node }, _) => self.unsuspect(node),
+            (Op::Lease { node, sent }, Ok(Reply::Leased { left })) => self.leased(now, node, sent, left),
+            (Op::Lease { node, .. }, _) => self.unsuspect(node),
             (Op::Sweep { .. }, result) => self.swept(now, result),
             (Op::Retire { .. }, _) => {}
             (Op::Accept { key, input, hash, .. }, result) => {

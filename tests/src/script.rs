@@ -363,7 +363,7 @@ impl Script {
     fn lease(&mut self, key: SessionKey, now: Now) -> Op {
         match self.rng.below(8) {
             0 => Op::Retire { holder: self.holder() },
-            1 | 2 => Op::Lease { node: self.node() },
+            1 | 2 => Op::Lease { node: self.node(), sent: Mono::default() },
             3 | 4 => Op::Expire { key, before_ms: now.store.0.saturating_sub(self.rng.below(50)) },
             _ => {
                 let ttl = Duration::from_millis(self.rng.below(5000));

@@ -109,7 +109,7 @@ impl Switchboard {
             self.timers.set(Timer::Knock, now.mono + limits::KNOCK);
         }
         for node in owners {
-            self.store(Op::Lease { node });
+            self.store(Op::Lease { node, sent: now.mono });
             if !self.suspects.contains_key(&node) {
                 self.outbox.push_back(Output::Publish { to: node, words: Words::Knock });
             }

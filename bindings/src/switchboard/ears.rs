@@ -7,7 +7,7 @@ use turnway_core::id::{Cursor, NodeId, SessionKey, Stamp};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::store::{Append, Op};
-use turnway_core::time::Now;
+use turnway_core::time::{Mono, Now};
 
 impl Switchboard {
     pub(super) fn hello(&mut self, key: &SessionKey, from: NodeId, stamp: Stamp) {
@@ -34,24 +34,27 @@ impl Switchboard {
     }
 
     /// Asks whether a node lives. What it says to its owners after that tells that it does.
-    pub(super) fn doubt(&mut self, node: NodeId) {
+    pub(super) fn doubt(&mut self, now: Now, node: NodeId) {
         for owned in self.seats.values_mut().filter_map(Seat::owned_mut) {
-            if let Some(ear) = owned.ears.get_mut(&node) {
-                ear.doubted = Some(ear.stamp);
+            if let Some(ear) = owned.ears.get_mut(&node)
+                && ear.doubted.is_none_or(|(stamp, _)| stamp != ear.stamp)
+            {
+                ear.doubted = Some((ear.stamp, now.mono));
             }
         }
-        self.store(Op::Lease { node });
+        self.store(Op::Lease { node, sent: now.mono });
     }
 
-    /// Strikes a node that is dead from the lists of those who listen.
-    pub(super) fn prune(&mut self, now: Now, node: NodeId) {
+    /// Strikes a node from the lists of those who listen: it had no lease at a look that set out after its
+    /// stamp was known here. An earlier look tells nothing of a node that has come back since.
+    pub(super) fn prune(&mut self, now: Now, node: NodeId, sent: Mono) {
         let mut struck = Vec::new();
         for (key, seat) in &mut self.seats {
             let Some(owned) = seat.owned_mut() else { continue };
-            let gone = owned
-                .ears
-                .get(&node)
-                .filter(|ear| ear.doubted == Some(ear.stamp) || planted(Mutant::PruneUnheard));
+            let gone = owned.ears.get(&node).filter(|ear| {
+                let doubted = ear.doubted.filter(|(stamp, _)| *stamp == ear.stamp);
+                doubted.is_some_and(|(_, since)| since <= sent) || planted(Mutant::PruneUnheard)
+            });
             if let Some(stamp) = gone.map(|ear| ear.stamp) {
                 owned.ears.remove(&node);
                 struck.push((key.clone(), stamp));
@@ -110,7 +113,7 @@ impl Switchboard {
             self.timers.set(Timer::Beacon, now.mono + limits::BEACON);
         }
         for node in silent {
-            self.doubt(node);
+            self.doubt(now, node);
         }
         for (node, logs) in mail {
             self.tell(now, node, Words::Beacon { logs });

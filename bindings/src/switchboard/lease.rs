@@ -162,27 +162,27 @@ impl Switchboard {
     /// Words did not reach a node: knock again before believing it.
     pub(super) fn unheard(&mut self, now: Now, to: NodeId) {
         if planted(Mutant::PruneUnheard) {
-            self.prune(now, to);
+            self.prune(now, to, now.mono);
         }
         if let Some(suspect) = self.suspects.get_mut(&to) {
             suspect.unheard = suspect.knocks;
             if suspect.knocks == 2 {
                 suspect.knocks = 3;
                 self.timers.set(Timer::Suspect(to), now.mono + limits::LEASE_RENEW * 2);
-                self.doubt(to);
+                self.doubt(now, to);
             }
             return;
         }
         self.suspects.insert(to, Suspect { knocks: 0, unheard: 0, lease: None, fresh: false });
         self.timers.set(Timer::Suspect(to), now.mono + Duration::from_millis(100));
-        self.doubt(to);
+        self.doubt(now, to);
     }
 
     pub(super) fn suspect(&mut self, now: Now, node: NodeId) {
         let Some(suspect) = self.suspects.get_mut(&node) else { return };
         if std::mem::take(&mut suspect.fresh) {
             self.timers.set(Timer::Suspect(node), now.mono + limits::LEASE_RENEW * 2);
-            return self.doubt(node);
+            return self.doubt(now, node);
         }
         if suspect.unheard < suspect.knocks || suspect.knocks >= 3 {
             // Somebody was there after all, or the last answer never came.
@@ -199,9 +199,9 @@ impl Switchboard {
     }
 
     /// A lease was looked at. Gone, or not renewed since the first look, nor for a while: nobody is there.
-    pub(super) fn leased(&mut self, now: Now, node: NodeId, left: Option<Duration>) {
+    pub(super) fn leased(&mut self, now: Now, node: NodeId, sent: Mono, left: Option<Duration>) {
         if left.is_none() {
-            self.prune(now, node);
+            self.prune(now, node, sent);
         }
         self.lapsed(now, node, left.is_none());
         let Some(suspect) = self.suspects.get_mut(&node) else { return };

@@ -92,8 +92,9 @@ pub(super) struct Ear {
     pub(super) stamp: Stamp,
     pub(super) acked: Seq,
     pub(super) silent: u32,
-    /// Its stamp when its node's lease was asked about: a newer one was given by a node that lives.
-    pub(super) doubted: Option<Stamp>,
+    /// Its stamp when its node's lease was first asked about, and when that was: a newer one was given by a
+    /// node that lives.
+    pub(super) doubted: Option<(Stamp, Mono)>,
 }
 
 impl Ear {

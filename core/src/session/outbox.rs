@@ -107,9 +107,17 @@ impl Outbox {
         }
     }
 
-    /// Requests that are to be closed and wait for nothing.
+    /// Requests that are to be closed: those that have gone out, whatever else their end waits for.
     pub(super) fn unsent_drops(&self) -> Vec<Order> {
-        let drops = self.ready.iter().filter_map(|output| match output {
+        let unsent = |run: &RunId, number: u32| {
+            self.gated.iter().any(|(_, output)| {
+                let Output::Order(Order::Invoke(invoke)) = output else { return false };
+                invoke.run_id == *run && invoke.attempt == number
+            })
+        };
+        let gated = self.gated.iter().map(|(_, output)| output);
+        let drops = self.ready.iter().chain(gated).filter_map(|output| match output {
+            Output::Order(Order::Drop { run_id, attempt }) if unsent(run_id, *attempt) => None,
             Output::Order(order @ Order::Drop { .. }) => Some(order.clone()),
             Output::Order(Order::Invoke(_) | Order::Cancel { .. } | Order::Credit { .. })
             | Output::Record(_)

@@ -19,8 +19,8 @@ pub enum Op {
     Renew { holder: Holder, ttl: Duration, fresh: bool, sent: Mono },
     /// Give a node's lease up. Answers `Done`.
     Retire { holder: Holder },
-    /// How long a node is still leased. Answers `Leased`.
-    Lease { node: NodeId },
+    /// How long a node is still leased. `sent` comes back with the answer. Answers `Leased`.
+    Lease { node: NodeId, sent: Mono },
     /// Put an input into the inbox; any node may. Answers `Accepted` or `Refused`.
     Accept { key: SessionKey, principal: Principal, input: Arc<Input>, hash: BodyHash },
     /// Put an entry into the control lane; any node may. `create` makes the session if it is free.

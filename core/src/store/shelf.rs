@@ -53,7 +53,7 @@ impl Shelf {
                 self.leases.remove(holder);
                 Reply::Done
             }
-            Op::Lease { node } => {
+            Op::Lease { node, .. } => {
                 let lives = self.leases.iter().filter(|(h, until)| h.node == *node && **until > now.mono);
                 Reply::Leased { left: lives.map(|(_, until)| *until - now.mono).max() }
             }

@@ -164,6 +164,7 @@ mod tests {
     use prometheus::Registry;
     use turnway_bindings::peer::Words;
     use turnway_core::id::{LinkId, NodeId};
+    use turnway_core::time::Mono;
 
     #[tokio::test]
     async fn no_source_starves_another() {
@@ -177,7 +178,7 @@ mod tests {
         mouth.try_send(Heard::Frame(Frame { from: NodeId(2), words })).expect("room");
         for _ in 0..limits::DRIVER_BATCH_MAX {
             board.disconnect(LinkId(1)).await.expect("room");
-            answers.sink()(Op::Lease { node: NodeId(1) }, Ok(Reply::Lost));
+            answers.sink()(Op::Lease { node: NodeId(1), sent: Mono::default() }, Ok(Reply::Lost));
         }
         let (mut batches, mut links, mut others) = (0, 0, 0);
         while links + others < 2 * limits::DRIVER_BATCH_MAX + limits::FRAME_WORDS_MAX {

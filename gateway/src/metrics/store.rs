@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn ops_are_counted_under_their_names() {
         let ops = [
-            Op::Lease { node: NodeId(1) },
+            Op::Lease { node: NodeId(1), sent: Mono::default() },
             Op::Sweep { limit: 1 },
             Op::Get { name: String::new() },
             Op::Expire { key: key(), before_ms: 0 },

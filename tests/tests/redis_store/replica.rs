@@ -7,6 +7,7 @@ use tempfile::tempdir;
 use turnway::config::Durability;
 use turnway_core::id::{Seen, Seq};
 use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::time::Mono;
 use turnway_tests::real::figure;
 use turnway_tests::real::redis::{Redis, Sentinel};
 
@@ -82,7 +83,7 @@ async fn a_sentinel_names_the_next_primary_and_nothing_answered_is_lost() {
     let places: Vec<_> = inputs.inputs.iter().map(|(place, _)| *place).collect();
     assert_eq!(places, accepted);
     assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
-    let (reply, _) = desk.ask_until(&Op::Lease { node: me.node }).await;
+    let (reply, _) = desk.ask_until(&Op::Lease { node: me.node, sent: Mono::default() }).await;
     assert!(matches!(reply, Reply::Leased { .. }));
     assert_ne!(desk.era(holder(1, 2), true).await, era);
 

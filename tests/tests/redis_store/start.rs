@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use turnway::config::Durability;
 use turnway::store::redis::Options;
 use turnway_core::store::{Op, Refused, Reply, StoreError};
+use turnway_core::time::Mono;
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::command::run;
 use turnway_tests::real::node::binary;
@@ -108,7 +109,7 @@ async fn a_server_that_promises_less_than_at_the_start_takes_nothing() {
     let mut other = server.connection();
     let _: Value = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut other).expect("cut");
     // The next connection may be used at once, and only for this.
-    let read = Op::Lease { node: turnway_core::id::NodeId(1) };
+    let read = Op::Lease { node: turnway_core::id::NodeId(1), sent: Mono::default() };
     while desk.ask(read.clone()).await.is_err() {}
     assert_eq!(desk.ask(accept("s", "m2")).await, Err(StoreError::Unavailable));
     let there: usize = server.command(&["XLEN", "in:{default/s}"]);

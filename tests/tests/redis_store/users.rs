@@ -8,6 +8,7 @@ use turnway::config::redis::Login;
 use turnway::store::redis::Options;
 use turnway_core::id::{Seen, Seq, Stamp};
 use turnway_core::store::{Op, Reply};
+use turnway_core::time::Mono;
 use turnway_tests::real::command::run;
 use turnway_tests::real::redis::Redis;
 
@@ -94,7 +95,7 @@ async fn a_node_does_all_it_has_to_as_its_user() {
         Op::Expire { key: session.clone(), before_ms: 1 },
         Op::Transfer { key: session.clone(), token, tail, to: me, nonce },
         Op::Release { key: session, token, tail, drain: true },
-        Op::Lease { node: me.node },
+        Op::Lease { node: me.node, sent: Mono::default() },
         Op::Sweep { limit: 10 },
         Op::Sessions { tenant, user: None, before: None, limit: 10, link },
         Op::Put { name: "a".into(), expect: 0, value: Some(b"b".to_vec()) },

@@ -31,7 +31,7 @@ impl Leases {
                 self.lock().remove(holder);
                 Some(Reply::Done)
             }
-            Op::Lease { node } => {
+            Op::Lease { node, .. } => {
                 let until = self.lock();
                 let lives = until.iter().filter(|(h, until)| h.node == *node && **until > now.mono);
                 Some(Reply::Leased { left: lives.map(|(_, until)| *until - now.mono).max() })

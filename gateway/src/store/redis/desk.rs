@@ -160,7 +160,7 @@ impl Desk {
             Op::Append(append) => self.append(append).await,
             Op::Renew { holder, ttl, fresh, .. } => self.renew(*holder, *ttl, *fresh).boxed().await,
             Op::Retire { holder } => self.retire(*holder).boxed().await,
-            Op::Lease { node } => self.lease(*node).boxed().await,
+            Op::Lease { node, .. } => self.lease(*node).boxed().await,
             Op::Control { key, principal, control, create } => {
                 self.control(key, principal, control, *create).boxed().await
             }

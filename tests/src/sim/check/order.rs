@@ -29,7 +29,7 @@ impl Ledger {
                 self.invoked(invoke);
                 let dropped = self.dropped.contains(&(node, invoke.run_id.clone(), invoke.attempt));
                 assert!(!dropped, "G4: what was dropped is not ordered any more: {}", invoke.run_id);
-                let lease = shelf.apply(Now { mono: now, ..Now::default() }, &Op::Lease { node });
+                let lease = shelf.apply(Now { mono: now, ..Now::default() }, &Op::Lease { node, sent: now });
                 let leased = matches!(lease, Reply::Leased { left: Some(_) });
                 // One that was lost with the store's memory is still good by its node's own clock.
                 assert!(leased || restarted, "G4: no order from a node without a lease: {}", invoke.run_id);
