@@ -2,6 +2,8 @@
 //!
 //! Covers: G1, G2, G3, G5, G6, G9.
 mod away;
+mod front;
+mod nodes;
 mod outages;
 mod owners;
 mod rolling;
