@@ -9,6 +9,7 @@ mod owners;
 mod rolling;
 mod takeover;
 mod talk;
+mod tryout;
 mod view;
 
 use std::path::Path;
