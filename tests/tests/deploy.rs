@@ -47,7 +47,8 @@ async fn the_command_lines_of_the_compose_file_make_a_fleet() {
     let mut fleet = Vec::new();
     for line in nodes {
         assert_eq!(line[0], "serve");
-        let checked = Command::new(binary()).arg("check-config").args(&line[1..]).current_dir(dir.path()).output();
+        let checked =
+            Command::new(binary()).arg("check-config").args(&line[1..]).current_dir(dir.path()).output();
         let checked = checked.expect("the node's binary starts");
         assert!(checked.status.success(), "{line:?}: {}", String::from_utf8_lossy(&checked.stderr));
         let home = dir.path().join(value(line, "--node-name"));
@@ -60,7 +61,8 @@ async fn the_command_lines_of_the_compose_file_make_a_fleet() {
     }
     let (_, text) = http::get(fleet[0].admin, "/v1/nodes").await.expect("it answers");
     let told: Value = serde_json::from_str(&text).expect("JSON");
-    let mut names: Vec<_> = told["nodes"].as_array().expect("a list").iter().map(|node| &node["name"]).collect();
+    let mut names: Vec<_> =
+        told["nodes"].as_array().expect("a list").iter().map(|node| &node["name"]).collect();
     names.sort_by_key(|name| name.to_string());
     assert_eq!(names, ["n1", "n2", "n3"]);
     let mut wire = Wire::hello(fleet[2].http, "ann", vec![]).await.expect("welcome");

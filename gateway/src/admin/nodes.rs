@@ -59,9 +59,9 @@ struct Node {
 // === impl Roster ===
 
 impl Roster {
-    /// Answers: the node that is asked first, then the others by id.
+    /// Answers: the node that is asked first, then the others by name.
     pub(super) async fn answer(&self) -> Response<Body> {
-        let mut nodes = vec![self.own()];
+        let mut nodes = Vec::new();
         if let Some(fleet) = &self.fleet {
             let known = match fleet.nodes().await {
                 Ok(known) => known,
@@ -77,6 +77,8 @@ impl Roster {
             let others = known.into_iter().filter(|(node, _)| *node != self.node);
             nodes.extend(others.map(|(node, seen)| other(node, seen, now)));
         }
+        nodes.sort_by(|a: &Node, b| a.name.cmp(&b.name).then_with(|| a.seen_ms.cmp(&b.seen_ms)));
+        nodes.insert(0, self.own());
         answer::json(StatusCode::OK, &Nodes { nodes })
     }
 

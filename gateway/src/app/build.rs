@@ -289,12 +289,7 @@ impl Shared {
     }
 
     /// Who is there, for operators.
-    fn roster(
-        &self,
-        plan: &Plan,
-        public: &Listener,
-        fleet: Option<Arc<bus::redis::Redis>>,
-    ) -> admin::Roster {
+    fn roster(&self, plan: &Plan, public: &Listener, fleet: Option<Arc<bus::redis::Redis>>) -> admin::Roster {
         admin::Roster {
             node: self.node,
             name: plan.config.node_name.clone(),

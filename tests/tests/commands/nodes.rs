@@ -2,11 +2,11 @@
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::timeout;
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::command::run;
 use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::Wire;
-use turnway_tests::real::PATIENCE;
 
 #[tokio::test]
 async fn a_node_alone_is_its_own_fleet() {

@@ -78,7 +78,10 @@ async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() 
     let (web, text) = (Web::new(front.at, Some("bob")), "paced by http");
     let mut stream = web.turn("http", "steady", "k1", text, None).await;
     let mut events = Vec::new();
-    while !events.last().is_some_and(|event: &Event| event.data["type"] == "delta" && event.data["offset"] != 0) {
+    while !events
+        .last()
+        .is_some_and(|event: &Event| event.data["type"] == "delta" && event.data["offset"] != 0)
+    {
         events.push(stream.next().await.expect("it goes on"));
     }
     for (asker, run, _) in &mut following {
@@ -115,7 +118,10 @@ async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() 
         // A view fails where text has gaps or comes again, where facts do, and where a run ends twice.
         assert_eq!(view.end(&run).expect("it has ended")["status"], "completed");
         let said = view.answer(&run).to_owned();
-        assert!(said.starts_with("paced ") && said == answer(said.split('·').next().unwrap_or_default()), "{said}");
+        assert!(
+            said.starts_with("paced ") && said == answer(said.split('·').next().unwrap_or_default()),
+            "{said}"
+        );
         lost.back.extend(of.back);
         lost.on.extend(of.on);
     }

@@ -68,7 +68,10 @@ async fn any_node_tells_of_all_of_them() {
     }
     let own = fleet.until_listed(0, |all| all[0]["load"]["bus_lag_us"].is_u64()).await.swap_remove(0);
     let load = &own["load"];
-    assert_eq!((&load["sessions_owned"], &load["sessions_followed"], &load["links"]), (&0.into(), &1.into(), &1.into()));
+    assert_eq!(
+        (&load["sessions_owned"], &load["sessions_followed"], &load["links"]),
+        (&0.into(), &1.into(), &1.into())
+    );
     assert!(load["bus_lag_us"].as_u64() < Some(5_000_000), "{load}");
 
     // Dead at once, for its lease runs out; a leaving one says so and is off the list when it has left.

@@ -76,7 +76,8 @@ impl Tryout {
         let serve = async {
             loop {
                 let told = http::get(self.at(11), "/v1/nodes").await;
-                let told: Value = told.and_then(|(_, text)| serde_json::from_str(&text).ok()).unwrap_or_default();
+                let told: Value =
+                    told.and_then(|(_, text)| serde_json::from_str(&text).ok()).unwrap_or_default();
                 let nodes = told["nodes"].as_array().cloned().unwrap_or_default();
                 let serving = nodes.iter().filter(|node| node["phase"] == "serving");
                 let mut names: Vec<String> = serving.map(|node| node["name"].to_string()).collect();
