@@ -86,8 +86,9 @@ fn row(node: Node) -> [String; 13] {
         (false, true) => ago(0, node.seen_ago_ms),
         (false, false) => date(node.seen_ms),
     };
-    let told =
-        |number: fn(&Load) -> u64| node.load.as_ref().map_or("?".to_owned(), |load| number(load).to_string());
+    let told = |number: fn(&Load) -> u64| {
+        node.load.as_ref().map_or_else(|| "?".to_owned(), |load| number(load).to_string())
+    };
     let [owns, turns] = [told(|load| load.sessions_owned), told(|load| load.open_turns)];
     let [follows, links] = [told(|load| load.sessions_followed), told(|load| load.links)];
     let queue = told(|load| load.queue);

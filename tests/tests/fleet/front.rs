@@ -70,10 +70,11 @@ async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() 
         let run = asker.ask(&format!("r{n}"), &format!("paced {n}")).await;
         following.push((asker, run, session));
     }
+    let part = f64::from(u32::try_from(clients / 3).expect("few"));
     let links = "turnway_link_connections{transport=\"websocket\"}";
     for n in 0..3 {
         // Each open session has one link, but where the last ones are cannot be known.
-        assert!(fleet.counted(n, links).await >= (clients / 3) as f64, "the front gives each its part");
+        assert!(fleet.counted(n, links).await >= part, "the front gives each its part");
     }
     let (web, text) = (Web::new(front.at, Some("bob")), "paced by http");
     let mut stream = web.turn("http", "steady", "k1", text, None).await;

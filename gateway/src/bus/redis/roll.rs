@@ -98,7 +98,7 @@ impl Roll {
                 _ = line.turned() => {}
                 () = self.life.reached(Phase::Draining), if !draining => draining = true,
             }
-            let written = if round % LOOKS == 0 { self.look().await } else { self.write().await };
+            let written = if round.is_multiple_of(LOOKS) { self.look().await } else { self.write().await };
             if let Err(error @ Missed::Refused { .. }) = written {
                 tracing::warn!(%error, "Redis does not take this node's record");
             }
