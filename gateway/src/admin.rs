@@ -1,7 +1,9 @@
-//! The operators' listener: health, metrics, drain, copies of the store. Never on the public port (S-45).
+//! The operators' listener: health, metrics, drain, nodes, copies of the store. Never on the public port (S-45).
 mod backup;
+mod nodes;
 
 pub use backup::Backup;
+pub use nodes::Roster;
 
 use crate::answer::{self, Body};
 use crate::metrics::Metrics;
@@ -16,6 +18,8 @@ use turnway_core::protocol::refusal::Code;
 
 /// Where copies of the store are asked for.
 const BACKUP: &str = "/v1/store/backup";
+/// Which nodes there are.
+const NODES: &str = "/v1/nodes";
 
 /// The pages of the operators' listener.
 #[derive(Clone)]
@@ -28,6 +32,8 @@ pub struct Pages {
     pub metrics: Arc<Metrics>,
     /// Who copies the store.
     pub backup: Backup,
+    /// Who knows the nodes.
+    pub roster: Roster,
 }
 
 /// `/readyz`: ready or not, and the kind of reason, nothing more (S-46).
@@ -48,11 +54,14 @@ impl Pages {
     where
         B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
-        if (request.method(), request.uri().path()) == (&Method::POST, BACKUP) {
-            let (head, body) = request.into_parts();
-            return self.backup.answer(&head.headers, body).await;
+        match (request.method(), request.uri().path()) {
+            (&Method::POST, BACKUP) => {
+                let (head, body) = request.into_parts();
+                self.backup.answer(&head.headers, body).await
+            }
+            (&Method::GET | &Method::HEAD, NODES) => self.roster.answer().await,
+            (_, _) => self.answer(&request),
         }
-        self.answer(&request)
     }
 
     fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
@@ -62,7 +71,7 @@ impl Pages {
             (&Method::GET | &Method::HEAD, "/readyz") => self.ready(),
             (&Method::GET | &Method::HEAD, "/metrics") => self.metrics(),
             (&Method::POST, "/drain") => self.drain(),
-            (_, "/livez" | "/readyz" | "/metrics" | "/drain" | BACKUP) => {
+            (_, "/livez" | "/readyz" | "/metrics" | "/drain" | BACKUP | NODES) => {
                 answer::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "not this way")
             }
             (_, _) => answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here"),
@@ -112,6 +121,8 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use turnway_core::id::NodeId;
 
     fn ask(pages: &Pages, method: Method, path: &str) -> StatusCode {
         let request = Request::builder().method(method).uri(path).body(()).expect("a request");
@@ -123,7 +134,17 @@ mod tests {
         let registry = Registry::new();
         let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
         let backup = Backup::new(None);
-        let pages = Pages { life: Life::default(), registry, metrics, backup };
+        let life = Life::default();
+        let roster = Roster {
+            node: NodeId(1),
+            name: "one".to_owned(),
+            address: "127.0.0.1:1".to_owned(),
+            metrics: Arc::clone(&metrics),
+            clock: Clock::start(),
+            life: life.clone(),
+            fleet: None,
+        };
+        let pages = Pages { life, registry, metrics, backup, roster };
         assert_eq!(ask(&pages, Method::GET, "/livez"), StatusCode::OK);
         assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
         pages.life.advance(Phase::Serving);

@@ -5,6 +5,7 @@ pub mod chat;
 pub mod check_config;
 pub mod gateway;
 mod http;
+pub mod nodes;
 pub mod plan;
 pub mod replay;
 mod said;
@@ -51,6 +52,8 @@ pub enum Command {
     Sessions(sessions::SessionsArgs),
     /// List the agents a gateway knows
     Agents(agents::AgentsArgs),
+    /// List the nodes of a fleet, and what each has to do
+    Nodes(nodes::NodesArgs),
     /// Say whether a node would start with this configuration, or everything that is wrong with it
     CheckConfig(serve::ServeArgs),
     /// Print a complete configuration file that changes nothing

@@ -7,7 +7,8 @@ use turnway::app::App;
 use turnway::cli::plan::{self, Plan};
 use turnway::cli::serve::ServeArgs;
 use turnway::cli::{
-    self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, replay, sessions, store, version,
+    self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, nodes, replay, sessions, store,
+    version,
 };
 use turnway::config::LogFormat;
 use turnway::trace::{self, Shape};
@@ -42,6 +43,7 @@ fn obey(command: Command, json: bool) -> Result<Exit, Trouble> {
         Command::Replay(args) => in_runtime(replay::run(args, json)),
         Command::Sessions(args) => in_runtime(sessions::run(args, json)),
         Command::Agents(args) => in_runtime(agents::run(args, json)),
+        Command::Nodes(args) => in_runtime(nodes::run(args, json)),
         Command::CheckConfig(args) => check_config::run(&args, json),
         Command::DefaultConfig => cli::default_config(json),
         Command::ConfigDoc => cli::config_doc(json),

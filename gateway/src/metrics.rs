@@ -2,6 +2,7 @@
 //!
 //! - [`links`], [`http`], [`store`], [`driver`], [`agents`], [`bus`], [`node`]: what the shell's rooms count themselves.
 //! - [`switchboard`]: what the brain counts, told by the driver.
+//! - [`load`]: how much of it there is to do, in a few numbers.
 //! - [`workshop`]: where families are made; [`document`]: how they are described to people.
 mod agents;
 mod buckets;
@@ -10,6 +11,7 @@ mod document;
 mod driver;
 mod http;
 mod links;
+mod load;
 mod node;
 mod store;
 mod switchboard;
@@ -21,6 +23,7 @@ pub use document::document;
 pub use driver::{DriverMetrics, Source};
 pub use http::{HttpMetrics, Method as HttpMethod, ROUTES};
 pub use links::{Direction, Handshake, LinkMetrics};
+pub use load::Load;
 pub use node::NodeMetrics;
 pub use store::{StoreMetrics, Unanswered};
 pub use switchboard::SwitchboardMetrics;

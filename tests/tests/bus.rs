@@ -148,7 +148,7 @@ async fn nodes_know_of_each_other_until_they_leave() {
     let told = async {
         loop {
             let nodes = a.bus.nodes().await.expect("it answers");
-            let states: Vec<_> = nodes.iter().map(|(node, record)| (*node, record.state)).collect();
+            let states: Vec<_> = nodes.iter().map(|(node, seen)| (*node, seen.record.state)).collect();
             // Whoever writes also sweeps.
             if states == [(A, State::Serving), (B, State::Draining)] {
                 return nodes;
@@ -157,7 +157,8 @@ async fn nodes_know_of_each_other_until_they_leave() {
         }
     };
     let nodes = timeout(PATIENCE, told).await.expect("in time");
-    assert_eq!((nodes[&B].name.as_str(), nodes[&B].frames), ("test", 1));
+    let b_is = &nodes[&B];
+    assert_eq!((b_is.record.name.as_str(), b_is.record.frames, b_is.leased), ("test", 1, false));
     b.say([(A, Words::Knock)]);
     timeout(PATIENCE, b.bus.leave()).await.expect("it can leave");
     assert_eq!(b.counted("turnway_bus_frames_total{direction=\"out\"}"), 1.0);

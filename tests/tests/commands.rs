@@ -5,6 +5,8 @@ mod config;
 mod form;
 #[path = "commands/lists.rs"]
 mod lists;
+#[path = "commands/nodes.rs"]
+mod nodes;
 #[path = "commands/replay.rs"]
 mod replay;
 #[path = "commands/store.rs"]

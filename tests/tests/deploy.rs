@@ -1,11 +1,26 @@
 //! What stands under `deploy/` is right for the binary that comes with it.
-use std::path::Path;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use turnway_tests::real::node::binary;
+use turnway_tests::real::http;
+use turnway_tests::real::node::{Node, binary};
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::wire::Wire;
+
+fn deploy(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
+}
+
+/// The command lines of `compose.yaml`: each is a list on a line of its own.
+fn command_lines() -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(deploy("compose.yaml")).expect("the file");
+    let lists = text.lines().filter_map(|line| line.trim().strip_prefix("command: "));
+    lists.map(|list| serde_json::from_str(list).unwrap_or_else(|why| panic!("{why}: {list}"))).collect()
+}
 
 #[test]
 fn the_example_configuration_is_accepted() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/turnway.toml");
+    let file = deploy("turnway.toml");
     let check = Command::new(binary()).arg("check-config").arg("--config").arg(&file).output();
     let check = check.expect("the node's binary starts");
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
@@ -19,4 +34,57 @@ fn the_example_configuration_is_accepted() {
     assert_eq!(check.status.code(), Some(64));
     let said = String::from_utf8_lossy(&check.stdout) + String::from_utf8_lossy(&check.stderr);
     assert!(said.contains("durable") && said.contains("turnway.toml"), "{said}");
+}
+
+/// What cannot be had here are containers and their names: Redis has another address, and ports are free ones.
+#[tokio::test]
+async fn the_command_lines_of_the_compose_file_make_a_fleet() {
+    let (lines, dir) = (command_lines(), tempfile::tempdir().expect("a directory"));
+    let [redis, nodes @ ..] = lines.as_slice() else { panic!("no command lines") };
+    assert_eq!((redis[0].as_str(), nodes.len()), ("redis-server", 3));
+    let settings: Vec<&str> = redis[1..].iter().map(String::as_str).collect();
+    let redis = Redis::start(&dir.path().join("redis"), &settings);
+    let mut fleet = Vec::new();
+    for line in nodes {
+        assert_eq!(line[0], "serve");
+        let checked =
+            Command::new(binary()).arg("check-config").args(&line[1..]).current_dir(dir.path()).output();
+        let checked = checked.expect("the node's binary starts");
+        assert!(checked.status.success(), "{line:?}: {}", String::from_utf8_lossy(&checked.stderr));
+        let home = dir.path().join(value(line, "--node-name"));
+        std::fs::create_dir_all(&home).expect("a directory");
+        let rest: Vec<&str> = ["--demo", "--node-name", value(line, "--node-name")].to_vec();
+        let known = rest.len() + ["serve", "--store", "…", "--listen", "…", "--admin", "…"].len();
+        assert_eq!(line.len(), known, "an argument that this test does not hand on: {line:?}");
+        assert_eq!(value(line, "--store"), "redis://redis:6379");
+        fleet.push(Node::start_on(&redis.url(), &home, &rest).await);
+    }
+    let (_, text) = http::get(fleet[0].admin, "/v1/nodes").await.expect("it answers");
+    let told: Value = serde_json::from_str(&text).expect("JSON");
+    let mut names: Vec<_> =
+        told["nodes"].as_array().expect("a list").iter().map(|node| &node["name"]).collect();
+    names.sort_by_key(|name| name.to_string());
+    assert_eq!(names, ["n1", "n2", "n3"]);
+    let mut wire = Wire::hello(fleet[2].http, "ann", vec![]).await.expect("welcome");
+    let (_, done) = wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
+    assert_eq!(done["status"], "completed");
+}
+
+/// HAProxy has the addresses of the compose file's nodes where nobody says otherwise.
+#[test]
+fn the_front_of_the_compose_file_knows_its_nodes() {
+    let front = std::fs::read_to_string(deploy("haproxy.cfg")).expect("the file");
+    for (place, line) in command_lines()[1..].iter().enumerate() {
+        let n = place + 1;
+        assert_eq!(value(line, "--node-name"), format!("n{n}"));
+        for (variable, flag) in [("NODE", "--listen"), ("ADMIN", "--admin")] {
+            let known = format!("\"${{FLEET_{variable}{n}-{}}}\"", value(line, flag));
+            assert!(front.contains(&known), "{known}");
+        }
+    }
+}
+
+fn value<'a>(line: &'a [String], flag: &str) -> &'a str {
+    let at = line.iter().position(|word| word == flag).unwrap_or_else(|| panic!("no {flag} in {line:?}"));
+    &line[at + 1]
 }

@@ -136,9 +136,10 @@ impl App {
             None => Arc::new(Alone::new(mouth)),
         };
         let driver = shared.driver(store, &agents, bus, inbox, &plan)?;
+        let office = shared.office(registry, copier, shared.roster(&plan, &public, fleet.clone()));
         Ok(Self {
             public: (public, Arc::new(shared.house(&plan, board, &agents))),
-            admin: (admin, Arc::new(shared.office(registry, copier))),
+            admin: (admin, Arc::new(office)),
             plan,
             node: shared.node,
             fleet,
@@ -287,10 +288,23 @@ impl Shared {
         }
     }
 
+    /// Who is there, for operators.
+    fn roster(&self, plan: &Plan, public: &Listener, fleet: Option<Arc<bus::redis::Redis>>) -> admin::Roster {
+        admin::Roster {
+            node: self.node,
+            name: plan.config.node_name.clone(),
+            address: public.address().to_string(),
+            metrics: Arc::clone(&self.metrics),
+            clock: self.clock.clone(),
+            life: self.life.clone(),
+            fleet,
+        }
+    }
+
     /// Behind the operators' listener.
-    fn office(&self, registry: Registry, copier: Option<Copier>) -> House {
+    fn office(&self, registry: Registry, copier: Option<Copier>, roster: admin::Roster) -> House {
         let (life, metrics) = (self.life.clone(), Arc::clone(&self.metrics));
-        let pages = admin::Pages { life, metrics, registry, backup: admin::Backup::new(copier) };
+        let pages = admin::Pages { life, metrics, registry, backup: admin::Backup::new(copier), roster };
         House {
             pages: Arc::new(move |request| pages.clone().serve(request).boxed()),
             reception: None,

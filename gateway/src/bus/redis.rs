@@ -11,7 +11,7 @@ mod pulse;
 mod roll;
 mod speak;
 
-pub use roll::{Record, State};
+pub use roll::{Record, Seen, State};
 
 use crate::bus::{Bus, Mail, Mouth};
 use crate::clock::Clock;
@@ -39,6 +39,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 pub struct Redis {
     node: NodeId,
     outbox: Arc<Outbox>,
+    pulse: Arc<Pulse>,
     hears: Line,
     says: Line,
     entered: watch::Receiver<bool>,
@@ -94,12 +95,21 @@ impl Redis {
             line: says.clone(),
             own: hears.clone(),
             outbox: Arc::clone(&outbox),
-            pulse,
+            pulse: Arc::clone(&pulse),
             mouth: mouth.clone(),
             metrics: Arc::clone(&metrics),
         };
         let (enters, entered) = watch::channel(false);
-        let roll = Roll { node, name, address, line: says.clone(), clock, life };
+        let roll = Roll {
+            node,
+            name,
+            address,
+            line: says.clone(),
+            clock,
+            life,
+            metrics: Arc::clone(&metrics),
+            pulse: Arc::clone(&pulse),
+        };
         let tasks = [
             runtime.spawn(speaker.run()),
             runtime.spawn(hear::read(Arc::clone(&inbox), mouth, Arc::clone(&metrics))),
@@ -107,7 +117,7 @@ impl Redis {
             runtime.spawn(roll.keep(enters)),
         ];
         let tasks = tasks.map(|task| task.abort_handle()).into();
-        Self { node, outbox, hears, says, entered, metrics, tasks }
+        Self { node, outbox, pulse, hears, says, entered, metrics, tasks }
     }
 
     /// Waits until this node hears, and others can know of it: before that it would be spoken to in vain,
@@ -119,8 +129,14 @@ impl Redis {
     }
 
     /// Who is there, or was until a while ago.
-    pub async fn nodes(&self) -> Result<BTreeMap<NodeId, Record>, Missed> {
-        roll::read(&self.says).await
+    pub async fn nodes(&self) -> Result<BTreeMap<NodeId, Seen>, Missed> {
+        roll::seen(&self.says).await
+    }
+
+    /// How long what this node says takes to itself, in microseconds; where it does not hear itself any
+    /// more, since when.
+    pub fn lag(&self) -> Option<u64> {
+        self.pulse.lag().map(roll::micros)
     }
 
     /// Waits until everything posted so far was published, or could not be.

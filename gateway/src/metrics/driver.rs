@@ -60,6 +60,11 @@ impl DriverMetrics {
         self.queue.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
+    /// How many inputs waited after the last round.
+    pub(super) fn waiting(&self) -> u64 {
+        u64::try_from(self.queue.get()).unwrap_or_default()
+    }
+
     /// An invariant was broken.
     pub fn panicked(&self) {
         self.panics.inc();

@@ -204,6 +204,11 @@ impl SwitchboardMetrics {
     pub fn tell(&self, stats: &Stats) {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = *stats;
     }
+
+    /// What it said last.
+    pub(super) fn told(&self) -> Stats {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Collector for SwitchboardMetrics {
@@ -212,7 +217,7 @@ impl Collector for SwitchboardMetrics {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let told = *self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.told();
         self.shown.iter().map(|shown| shown.collect(&told)).collect()
     }
 }

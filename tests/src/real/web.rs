@@ -139,16 +139,21 @@ impl Reply {
 impl Stream {
     /// Reads a little more; false at the end.
     async fn more(&mut self) -> bool {
+        self.try_more().await.unwrap_or_else(|why| panic!("the answer broke: {why}"))
+    }
+
+    async fn try_more(&mut self) -> Result<bool, hyper::Error> {
         let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
-        match frame.expect("the node said nothing for too long") {
-            Some(Ok(frame)) => {
-                let bytes = frame.into_data().unwrap_or_default();
-                self.read.push_str(std::str::from_utf8(&bytes).expect("chunks end between code points"));
-                true
-            }
-            Some(Err(why)) => panic!("the answer broke: {why}"),
-            None => false,
-        }
+        let Some(frame) = frame.expect("the node said nothing for too long") else { return Ok(false) };
+        let bytes = frame?.into_data().unwrap_or_default();
+        self.read.push_str(std::str::from_utf8(&bytes).expect("chunks end between code points"));
+        Ok(true)
+    }
+
+    /// Reads on to where the answer breaks off, or ends; its whole events.
+    pub async fn until_broken(&mut self) -> Vec<Event> {
+        while matches!(self.try_more().await, Ok(true)) {}
+        std::iter::from_fn(|| self.block()).flatten().collect()
     }
 
     /// The next event; none at the end. Comments are passed over, and are no excuse for silence.
@@ -158,19 +163,29 @@ impl Stream {
 
     async fn event(&mut self) -> Option<Event> {
         loop {
-            if let Some((event, rest)) = self.read.split_once("\n\n") {
-                let (event, rest) = (event.to_owned(), rest.to_owned());
-                self.read = rest;
-                let field = |name| event.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-                if let Some(data) = field("data: ") {
-                    let data = serde_json::from_str(&data).expect("the node speaks JSON");
-                    return Some(Event { id: field("id: "), name: field("event: "), data });
+            match self.block() {
+                Some(Some(event)) => return Some(event),
+                Some(None) => {}
+                None if self.more().await => {}
+                None => {
+                    assert!(self.read.is_empty(), "half an event: {}", self.read);
+                    return None;
                 }
-            } else if !self.more().await {
-                assert!(self.read.is_empty(), "half an event: {}", self.read);
-                return None;
             }
         }
+    }
+
+    /// What was read up to an empty line: an event, or a comment, which is none.
+    fn block(&mut self) -> Option<Option<Event>> {
+        let (block, rest) = self.read.split_once("\n\n")?;
+        let (block, rest) = (block.to_owned(), rest.to_owned());
+        self.read = rest;
+        let field = |name| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        let event = field("data: ").map(|data| {
+            let data = serde_json::from_str(&data).expect("the node speaks JSON");
+            Event { id: field("id: "), name: field("event: "), data }
+        });
+        Some(event)
     }
 
     /// Waits for the next comment. There must be no event before it.

@@ -10,7 +10,9 @@ async fn help_is_there_and_slips_are_understood() {
     let dir = tempfile::tempdir().expect("a directory");
     let help = run(dir.path(), &["help"], &[]).await;
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
-    for command in ["serve", "chat", "replay", "check-config", "default-config", "config-doc", "version"] {
+    for command in
+        ["serve", "chat", "replay", "nodes", "check-config", "default-config", "config-doc", "version"]
+    {
         assert!(help.out.contains(&format!("\n  {command}")), "{}", help.out);
         let of = run(dir.path(), &["help", command], &[]).await;
         assert!(of.code == Some(0) && of.out.contains(&format!("Usage: turnway {command}")), "{of:?}");

@@ -2,11 +2,14 @@
 //!
 //! Covers: G1, G2, G3, G5, G6, G9.
 mod away;
+mod front;
+mod nodes;
 mod outages;
 mod owners;
 mod rolling;
 mod takeover;
 mod talk;
+mod tryout;
 mod view;
 
 use std::path::Path;

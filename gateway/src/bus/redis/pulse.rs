@@ -23,6 +23,8 @@ pub(super) struct Pulse {
 struct Beats {
     number: u64,
     waiting: VecDeque<Beat>,
+    /// When one last came back, and how long it had taken.
+    heard: Option<(Mono, Duration)>,
     /// The subscription was found dead.
     deaf: bool,
 }
@@ -65,7 +67,16 @@ impl Pulse {
         let (now, mut beats) = (self.clock.mono(), self.beats());
         let sent = beats.waiting.iter().find(|beat| beat.number == number)?.sent;
         beats.waiting.retain(|beat| beat.number > number);
+        beats.heard = Some((now, now - sent));
         Some(now - sent)
+    }
+
+    /// How long the last one took; where the next one is overdue, the time since then.
+    pub(super) fn lag(&self) -> Option<Duration> {
+        let now = self.clock.mono();
+        let (at, took) = self.beats().heard?;
+        let silent = now - at;
+        Some(if silent > BEAT * 2 { silent } else { took })
     }
 
     /// Whether too many did not come back.

@@ -1,11 +1,14 @@
 //! Who is there: what each node says of itself in one hash, for people, and for the release that will
 //! have to know which frames the others can read.
+use super::pulse::Pulse;
 use crate::clock::Clock;
+use crate::metrics::{Load, Metrics};
 use crate::phase::{Life, Phase};
 use crate::redis::{Line, Missed};
-use ::redis::{Value, cmd, from_redis_value};
+use ::redis::{Value, cmd, from_redis_value, pipe};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -14,8 +17,10 @@ use turnway_core::protocol::codec::Kind;
 
 /// The hash: a node's id, and its record as JSON.
 const NODES: &str = "nodes";
-/// Between two looks of a node at its own record.
-const EVERY: Duration = Duration::from_secs(60);
+/// Between two writes of a node's record: people look at it, and it costs one small command.
+const EVERY: Duration = Duration::from_secs(10);
+/// Every so many of them it also looks for records of nodes that died.
+const LOOKS: u64 = 6;
 /// A record that was not written for so long is of a node that died: it is shown for a while, and then
 /// swept away by whoever looks.
 const KEPT: Duration = Duration::from_secs(60 * 60);
@@ -37,6 +42,18 @@ pub struct Record {
     pub release: String,
     /// When it last said so, by the store's clock.
     pub seen_ms: u64,
+    /// What it had to do then; earlier builds do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
+}
+
+/// A node's record, and whether it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What it said of itself.
+    pub record: Record,
+    /// It holds a lease. None: it died, sleeps, is cut off from the store, or has just come.
+    pub leased: bool,
 }
 
 /// What a node does.
@@ -57,6 +74,8 @@ pub(super) struct Roll {
     pub(super) line: Line,
     pub(super) clock: Clock,
     pub(super) life: Life,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) pulse: Arc<Pulse>,
 }
 
 // === impl Roll ===
@@ -72,14 +91,15 @@ impl Roll {
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut line = self.line.clone();
         let mut draining = false;
-        loop {
+        for round in 0_u64.. {
             tokio::select! {
                 _ = again.tick() => {}
                 // Another connection may be to another server, or to one that has forgotten.
                 _ = line.turned() => {}
                 () = self.life.reached(Phase::Draining), if !draining => draining = true,
             }
-            if let Err(error @ Missed::Refused { .. }) = self.look().await {
+            let written = if round.is_multiple_of(LOOKS) { self.look().await } else { self.write().await };
+            if let Err(error @ Missed::Refused { .. }) = written {
                 tracing::warn!(%error, "Redis does not take this node's record");
             }
         }
@@ -105,6 +125,7 @@ impl Roll {
             frames: Kind::Frame.version(),
             release: env!("CARGO_PKG_VERSION").to_owned(),
             seen_ms: clocked(&self.clock),
+            load: Some(Load { bus_lag_us: self.pulse.lag().map(micros), ..Load::of(&self.metrics) }),
         };
         // A struct of texts and numbers always serialises.
         let json = serde_json::to_string(&record).unwrap_or_default();
@@ -126,6 +147,25 @@ pub(super) async fn read(line: &Line) -> Result<BTreeMap<NodeId, Record>, Missed
         Some((NodeId(node), serde_json::from_str(&json).ok()?))
     };
     Ok(texts.into_iter().filter_map(record).collect())
+}
+
+/// The same with who of them lives. A lease is the store's: `node:{N}` is there while there is one.
+pub(super) async fn seen(line: &Line) -> Result<BTreeMap<NodeId, Seen>, Missed> {
+    let (mut asked, records) = (pipe(), read(line).await?);
+    for node in records.keys() {
+        asked.cmd("HLEN").arg(format!("node:{{{node}}}"));
+    }
+    let leases = if records.is_empty() { Vec::new() } else { line.ask_all(&asked).await? };
+    let mut seen = BTreeMap::new();
+    for ((node, record), lease) in records.into_iter().zip(leases) {
+        let leased = lease? != Value::Int(0);
+        seen.insert(node, Seen { record, leased });
+    }
+    Ok(seen)
+}
+
+pub(super) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn clocked(clock: &Clock) -> u64 {

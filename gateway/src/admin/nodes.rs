@@ -1,0 +1,118 @@
+//! `GET /v1/nodes`: which nodes there are, and what each has to do.
+use crate::answer::{self, Body};
+use crate::bus::redis::{Record, Redis, Seen, State};
+use crate::clock::Clock;
+use crate::metrics::{Load, Metrics};
+use crate::phase::{Life, Phase};
+use http::{Response, StatusCode};
+use serde::Serialize;
+use std::sync::Arc;
+use turnway_core::id::NodeId;
+use turnway_core::protocol::codec::Kind;
+use turnway_core::protocol::refusal::{Code, Refusal};
+
+/// Before an operator asks a store again that is away.
+const AGAIN_MS: u64 = 1000;
+
+/// Knows the nodes.
+#[derive(Clone)]
+pub struct Roster {
+    /// The node that is asked.
+    pub node: NodeId,
+    /// What it is called, for people.
+    pub name: String,
+    /// Where it serves clients.
+    pub address: String,
+    /// What it has to do.
+    pub metrics: Arc<Metrics>,
+    /// When it is asked.
+    pub clock: Clock,
+    /// What it does.
+    pub life: Life,
+    /// Its place among others; none: it is alone.
+    pub fleet: Option<Arc<Redis>>,
+}
+
+#[derive(Serialize)]
+struct Nodes {
+    nodes: Vec<Node>,
+}
+
+#[derive(Serialize)]
+struct Node {
+    node_id: String,
+    name: String,
+    address: String,
+    phase: &'static str,
+    release: String,
+    frames: u8,
+    /// By the store's clock.
+    seen_ms: u64,
+    seen_ago_ms: u64,
+    /// The node that was asked: what it says of itself is of now.
+    answering: bool,
+    /// None: of a release that does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load: Option<Load>,
+}
+
+// === impl Roster ===
+
+impl Roster {
+    /// Answers: the node that is asked first, then the others by name.
+    pub(super) async fn answer(&self) -> Response<Body> {
+        let mut nodes = Vec::new();
+        if let Some(fleet) = &self.fleet {
+            let known = match fleet.nodes().await {
+                Ok(known) => known,
+                Err(error) => {
+                    tracing::debug!(%error, "the nodes cannot be told");
+                    let why = "the list of nodes is in the store, which does not answer";
+                    let refusal = Refusal::new(Code::StoreUnavailable, why);
+                    let refusal = Refusal { retry_after_ms: Some(AGAIN_MS), ..refusal };
+                    return answer::refused(StatusCode::SERVICE_UNAVAILABLE, &refusal);
+                }
+            };
+            let now = self.clock.now().store.0;
+            let others = known.into_iter().filter(|(node, _)| *node != self.node);
+            nodes.extend(others.map(|(node, seen)| other(node, seen, now)));
+        }
+        nodes.sort_by(|a: &Node, b| a.name.cmp(&b.name).then_with(|| a.seen_ms.cmp(&b.seen_ms)));
+        nodes.insert(0, self.own());
+        answer::json(StatusCode::OK, &Nodes { nodes })
+    }
+
+    fn own(&self) -> Node {
+        let lag = self.fleet.as_ref().and_then(|fleet| fleet.lag());
+        Node {
+            node_id: self.node.to_string(),
+            name: self.name.clone(),
+            address: self.address.clone(),
+            phase: match self.life.phase() {
+                Phase::Starting => "starting",
+                Phase::Serving => "serving",
+                Phase::Draining => "draining",
+                Phase::Leaving => "leaving",
+            },
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            frames: Kind::Frame.version(),
+            seen_ms: self.clock.now().store.0,
+            seen_ago_ms: 0,
+            answering: true,
+            load: Some(Load { bus_lag_us: lag, ..Load::of(&self.metrics) }),
+        }
+    }
+}
+
+fn other(node: NodeId, Seen { record, leased }: Seen, now: u64) -> Node {
+    let Record { name, address, state, frames, release, seen_ms, load } = record;
+    let phase = match (leased, state) {
+        // Dead, asleep, or cut off from the store.
+        (false, State::Serving | State::Draining) => "gone",
+        (true, State::Serving) => "serving",
+        (true, State::Draining) => "draining",
+    };
+    let seen_ago_ms = now.saturating_sub(seen_ms);
+    let node_id = node.to_string();
+    Node { node_id, name, address, phase, release, frames, seen_ms, seen_ago_ms, answering: false, load }
+}

@@ -1,0 +1,120 @@
+//! `turnway nodes`: which nodes there are, and what each has to do.
+use super::calendar::{ago, date};
+use super::http::{Ask, PATIENCE, Server};
+use super::table::{Column, Table, is_seen};
+use super::{Exit, Trouble, say, say_json};
+use crate::metrics::Load;
+use clap::Args;
+use http::Method;
+use serde::Deserialize;
+
+/// Where a node serves its operators by default.
+const ADMIN: &str = "http://127.0.0.1:8081";
+
+/// Whose nodes.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Any node of a fleet knows all of them; one that has its store to itself is alone. PHASE is starting, \
+                  serving, draining or leaving; gone is a node without a lease: it died, sleeps, or cannot reach \
+                  the store. SEEN is when a node last said what stands in its row, which it does every 10 s; \
+                  `answers` is the one that was asked. LAG is what its words take to itself by way of the bus. With \
+                  --json, one object with the list of `nodes`, as GET /v1/nodes gives it."
+)]
+pub struct NodesArgs {
+    /// A node's address for operators
+    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = ADMIN)]
+    pub admin: String,
+}
+
+#[derive(Deserialize)]
+struct Nodes {
+    nodes: Vec<Node>,
+}
+
+/// What has a column.
+#[derive(Deserialize)]
+struct Node {
+    node_id: String,
+    name: String,
+    address: String,
+    phase: String,
+    release: String,
+    frames: u8,
+    seen_ms: u64,
+    seen_ago_ms: u64,
+    answering: bool,
+    #[serde(default)]
+    load: Option<Load>,
+}
+
+/// Prints them.
+pub async fn run(args: NodesArgs, json: bool) -> Result<Exit, Trouble> {
+    let server = Server::parse(&args.admin)?;
+    let (method, path, user) = (Method::GET, "/v1/nodes", None);
+    let told = server.ask(Ask { method, path, user, body: None, patience: PATIENCE }).await?;
+    if json {
+        say_json(&told)?;
+        return Ok(Exit::Fine);
+    }
+    let Nodes { nodes } = serde_json::from_value(told)
+        .map_err(|error| Trouble::Failed(format!("an answer of another release: {error}")))?;
+    let mut table = Table::new(vec![
+        Column::Left("NAME"),
+        Column::Left("PHASE"),
+        Column::Left("ADDRESS"),
+        Column::Right("OWNS"),
+        Column::Right("TURNS"),
+        Column::Right("FOLLOWS"),
+        Column::Right("LINKS"),
+        Column::Right("QUEUE"),
+        Column::Right("LAG"),
+        Column::Left("SEEN"),
+        Column::Left("RELEASE"),
+        Column::Right("FRAMES"),
+        Column::Left("NODE"),
+    ]);
+    for node in nodes {
+        table.row(row(node));
+    }
+    say(&table.text())?;
+    Ok(Exit::Fine)
+}
+
+fn row(node: Node) -> [String; 13] {
+    let seen = match (node.answering, is_seen()) {
+        (true, _) => "answers".to_owned(),
+        (false, true) => ago(0, node.seen_ago_ms),
+        (false, false) => date(node.seen_ms),
+    };
+    let told = |number: fn(&Load) -> u64| {
+        node.load.as_ref().map_or_else(|| "?".to_owned(), |load| number(load).to_string())
+    };
+    let [owns, turns] = [told(|load| load.sessions_owned), told(|load| load.open_turns)];
+    let [follows, links] = [told(|load| load.sessions_followed), told(|load| load.links)];
+    let queue = told(|load| load.queue);
+    let lag = node.load.as_ref().and_then(|load| load.bus_lag_us).map(span).unwrap_or_default();
+    let (release, frames) = (node.release, node.frames.to_string());
+    [
+        node.name,
+        node.phase,
+        node.address,
+        owns,
+        turns,
+        follows,
+        links,
+        queue,
+        lag,
+        seen,
+        release,
+        frames,
+        node.node_id,
+    ]
+}
+
+fn span(us: u64) -> String {
+    match us {
+        0..1000 => format!("{us}µs"),
+        1000..1_000_000 => format!("{}ms", us / 1000),
+        1_000_000.. => format!("{}s", us / 1_000_000),
+    }
+}

@@ -1,0 +1,179 @@
+//! Clients that know one address: HAProxy's, with the configuration that the project gives.
+use crate::view::View;
+use crate::{Fleet, answer};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio::time::interval;
+use turnway_tests::real::haproxy::Haproxy;
+use turnway_tests::real::web::{Event, Stream, Web, text_of};
+use turnway_tests::real::wire::{Gone, Wire};
+use turnway_tests::real::{figure, quantile, size};
+
+/// Before a client that was sent away comes again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// What a client saw of its node's death.
+#[derive(Default)]
+struct Lost {
+    /// From the break to being welcome elsewhere.
+    back: Vec<Duration>,
+    /// From the break to anything new of its turn.
+    on: Vec<Duration>,
+}
+
+/// One client and its turn, to the turn's end, through however many nodes.
+async fn follow(mut view: View, front: SocketAddr, run: String) -> (View, String, Lost) {
+    let (mut lost, mut since, mut again) = (Lost::default(), None, interval(AGAIN));
+    while view.end(&run).is_none() {
+        match (view.next().await, since) {
+            (Ok(message), Some(broke)) if message["run_id"] == run => {
+                lost.on.push(Instant::now() - broke);
+                since = None;
+            }
+            (Ok(_), _) => {}
+            (Err(_), _) => {
+                let broke = Instant::now();
+                while view.move_to(front).await.is_err() {
+                    again.tick().await;
+                }
+                lost.back.push(broke.elapsed());
+                since = Some(broke);
+            }
+        }
+    }
+    (view, run, lost)
+}
+
+/// The same turn asked over HTTP again, after what was seen last, until somebody answers it.
+async fn again(web: &Web, text: &str, last: Option<&str>) -> Stream {
+    let mut pace = interval(AGAIN);
+    loop {
+        pace.tick().await;
+        let stream = web.turn("http", "steady", "k1", text, last).await;
+        if stream.status == 200 {
+            return stream;
+        }
+    }
+}
+
+/// Covers: G2, G3, G5, G6, G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() {
+    let mut fleet = Fleet::start(3).await;
+    let front = Haproxy::start(fleet.dir.path(), &fleet.nodes).await;
+    fleet.settle().await;
+    let (clients, mut following) = (size("FLEET_FRONT_CLIENTS", 9), Vec::new());
+    for n in 0..clients {
+        let session = format!("front-{n}");
+        let mut asker = View::open(front.at, "ann", &session).await;
+        let run = asker.ask(&format!("r{n}"), &format!("paced {n}")).await;
+        following.push((asker, run, session));
+    }
+    let part = f64::from(u32::try_from(clients / 3).expect("few"));
+    let links = "turnway_link_connections{transport=\"websocket\"}";
+    for n in 0..3 {
+        // Each open session has one link, but where the last ones are cannot be known.
+        assert!(fleet.counted(n, links).await >= part, "the front gives each its part");
+    }
+    let (web, text) = (Web::new(front.at, Some("bob")), "paced by http");
+    let mut stream = web.turn("http", "steady", "k1", text, None).await;
+    let mut events = Vec::new();
+    while !events
+        .last()
+        .is_some_and(|event: &Event| event.data["type"] == "delta" && event.data["offset"] != 0)
+    {
+        events.push(stream.next().await.expect("it goes on"));
+    }
+    for (asker, run, _) in &mut following {
+        asker.until_said(run, 1, 1).await;
+    }
+    // Of the watchers some are where their session is run, some are not.
+    let mut watching = Vec::new();
+    for (_, run, session) in &following {
+        watching.push((View::open(front.at, "ann", session).await, run.clone()));
+    }
+
+    let owner = fleet.owner("http");
+    let place = fleet.nodes.iter().position(|node| node.id == owner).expect("one of them");
+    let mut tasks = tokio::task::JoinSet::new();
+    let all = following.into_iter().map(|(view, run, _)| (view, run)).chain(watching);
+    for (view, run) in all {
+        tasks.spawn(follow(view, front.at, run));
+    }
+    fleet.nodes[place].kill().await;
+    let killed = Instant::now();
+    events.extend(stream.until_broken().await);
+    let last = events.iter().rev().find_map(|event| event.id.clone());
+    let mut stream = again(&web, text, last.as_deref()).await;
+    let back = killed.elapsed();
+    events.extend(stream.rest().await);
+    assert_eq!(text_of(&events, ""), answer(text));
+    let done = &events.last().expect("an end").data;
+    assert_eq!((&done["type"], &done["status"]), (&json!("done"), &json!("completed")), "{done}");
+    figure("over HTTP, from kill -9 to an answer through HAProxy", format!("{back:?}"));
+
+    let mut lost = Lost::default();
+    while let Some(followed) = tasks.join_next().await {
+        let (view, run, of) = followed.unwrap_or_else(|why| panic!("a client: {why}"));
+        // A view fails where text has gaps or comes again, where facts do, and where a run ends twice.
+        assert_eq!(view.end(&run).expect("it has ended")["status"], "completed");
+        let said = view.answer(&run).to_owned();
+        assert!(
+            said.starts_with("paced ") && said == answer(said.split('·').next().unwrap_or_default()),
+            "{said}"
+        );
+        lost.back.extend(of.back);
+        lost.on.extend(of.on);
+    }
+    assert!(lost.back.len() >= 2 * clients / 3 - 2, "a third of the clients was there: {}", lost.back.len());
+    for (what, times) in [("welcome elsewhere", &mut lost.back), ("more of its turn", &mut lost.on)] {
+        let (half, most) = (quantile(times, 0.5), quantile(times, 1.0));
+        figure(&format!("through HAProxy, from the break to {what}, p50 / max of {}", times.len()), {
+            format!("{half:?} / {most:?}")
+        });
+    }
+}
+
+/// Connects by the front; the node that says welcome.
+async fn welcome(front: SocketAddr) -> Result<String, Gone> {
+    let mut wire = Wire::open(front).await?;
+    wire.say(json!({"type": "hello", "user_id": "ann"})).await?;
+    let welcome = wire.next().await?;
+    assert_eq!(welcome["type"], "welcome", "{welcome}");
+    Ok(welcome["node_id"].as_str().expect("a name").to_owned())
+}
+
+/// Covers: G-14.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_leaves_gets_nobody_new_and_its_answers_end() {
+    let mut fleet = Fleet::start(3).await;
+    let front = Haproxy::start(fleet.dir.path(), &fleet.nodes).await;
+    let mut view = View::open(front.at, "ann", "s1").await;
+    let run = view.ask("r1", "first").await;
+    fleet.pace.add_permits(3);
+    view.until_said(&run, 1, 1).await;
+    let owner = fleet.owner("s1");
+    let place = fleet.nodes.iter().position(|node| node.id == owner).expect("one of them");
+    fleet.nodes[place].signal("-TERM").await;
+    view.until(|message| message["type"] == "go_away").await;
+    let mut refused = 0;
+    for _ in 0..30 {
+        match welcome(front.at).await {
+            Ok(node) => assert_ne!(node, owner, "it leaves"),
+            Err(_) => refused += 1,
+        }
+    }
+    figure("of 30 connections by HAProxy while a node leaves, refused", refused);
+    assert!(refused <= 1, "{refused} of 30");
+    fleet.pace.add_permits(1000);
+    let done = view.until_done(&run).await;
+    assert_eq!((&done["status"], &done["attempt"]), (&"completed".into(), &Value::from(1)), "{done}");
+    assert_eq!(view.answer(&run), answer("first"));
+    assert_eq!(fleet.nodes[place].exit().await, Some(0));
+
+    fleet.nodes[place].restart().await;
+    let id = fleet.nodes[place].id.clone();
+    let found = async { while welcome(front.at).await.ok().as_ref() != Some(&id) {} };
+    tokio::time::timeout(Duration::from_secs(10), found).await.expect("it is sent clients again");
+}
