@@ -2,7 +2,10 @@
 use crate::view::View;
 use crate::{Fleet, PIECES, answer};
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use tokio::time::interval;
+use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{figure, quantile, size};
 
 fn restarted(message: &Value) -> bool {
@@ -135,4 +138,102 @@ async fn an_owner_that_slept_longer_than_its_lease_ends_nothing() {
     // The views count the ends of each run, and there is one.
     assert_eq!(sleeper.facts(), watcher.facts());
     assert_eq!(fleet.agents.journal().iter().filter(|asked| asked.run_id == run).count(), 2);
+}
+
+/// Nobody is there to see it: no client is connected to any node, and only a sweep finds what the dead left.
+///
+/// Covers: G-01, G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_nobody_watches_goes_on_within_five_seconds() {
+    let mut fleet = Fleet::start(3).await;
+    fleet.settle().await;
+    let trials = size("FLEET_UNWATCHED_KILLS", 2);
+    let mut taken_over = Vec::new();
+    for n in 0..trials {
+        let session = format!("s{n}");
+        let owner = fleet.nodes.len() - 1;
+        let mut asker = View::open(fleet.nodes[owner].http, "ann", &session).await;
+        let run = asker.ask("r1", "first").await;
+        fleet.until_asked(&run, 1).await;
+        assert_eq!(fleet.owner(&session), fleet.nodes[owner].id);
+        fleet.nodes[owner].kill().await;
+        let dead = Instant::now();
+        fleet.until_asked(&run, 2).await;
+        taken_over.push(dead.elapsed());
+        fleet.pace.add_permits(2 * PIECES);
+        asker.move_to(fleet.nodes[0].http).await.expect("it connects");
+        assert_eq!(asker.until_done(&run).await["status"], "completed");
+        assert_eq!(asker.answer(&run), answer("first"));
+        fleet.nodes.pop();
+        fleet.pace.forget_permits(usize::MAX);
+        fleet.join().await;
+        fleet.settle().await;
+    }
+    let (half, most) = (quantile(&mut taken_over, 0.5), quantile(&mut taken_over, 1.0));
+    figure(
+        &format!(
+            "kill -9 of an owner that nobody watches, until its agent is asked again, {trials} trials, p50 / max"
+        ),
+        format!("{half:?} / {most:?}"),
+    );
+    assert!(most <= Duration::from_secs(5), "{half:?} at the median, {most:?} at most");
+}
+
+/// Sessions that one link talks to.
+const OF_A_LINK: usize = 32;
+
+/// Turns one after the other on one node, for a while: how long each took to be accepted.
+async fn accepts(at: SocketAddr, name: String, pace: Duration, until: Instant) -> Vec<Duration> {
+    let mut wire = Wire::hello(at, "bob", vec![]).await.expect("it connects");
+    let (mut pace, mut took) = (interval(pace), Vec::new());
+    for n in 0.. {
+        if Instant::now() >= until {
+            break;
+        }
+        pace.tick().await;
+        let mut ask = invoke(&format!("{name}-{}", n % OF_A_LINK), "echo", "hello");
+        ask["request_id"] = format!("r{n}").into();
+        let said = Instant::now();
+        wire.say(ask).await.expect("it is said");
+        wire.until(|message| message["type"] == "turn_accepted").await.expect("it is accepted");
+        took.push(said.elapsed());
+        wire.until(|message| message["type"] == "done").await.expect("it ends");
+    }
+    took
+}
+
+/// Who owns nothing of the dead one's accepts as quickly as before, while the others take over.
+///
+/// Covers: G-01, G-08.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn accepting_elsewhere_does_not_wait_for_the_dead() {
+    let mut fleet = Fleet::start(3).await;
+    fleet.settle().await;
+    let mut begun = Vec::new();
+    for n in 0..size("FLEET_ACCEPT_SESSIONS", 100) {
+        let mut view = View::open(fleet.nodes[2].http, "ann", &format!("s{n}")).await;
+        let run = view.ask("r1", "first").await;
+        begun.push((view, run));
+    }
+    let (at, seconds) = (fleet.nodes[0].http, size("FLEET_ACCEPT_SECONDS", 4) as u64);
+    let (span, pace) = (Duration::from_secs(seconds), Duration::from_millis(3));
+    let mut before = accepts(at, "before".to_owned(), pace, Instant::now() + span).await;
+    fleet.nodes[2].kill().await;
+    // Its death is believed after 0.65 s at the earliest, and its lease runs out after three.
+    let mut after = accepts(at, "after".to_owned(), pace, Instant::now() + span).await;
+    let [half, most] = [0.5, 0.99].map(|rank| (quantile(&mut before, rank), quantile(&mut after, rank)));
+    figure(
+        &format!(
+            "accept, of {} before and {} after kill -9 of another node: p50, p99",
+            before.len(),
+            after.len()
+        ),
+        format!("{:?} -> {:?}, {:?} -> {:?}", half.0, half.1, most.0, most.1),
+    );
+    fleet.pace.close();
+    for (view, run) in &mut begun {
+        view.move_to(at).await.expect("it connects");
+        assert_eq!(view.until_done(run).await["status"], "completed");
+    }
+    assert!(most.1 <= most.0 * 2 + Duration::from_millis(5), "{:?} before, {:?} after", most.0, most.1);
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{Interval, interval, timeout};
 use turnway_core::rng::Rng;
-use turnway_tests::real::PATIENCE;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
 /// A node that says nothing for so long while a turn is open is left for another, as clients do.
@@ -104,7 +103,7 @@ impl Client {
         let id = format!("{}-m{n}", self.session);
         let (begun, mut run) = (Instant::now(), None);
         while self.turn_on(wire, &id, &mut run).await.is_err() {
-            assert!(begun.elapsed() < 4 * PATIENCE, "{id} has no end ({run:?})");
+            assert!(begun.elapsed() < self.stage.patience, "{id} has no end ({run:?})");
             *wire = self.connect().await;
         }
     }

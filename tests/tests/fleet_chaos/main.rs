@@ -9,7 +9,7 @@ mod mischief;
 mod verdict;
 
 use crate::client::Client;
-use crate::mischief::{Fleet, Gaps, Stage};
+use crate::mischief::{Blows, Fleet, Gaps, Stage};
 use crate::verdict::{Journal, Verdict, read_history};
 use serde_json::json;
 use std::fs::File;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use turnway_core::rng::Rng;
 use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
-use turnway_tests::real::{figure, quantile, size};
+use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
 /// Pieces of an answer; every tenth is ten times as long.
 const PIECES: usize = 20;
@@ -68,35 +68,77 @@ async fn agents(journal: &Path) -> Agents {
     .await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_dies_no_turn_is_lost_or_ended_twice() {
+/// What a run under blows came to.
+struct Told {
+    verdict: Verdict,
+    journal: Journal,
+    gaps: Gaps,
+    took: Duration,
+    /// Clients that gave up: what they were shown cannot be.
+    gave_up: Vec<String>,
+}
+
+/// Load and blows, over a store with the functions of this release or others, and the verdict.
+async fn torment(functions: Option<&str>, blows: &Blows) -> Told {
     let dir = tempfile::tempdir().expect("a directory");
     let journal = dir.path().join("agent.jsonl");
     let agents = agents(&journal).await;
-    let mut fleet = Fleet::start(dir.path(), &agents).await;
-    let stage = Arc::new(Stage::new(fleet.addresses()));
-    let seed = size("FLEET_CHAOS_SEED", 1) as u64;
+    let mut fleet = Fleet::start(dir.path(), &agents, functions).await;
+    let stage = Arc::new(Stage::new(fleet.addresses(), blows.patience));
+    let seed = blows.seed;
     let (count, mut clients) = (size("FLEET_CHAOS_CLIENTS", 40), JoinSet::new());
     let file = |n: usize| -> PathBuf { dir.path().join(format!("client-{n}.jsonl")) };
     for n in 0..count {
         clients.spawn(Client::new(Arc::clone(&stage), n, seed, &file(n)).live());
     }
     let began = Instant::now();
-    let mut gaps = fleet.torment(&stage, &mut Rng::from_number(seed)).await;
+    let gaps = fleet.torment(&stage, &mut Rng::from_number(seed), blows).await;
     let took = began.elapsed();
     stage.end();
+    let mut gave_up = Vec::new();
     while let Some(ended) = clients.join_next().await {
-        ended.unwrap_or_else(|why| panic!("a client: {why}"));
+        gave_up.extend(ended.err().map(|why| why.to_string()));
     }
     let (mut verdict, journal) = (Verdict::default(), Journal::read(&journal));
     for n in 0..count {
+        if !gave_up.is_empty() {
+            // What is shown of such a log cannot be waited for.
+            verdict.stored(&fleet, &Client::names(n).1, None);
+            continue;
+        }
         let history = read_history(&file(n));
         verdict.judge(&fleet, &Client::names(n), &history, &journal).await;
     }
-    report(&verdict, &journal, &mut gaps, seed, took);
-    verdict.must_be_clean();
-    assert!(verdict.completed * 100 >= verdict.accepted * 95, "too many turns did not complete");
-    fleet.leave().await;
+    if gave_up.is_empty() {
+        fleet.leave().await;
+    }
+    Told { verdict, journal, gaps, took, gave_up }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_dies_no_turn_is_lost_or_ended_twice() {
+    let blows = Blows {
+        seed: size("FLEET_CHAOS_SEED", 1) as u64,
+        kills: size("FLEET_CHAOS_KILLS", 4),
+        stops: size("FLEET_CHAOS_STOPS", 3),
+        redis: size("FLEET_CHAOS_REDIS_KILLS", 1),
+        patience: 4 * PATIENCE,
+    };
+    let mut told = torment(None, &blows).await;
+    report(&told.verdict, &told.journal, &mut told.gaps, blows.seed, told.took);
+    assert!(told.gave_up.is_empty(), "{}", told.gave_up.join("\n"));
+    told.verdict.must_be_clean();
+    assert!(told.verdict.completed * 100 >= told.verdict.accepted * 95, "too many turns did not complete");
+}
+
+/// The functions of this release, with these lines instead of those.
+fn functions_with(changes: &[(&str, &str)]) -> String {
+    let mut source = include_str!("../../../gateway/src/store/redis/turnway.lua").to_owned();
+    for (rule, instead) in changes {
+        assert_eq!(source.matches(rule).count(), 1, "the rule is there once: {rule}");
+        source = source.replace(rule, instead);
+    }
+    source
 }
 
 fn report(verdict: &Verdict, journal: &Journal, gaps: &mut Gaps, seed: u64, took: Duration) {
@@ -130,4 +172,27 @@ fn report(verdict: &Verdict, journal: &Journal, gaps: &mut Gaps, seed: u64, took
         let ranks = [0.5, 0.99, 1.0].map(|rank| quantile(gaps, rank));
         figure(&format!("{what} until a turn ends again, p50 / p99 / max"), format!("{ranks:?}"));
     }
+}
+
+/// What the store asks of whoever writes, one rule after the other.
+const FENCE: (&str, &str) = ("return h.n == '' or h.e ~= epoch or h.c ~= nonce", "return false");
+const ORDER: (&str, &str) = ("if after ~= seq then return { 'ORDER' } end\n    local bytes", "local bytes");
+const SEEN: (&str, &str) = ("if h.n ~= args[5] or h.i ~= args[6] or h.e ~= args[7] then", "if false then");
+
+/// The same load, the same blows and the same verdict over a store that does not look at who writes: it has to
+/// be found out, or the clean verdict above would mean nothing. Without `FENCE` and `ORDER` alone nothing is seen:
+/// a node that slept looks at its own clock, and asks again for what it owned, before it writes.
+///
+/// Covers: G-05.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_does_not_look_at_who_writes_is_found_out() {
+    let functions = functions_with(&[FENCE, ORDER, SEEN]);
+    let blows = Blows { seed: 1, kills: 0, stops: 2, redis: 0, patience: PATIENCE / 2 };
+    let told = torment(Some(&functions), &blows).await;
+    let found = &told.verdict;
+    figure(
+        "over a store that does not look: stale writes / clients whose turn has no end",
+        format!("{} / {}", found.stale.len(), told.gave_up.len()),
+    );
+    assert!(!found.stale.is_empty() && !told.gave_up.is_empty(), "stale writes are not found out");
 }

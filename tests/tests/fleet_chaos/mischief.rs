@@ -29,6 +29,7 @@ pub(crate) struct Stage {
     ended: AtomicU64,
     more: Notify,
     over: AtomicBool,
+    pub(crate) patience: Duration,
 }
 
 /// After each blow, how long it was until a turn ended again.
@@ -37,6 +38,19 @@ pub(crate) struct Gaps {
     pub(crate) kills: Vec<Duration>,
     pub(crate) stops: Vec<Duration>,
     pub(crate) redis: Vec<Duration>,
+}
+
+/// How many blows there are to be, and what decides their order.
+pub(crate) struct Blows {
+    pub(crate) seed: u64,
+    /// `kill -9` of a node.
+    pub(crate) kills: usize,
+    /// A node asleep for longer than its lease.
+    pub(crate) stops: usize,
+    /// `kill -9` of Redis.
+    pub(crate) redis: usize,
+    /// How long a client waits for the end of a turn before it gives up.
+    pub(crate) patience: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +68,10 @@ pub(crate) struct Fleet {
 // === impl Stage ===
 
 impl Stage {
-    pub(crate) fn new(up: Vec<SocketAddr>) -> Self {
+    pub(crate) fn new(up: Vec<SocketAddr>, patience: Duration) -> Self {
         let (heard, ended) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { up: Mutex::new(up), heard, ended, more: Notify::new(), over: AtomicBool::new(false) }
+        let (up, over) = (Mutex::new(up), AtomicBool::new(false));
+        Self { up, heard, ended, more: Notify::new(), over, patience }
     }
 
     /// Any node that serves.
@@ -114,8 +129,12 @@ impl Stage {
 // === impl Fleet ===
 
 impl Fleet {
-    pub(crate) async fn start(dir: &Path, agents: &Agents) -> Self {
+    /// Three nodes over a Redis, which has these functions before they come, if they are given.
+    pub(crate) async fn start(dir: &Path, agents: &Agents, functions: Option<&str>) -> Self {
         let mut fleet = Self { redis: Redis::start(&dir.join("redis"), &DURABLE), nodes: Vec::new() };
+        if let Some(functions) = functions {
+            fleet.redis.command::<String>(&["FUNCTION", "LOAD", functions]);
+        }
         let (url, flag) = (fleet.redis.url(), agents.flag("steady") + ",on_owner_loss=retry");
         for n in 0..NODES {
             let (dir, name): (PathBuf, _) = (dir.join(format!("node-{n}")), format!("n{n}"));
@@ -130,10 +149,11 @@ impl Fleet {
     }
 
     /// Every blow there is to be, in any order, each in the middle of load.
-    pub(crate) async fn torment(&mut self, stage: &Stage, rng: &mut Rng) -> Gaps {
-        let mut blows = vec![Blow::Kill; size("FLEET_CHAOS_KILLS", 4)];
-        blows.extend(vec![Blow::Stop; size("FLEET_CHAOS_STOPS", 3)]);
-        blows.extend(vec![Blow::Redis; size("FLEET_CHAOS_REDIS_KILLS", 1)]);
+    pub(crate) async fn torment(&mut self, stage: &Stage, rng: &mut Rng, blows: &Blows) -> Gaps {
+        let Blows { kills, stops, redis, .. } = *blows;
+        let mut blows = vec![Blow::Kill; kills];
+        blows.extend(vec![Blow::Stop; stops]);
+        blows.extend(vec![Blow::Redis; redis]);
         let mut gaps = Gaps::default();
         stage.until_ended(100).await;
         while !blows.is_empty() {

@@ -147,7 +147,7 @@ impl Verdict {
         }
         let at = fleet.nodes[0].http;
         let log = read_log(at, user, session, json!([">"]), None).await;
-        self.stored(fleet, session, &log);
+        self.stored(fleet, session, Some(&log));
         let ends = self.told(session, &log);
         let messages: BTreeSet<&String> = history.accepted.values().collect();
         if messages.len() != history.accepted.len() {
@@ -166,8 +166,8 @@ impl Verdict {
         }
     }
 
-    /// The log as the store has it: places without holes, epochs that never go back.
-    fn stored(&mut self, fleet: &Fleet, session: &str, log: &[Value]) {
+    /// The log as the store has it: places without holes, epochs that never go back; and as it is shown, if it is.
+    pub(crate) fn stored(&mut self, fleet: &Fleet, session: &str, log: Option<&[Value]>) {
         let key = format!("log:{{default/{session}}}");
         let entries: Vec<(String, Vec<String>)> = fleet.redis.command(&["XRANGE", &key, "-", "+"]);
         let mut before = 0;
@@ -179,6 +179,7 @@ impl Verdict {
             }
             self.epochs += usize::from(epoch != before);
             before = epoch;
+            let Some(log) = log else { continue };
             if log.get(n).and_then(|fact| fact["epoch"].as_u64()) != Some(epoch) {
                 self.views.push(format!("{session}: {id} is shown as {:?}", log.get(n)));
             }
