@@ -124,10 +124,10 @@ pub const LEASE_MARGIN: Duration = Duration::from_millis(330);
 /// A death is believed only after so much uninterrupted contact with the same store.
 pub const LEASE_CONTACT: Duration = Duration::from_millis(3500);
 /// Between two looks for what nobody owns, doubled by jitter.
-pub const SWEEP: Duration = Duration::from_secs(2);
+pub const SWEEP: Duration = Duration::from_millis(750);
 /// Sessions on one page of what nobody owns, and claims of them that are under way at a time: enough that
 /// the way to the store and back counts little, and few enough that a node's other words do not wait.
-pub const SWEEP_SESSIONS_MAX: u32 = 256;
+pub const SWEEP_SESSIONS_MAX: u32 = 512;
 /// Between two words to an owner whose open turns are shown here, and two looks at its node's lease.
 pub const KNOCK: Duration = Duration::from_millis(250);
 /// Between two digests to a node that has not acknowledged.

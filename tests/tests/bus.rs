@@ -149,7 +149,7 @@ async fn nodes_know_of_each_other_until_they_leave() {
         loop {
             let nodes = a.bus.nodes().await.expect("it answers");
             let states: Vec<_> = nodes.iter().map(|(node, seen)| (*node, seen.record.state)).collect();
-            // Whoever writes also sweeps.
+            // Whoever has something new to say also sweeps.
             if states == [(A, State::Serving), (B, State::Draining)] {
                 return nodes;
             }

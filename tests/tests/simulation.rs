@@ -121,7 +121,7 @@ fn a_long_session_is_taken_over_from_its_snapshot() {
 fn every_planted_bug_is_caught() {
     hush();
     let only = std::env::var("SIM_ONLY").unwrap_or_default();
-    let time = Duration::from_secs(env("SIM_MUTANT_SECONDS", 20));
+    let time = Duration::from_secs(env("SIM_MUTANT_SECONDS", 90));
     let chosen = |mutant: &&Mutant| format!("{mutant:?}").contains(&only);
     let todo: Mutex<Vec<Mutant>> = Mutex::new(Mutant::ALL.iter().rev().filter(chosen).copied().collect());
     let caught = Mutex::new(BTreeMap::new());

@@ -87,7 +87,10 @@ impl Switchboard {
             // The answer is older than what this link has: it says nothing about it.
             return self.read(key, heard.after);
         }
-        let start = if sub.cursor.seq < heard.floor {
+        // A slow link may lack text of a turn that has ended and been forgotten since: only what is directly
+        // before the first fact that is kept may be missing, for nobody lacks more than its epoch.
+        let holed = matches!(sub.mode, Mode::Reading { scan } if scan.0 + 1 < heard.floor.0);
+        let start = if sub.cursor.seq < heard.floor || holed {
             Start::Trimmed { floor: heard.floor }
         } else if heard.tail.seq < sub.cursor.seq
             || sub.verify.is_some_and(|at| at.0 > heard.floor && !has(heard, at))

@@ -4,7 +4,7 @@ use super::world::{Happening, LineId, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use turnway_bindings::channel::command::{Command, Subscribe, Target, TextCursor};
-use turnway_bindings::channel::note::Note;
+use turnway_bindings::channel::note::{Note, Reset, SnapshotNote};
 use turnway_bindings::channel::pattern::Pattern;
 use turnway_core::id::{Cursor, Epoch, Principal, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::TextKind;
@@ -97,6 +97,16 @@ impl Client {
     /// It always subscribes with its cursor, so it has every fact.
     pub(crate) fn watches(&self) -> bool {
         matches!(self.kind, Kind::Talker | Kind::Watcher)
+    }
+    /// What came before is not kept: it goes on from here. What was accepted and is not open has ended.
+    fn begins_at(&mut self, snapshot: &SnapshotNote) {
+        let open = |run_id: &RunId| snapshot.runs.iter().any(|run| run.run_id == *run_id);
+        self.ended.extend(self.accepted.iter().filter(|run_id| !open(run_id)).cloned());
+        (self.have, self.synced) = (Cursor { seq: snapshot.seq, epoch: snapshot.epoch }, true);
+        // A turn that it hears of only later may have ended before this.
+        self.looked = false;
+        self.facts.clear();
+        self.texts.clear();
     }
     pub(crate) fn text_cursors(&self) -> Vec<TextCursor> {
         let mut latest: BTreeMap<&RunId, (u32, u64)> = BTreeMap::new();
@@ -298,7 +308,8 @@ impl World {
             Note::Accepted(accepted) => {
                 self.was_accepted(id, &accepted.run_id, accepted.request_id.as_ref());
                 // What a link follows already is not shown again: the end may lie before that.
-                if accepted.duplicate && (self.rewinds || self.clients[id].kind == Kind::Light) {
+                let trimmed = self.faults.keep > 0;
+                if accepted.duplicate && (self.rewinds || trimmed || self.clients[id].kind == Kind::Light) {
                     self.later(
                         1000,
                         4000,
@@ -307,7 +318,10 @@ impl World {
                 }
             }
             Note::Subscribed { reset: None, .. } => self.clients[id].synced = true,
-            Note::Subscribed { snapshot, reset: Some(_), .. } => {
+            Note::Subscribed { snapshot, reset: Some(Reset::Trimmed { .. }), .. } => {
+                self.clients[id].begins_at(snapshot);
+            }
+            Note::Subscribed { snapshot, reset: Some(Reset::Regressed), .. } => {
                 let client = &mut self.clients[id];
                 client.looked = false;
                 client.facts.clear();

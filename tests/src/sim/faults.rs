@@ -38,6 +38,8 @@ pub struct Faults {
     pub roll: u64,
     /// The store starts again: it has what it was told, and no leases.
     pub restart: u64,
+    /// No fault: how many facts of a session are kept at least; 0: all of them.
+    pub keep: u64,
 }
 
 impl Faults {
@@ -60,6 +62,7 @@ impl Faults {
         split: 0,
         roll: 0,
         restart: 0,
+        keep: 0,
     };
     /// What the worst day looks like.
     pub const BRUTAL: Self = Self {
@@ -80,11 +83,17 @@ impl Faults {
         split: 0,
         roll: 0,
         restart: 0,
+        keep: 0,
     };
 
     /// The same with a store that forgets.
     pub fn forgetful(self) -> Self {
         Self { rewind: self.rewind.max(15), ..self }
+    }
+
+    /// The same where what is old is forgotten on purpose.
+    pub fn brief(self, keep: u64) -> Self {
+        Self { keep, ..self }
     }
 
     /// A mix of its own for every seed: two faults that hide each other are apart in some world.
@@ -118,6 +127,12 @@ impl Faults {
             split: some(20),
             roll: some(3),
             restart: some(4),
+            // What a store forgets by mistake could not be told from what it forgets on purpose.
+            keep: if seed.is_multiple_of(13) && !seed.is_multiple_of(7) {
+                1 + Rng::from_number(seed).below(30)
+            } else {
+                0
+            },
         }
     }
 }

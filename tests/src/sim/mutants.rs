@@ -42,6 +42,11 @@ const TRAPS: &[Trap] = &[
         ],
         spring: |seed| scenario(seed, Faults { rewind: 40, ..Faults::CRUEL }),
     },
+    Trap {
+        name: "late copies",
+        for_bugs: &[Mutant::ClaimIgnoresEpoch],
+        spring: |seed| scenario(seed, Faults { unknown: 40, cut: 40, crash: 20, ..Faults::CRUEL }),
+    },
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], spring: cases::late_grant },
 ];
 

@@ -202,7 +202,7 @@ impl World {
             directory: Arc::clone(&self.directory),
             seed,
             alone: false,
-            keep_facts: None,
+            keep_facts: Some(self.faults.keep).filter(|keep| *keep > 0),
         });
         let wrong_by = self.rng.below(4000);
         let heard = (Millis(self.store_clock().0 + 2000 - wrong_by), Mono::default());

@@ -4,6 +4,7 @@ use crate::{Fleet, answer};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 use tokio::time::interval;
 use turnway_tests::real::haproxy::Haproxy;
 use turnway_tests::real::web::{Event, Stream, Web, text_of};
@@ -57,6 +58,24 @@ async fn again(web: &Web, text: &str, last: Option<&str>) -> Stream {
     }
 }
 
+/// What those who followed say, whose turns have all completed, with the whole text.
+async fn all_told(mut tasks: JoinSet<(View, String, Lost)>) -> Lost {
+    let mut lost = Lost::default();
+    while let Some(followed) = tasks.join_next().await {
+        let (view, run, of) = followed.unwrap_or_else(|why| panic!("a client: {why}"));
+        // A view fails where text has gaps or comes again, where facts do, and where a run ends twice.
+        assert_eq!(view.end(&run).expect("it has ended")["status"], "completed");
+        let said = view.answer(&run).to_owned();
+        assert!(
+            said.starts_with("paced ") && said == answer(said.split('·').next().unwrap_or_default()),
+            "{said}"
+        );
+        lost.back.extend(of.back);
+        lost.on.extend(of.on);
+    }
+    lost
+}
+
 /// Covers: G2, G3, G5, G6, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() {
@@ -96,7 +115,7 @@ async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() 
 
     let owner = fleet.owner("http");
     let place = fleet.nodes.iter().position(|node| node.id == owner).expect("one of them");
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     let all = following.into_iter().map(|(view, run, _)| (view, run)).chain(watching);
     for (view, run) in all {
         tasks.spawn(follow(view, front.at, run));
@@ -113,19 +132,7 @@ async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() 
     assert_eq!((&done["type"], &done["status"]), (&json!("done"), &json!("completed")), "{done}");
     figure("over HTTP, from kill -9 to an answer through HAProxy", format!("{back:?}"));
 
-    let mut lost = Lost::default();
-    while let Some(followed) = tasks.join_next().await {
-        let (view, run, of) = followed.unwrap_or_else(|why| panic!("a client: {why}"));
-        // A view fails where text has gaps or comes again, where facts do, and where a run ends twice.
-        assert_eq!(view.end(&run).expect("it has ended")["status"], "completed");
-        let said = view.answer(&run).to_owned();
-        assert!(
-            said.starts_with("paced ") && said == answer(said.split('·').next().unwrap_or_default()),
-            "{said}"
-        );
-        lost.back.extend(of.back);
-        lost.on.extend(of.on);
-    }
+    let mut lost = all_told(tasks).await;
     assert!(lost.back.len() >= 2 * clients / 3 - 2, "a third of the clients was there: {}", lost.back.len());
     for (what, times) in [("welcome elsewhere", &mut lost.back), ("more of its turn", &mut lost.on)] {
         let (half, most) = (quantile(times, 0.5), quantile(times, 1.0));

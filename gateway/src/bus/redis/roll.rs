@@ -19,7 +19,7 @@ use turnway_core::protocol::codec::Kind;
 const NODES: &str = "nodes";
 /// Between two writes of a node's record: people look at it, and it costs one small command.
 const EVERY: Duration = Duration::from_secs(10);
-/// Every so many of them it also looks for records of nodes that died.
+/// Every so many of them, and where something changed, it also looks for records of nodes that died.
 const LOOKS: u64 = 6;
 /// A record that was not written for so long is of a node that died: it is shown for a while, and then
 /// swept away by whoever looks.
@@ -92,13 +92,16 @@ impl Roll {
         let mut line = self.line.clone();
         let mut draining = false;
         for round in 0_u64.. {
-            tokio::select! {
-                _ = again.tick() => {}
+            let looks = tokio::select! {
+                _ = again.tick() => round.is_multiple_of(LOOKS),
                 // Another connection may be to another server, or to one that has forgotten.
-                _ = line.turned() => {}
-                () = self.life.reached(Phase::Draining), if !draining => draining = true,
-            }
-            let written = if round.is_multiple_of(LOOKS) { self.look().await } else { self.write().await };
+                _ = line.turned() => true,
+                () = self.life.reached(Phase::Draining), if !draining => {
+                    draining = true;
+                    true
+                }
+            };
+            let written = if looks { self.look().await } else { self.write().await };
             if let Err(error @ Missed::Refused { .. }) = written {
                 tracing::warn!(%error, "Redis does not take this node's record");
             }

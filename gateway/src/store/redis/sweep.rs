@@ -14,11 +14,11 @@ use turnway_core::store::Reply;
 
 /// Registrations looked at in one go: as many as are asked for, within these.
 const PAGE_MIN: usize = 64;
-const PAGE_MAX: usize = 256;
+const PAGE_MAX: usize = 512;
 /// Of this node's own registrations without ownership, so many are looked at in one sweep.
 const UNHELD_MAX: usize = 256;
 /// Sessions that one sweep walks past: 100,000 take a node less than two hours.
-const WALK: usize = 64;
+const WALK: usize = 24;
 
 /// What one sweep has found out.
 #[derive(Default)]

@@ -115,11 +115,12 @@ impl Follow {
         if let Some(reset) = reset {
             let liar = ask.is_some_and(|ask| bogus(ask, view));
             assert!(
-                liar || view.rewinds,
+                liar || view.rewinds || is_trimmed(reset, ask, view),
                 "G5: only a cursor that the log does not hold starts over: {reset:?} {ask:?}"
             );
             self.heard.clear();
             self.next = Some(Seq(snapshot.seq.0 + 1));
+            self.asked_all = ask.map_or(self.asked_all, |ask| !ask.types.is_empty());
             return self.joins_in(snapshot, snapshot.seq, view);
         }
         let Some(ask) = ask else {
@@ -298,6 +299,13 @@ impl Follow {
     }
 }
 
+/// Whether what it asks for, or the turn it was told of, is not kept any more.
+fn is_trimmed(reset: Reset, ask: Option<&Subscribe>, view: &View<'_>) -> bool {
+    let Reset::Trimmed { floor } = reset else { return false };
+    let kept = view.shelf.session(view.key).map_or(Seq(0), |slot| slot.floor);
+    floor > Seq(0) && floor <= kept && ask.and_then(|ask| ask.after_seq).is_none_or(|after| after < floor)
+}
+
 /// Whether the link has asked again since: that request has moved it.
 fn superseded(ask: &Subscribe, view: &View<'_>) -> bool {
     let number = |id: &Option<RequestId>| {
@@ -311,9 +319,12 @@ fn superseded(ask: &Subscribe, view: &View<'_>) -> bool {
     })
 }
 
-/// Whether the log does not hold what this cursor names.
+/// Whether the log does not hold what this cursor names, as far as the log is kept.
 fn bogus(ask: &Subscribe, view: &View<'_>) -> bool {
     let Some(after) = ask.after_seq.filter(|after| after.0 > 0) else { return false };
+    if view.shelf.session(view.key).is_some_and(|slot| after <= slot.floor) {
+        return false;
+    }
     let there = view.chronicle().and_then(|chronicle| chronicle.fact(after));
     match (there, ask.after_epoch) {
         (None, _) => true,
