@@ -2,14 +2,17 @@
 use super::pipe::Pipe;
 use crate::metrics::Greeting;
 use crate::tls::Shown;
+use std::io;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 /// From the connection to the end of the handshake (S-15).
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// For whoever spoke no TLS to hear so.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// A record of a handshake begins with it, and no line of HTTP does (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;
 /// What is said to whoever speaks HTTP where TLS is spoken: the most common mistake of all.
@@ -25,13 +28,21 @@ pub(super) async fn greet(stream: TcpStream, shown: &Shown) -> (Option<Pipe>, Gr
     }
 }
 
+/// Says what is wrong. Closing at once, with what was asked unread, would take the words back.
+async fn refuse(stream: &mut TcpStream) -> io::Result<()> {
+    stream.write_all(PLAIN).await?;
+    stream.shutdown().await?;
+    let mut unread = [0; 512];
+    while stream.read(&mut unread).await? > 0 {}
+    Ok(())
+}
+
 async fn shake(mut stream: TcpStream, shown: &Shown) -> Result<Pipe, Greeting> {
     let mut first = [0];
     match stream.peek(&mut first).await {
         Ok(1) if first == [HANDSHAKE] => {}
         Ok(1) => {
-            // Whoever does not take so little need not hear it.
-            let _ = stream.write_all(PLAIN).await;
+            let _ = timeout(FAREWELL, refuse(&mut stream)).await;
             return Err(Greeting::Plain);
         }
         Ok(_) | Err(_) => return Err(Greeting::Failed),
