@@ -7,8 +7,8 @@ use turnway::app::App;
 use turnway::cli::plan::{self, Plan};
 use turnway::cli::serve::ServeArgs;
 use turnway::cli::{
-    self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, dev_cert, nodes, replay, sessions,
-    store, version,
+    self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, dev_cert, nodes, replay,
+    sessions, store, version,
 };
 use turnway::config::LogFormat;
 use turnway::trace::{self, Shape};

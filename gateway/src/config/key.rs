@@ -131,7 +131,10 @@ pub const SETTINGS: [Setting; 16] = [
         kind: Kind::Text,
         form: "FILE",
         flag: Some("--tls-cert"),
-        default: Fallback::Found { how: "clients are not spoken to in TLS", example: "/etc/turnway/cert.pem" },
+        default: Fallback::Found {
+            how: "clients are not spoken to in TLS",
+            example: "/etc/turnway/cert.pem",
+        },
         doc: "The certificate that clients are shown, in PEM, followed by those that vouch for it. With it \
               `listen.http` speaks TLS and nothing else: `https://` and `wss://`. It is read again at SIGHUP, \
               and within five seconds when it has changed.",

@@ -194,7 +194,8 @@ mod tests {
             })
         };
         let junk = dir.join("junk");
-        std::fs::write(&junk, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").expect("a file");
+        std::fs::write(&junk, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+            .expect("a file");
         let large = dir.join("large");
         std::fs::write(&large, vec![b'\n'; 300 * 1024]).expect("a file");
         for (cert, key, now, of_key, said) in [

@@ -100,7 +100,8 @@ mod tests {
         for (url, endpoint) in good {
             assert_eq!(Options::new(url).endpoint().as_deref(), Ok(endpoint));
         }
-        for (url, why) in [("ftp://h", "begins"), ("quic://h", "QUIC"), ("h:80", "begins"), ("wss:///x", "host")]
+        for (url, why) in
+            [("ftp://h", "begins"), ("quic://h", "QUIC"), ("h:80", "begins"), ("wss:///x", "host")]
         {
             let error = Options::new(url).endpoint().expect_err("a bad address").to_string();
             assert!(error.contains(why), "{error}");

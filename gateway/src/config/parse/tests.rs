@@ -87,11 +87,8 @@ fn sizes_have_units() {
     let config = good(&sources("[store]\ncache = \"8MiB\"\nreserve = \"0B\"\n", &[], &[]));
     let StoreConfig::Embedded { cache_bytes, reserve_bytes, .. } = config.store else { panic!() };
     assert_eq!((cache_bytes, reserve_bytes), (8 << 20, 0));
-    let said = wrong(&sources(
-        "[store]\ncache = \"8KiB\"\nreserve = 5\n",
-        &[("TURNWAY_STORE_RESERVE", "5")],
-        &[],
-    ));
+    let said =
+        wrong(&sources("[store]\ncache = \"8KiB\"\nreserve = 5\n", &[("TURNWAY_STORE_RESERVE", "5")], &[]));
     let expected = [
         "t.toml:2:9: store.cache: expected at least 1.0 MiB",
         "t.toml:3:11: store.reserve: expected a string, not a number",
@@ -154,6 +151,9 @@ fn a_certificate_has_a_key() {
     let said = wrong(&sources("", &[], &[(Flag::Key(Key::TlsCert), ""), (Flag::Key(Key::TlsKey), "k")]));
     assert_eq!(
         said,
-        ["flag --tls-cert: tls.cert: expected a file's name", "flag --tls-key: tls.key: needs tls.cert as well"]
+        [
+            "flag --tls-cert: tls.cert: expected a file's name",
+            "flag --tls-key: tls.key: needs tls.cert as well"
+        ]
     );
 }
