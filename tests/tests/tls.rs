@@ -132,7 +132,10 @@ async fn a_certificate_is_replaced_and_nobody_is_cut_off() {
     let newcomer = trust.hello(node.http, "newer").await.expect("welcome");
     assert_eq!(newcomer.certificate().as_deref(), Some(&*third.shown()));
     let stranger = Trust::of([&first]).hello(node.http, "old").await.map(|_| ());
-    assert!(matches!(&stranger, Err(Gone::Broken(why)) if why.contains("invalid peer certificate")), "{stranger:?}");
+    assert!(
+        matches!(&stranger, Err(Gone::Broken(why)) if why.contains("invalid peer certificate")),
+        "{stranger:?}"
+    );
 
     for (n, wire) in wires.iter_mut().enumerate() {
         let (said, _) = wire.turn(&format!("s{n}"), "echo", "m1", "still here").await.expect("a turn");
@@ -258,4 +261,29 @@ async fn an_idle_connection_is_small() {
     };
     figure("bytes of an idle connection in TLS", each);
     assert!(each <= BYTES_MAX, "{each} bytes");
+}
+
+/// Covers: S-26.
+#[test]
+fn what_it_is_made_of_has_no_known_holes() {
+    let lock = include_str!("../../Cargo.lock");
+    let number = |text: &str| -> Vec<u32> { text.split('.').map(|part| part.parse().unwrap_or(0)).collect() };
+    let version = |name: &str| {
+        let (_, rest) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
+        Some(number(rest.split('"').next()?))
+    };
+    for (name, least) in [
+        ("rustls", "0.23.46"),
+        ("rustls-webpki", "0.103.13"),
+        ("aws-lc-rs", "1.19.0"),
+        ("bytes", "1.11.1"),
+        ("h2", "0.4.16"),
+        ("tracing-subscriber", "0.3.20"),
+        // For other systems; on Linux it is not even linked, as deny.toml has it.
+        ("ring", "0.17.12"),
+    ] {
+        let found = version(name).unwrap_or_else(|| panic!("{name} is not in the lock file"));
+        assert!(found >= number(least), "{name} {found:?} is older than {least}");
+    }
+    assert_eq!(lock.matches("name = \"rustls\"\n").count(), 1, "one TLS");
 }

@@ -159,7 +159,8 @@ impl BadPair {
     /// Whether it is about the key, and not about the certificate.
     pub fn is_of_key(&self, files: &TlsFiles) -> bool {
         match self {
-            Self::Unread { path, .. } | Self::NoPem { path, .. } => *path == files.key.0,
+            // Both may be one file.
+            Self::Unread { path, .. } | Self::NoPem { path, .. } => *path != files.cert.0,
             Self::Key { .. } | Self::Strangers { .. } => true,
             Self::Certificate { .. } | Self::Expired { .. } => false,
         }
@@ -200,7 +201,7 @@ mod tests {
         std::fs::write(&large, vec![b'\n'; 300 * 1024]).expect("a file");
         for (cert, key, now, of_key, said) in [
             (&one.cert, &other.key, now, true, "not the key of the certificate"),
-            (&one.cert, &one.cert, now, true, "expected a private key, not encrypted, in PEM"),
+            (&one.cert, &one.cert, now, false, "expected a private key, not encrypted, in PEM"),
             (&one.key, &one.key, now, false, "expected a certificate in PEM"),
             (&junk, &one.key, now, false, "invalid peer certificate: BadEncoding"),
             (&large, &one.key, now, false, "far too large"),

@@ -21,7 +21,8 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+/// On the heap: TLS is large, and it is handed around.
+type Socket = Box<WebSocketStream<MaybeTlsStream<TcpStream>>>;
 type Dialing = Pin<Box<dyn Future<Output = Result<Socket, Lost>> + Send>>;
 
 /// The task between a [`ClientState`] and the world.
@@ -192,7 +193,7 @@ impl Driver {
         self.dialing = None;
         if let Some(mut socket) = self.socket.take() {
             // Politeness only; the gateway notices a lost connection too.
-            let _ = timeout(limits::CLOSE_TIMEOUT, Socket::close(&mut socket, None)).await;
+            let _ = timeout(limits::CLOSE_TIMEOUT, socket.as_mut().close(None)).await;
         }
     }
 
@@ -260,7 +261,7 @@ async fn dial(endpoint: String) -> Result<Socket, Lost> {
     let tls = endpoint.starts_with("wss:").then(|| Connector::Rustls(trust()));
     let connecting = connect_async_tls_with_config(request, Some(config), true, tls);
     match timeout(limits::CONNECT_TIMEOUT, connecting).await {
-        Ok(Ok((socket, _))) => Ok(socket),
+        Ok(Ok((socket, _))) => Ok(Box::new(socket)),
         Ok(Err(Error::Http(answer))) => {
             let status = answer.status();
             // Everything else may pass: a proxy whose nodes are away, a node that is starting.

@@ -43,10 +43,8 @@ impl Wire {
 
     /// The certificate that the other end has shown.
     pub fn certificate(&self) -> Option<Vec<u8>> {
-        match self.socket.get_ref() {
-            MaybeTlsStream::Rustls(stream) => Some(stream.get_ref().1.peer_certificates()?.first()?.to_vec()),
-            _ => None,
-        }
+        let MaybeTlsStream::Rustls(stream) = self.socket.get_ref() else { return None };
+        Some(stream.get_ref().1.peer_certificates()?.first()?.to_vec())
     }
 
     /// The same, with as little room as the system allows for what is not read.
