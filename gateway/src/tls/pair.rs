@@ -203,7 +203,7 @@ mod tests {
             (&one.cert, &other.key, now, true, "not the key of the certificate"),
             (&one.cert, &one.cert, now, false, "expected a private key, not encrypted, in PEM"),
             (&one.key, &one.key, now, false, "expected a certificate in PEM"),
-            (&junk, &one.key, now, false, "invalid peer certificate: BadEncoding"),
+            (&junk, &one.key, now, false, "BadEncoding"),
             (&large, &one.key, now, false, "far too large"),
             (&dir, &one.key, now, false, "not a file"),
             (&one.cert, &one.key, pair.end(), false, "a certificate in it has expired"),
