@@ -59,7 +59,7 @@ pub enum Mode {
 /// Where to.
 #[derive(Clone, Debug, Args)]
 pub struct Aim {
-    /// The server, ws://HOST:PORT; without a path: /v1/connect
+    /// The server, ws://HOST:PORT, or wss:// with TLS; without a path: /v1/connect
     #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:8080")]
     pub url: String,
     /// Connect from this many addresses, 127.0.0.2 and up: each has only some 28,000 ports

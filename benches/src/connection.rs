@@ -9,11 +9,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
 
 /// Saying goodbye is a courtesy.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -29,8 +29,8 @@ const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// What nodes speak; a bare server speaks nothing, and must not be offered it.
 const PROTOCOL: &str = "turnway.v1";
 
-/// A WebSocket over TCP.
-pub type Socket = WebSocketStream<TcpStream>;
+/// A WebSocket over TCP, in TLS or not.
+pub type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// A connection that belongs to a run, which counts what passes.
 #[derive(Debug)]
@@ -143,6 +143,7 @@ async fn open(
         .read_buffer_size(read_bytes)
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
-    let opened = tokio_tungstenite::client_async_with_config(request, stream, Some(config)).await;
+    let tls = target.url.starts_with("wss:").then(|| Connector::Rustls(turnway_client::trust()));
+    let opened = client_async_tls_with_config(request, stream, Some(config), tls).await;
     Ok(opened.map_err(|error| Lost::Unreachable(format!("{}: {error}", target.url)))?.0)
 }

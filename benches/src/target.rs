@@ -32,19 +32,22 @@ pub enum BadTarget {
 // === impl Target ===
 
 impl Target {
-    /// Reads a URL of this scheme (`ws` or `http`) and finds its host.
+    /// Reads a URL of this scheme (`ws`, or `wss` in its place, or `http`) and finds its host.
     pub fn find(url: &str, scheme: &str, sources: Option<u8>, is_mine: bool) -> Result<Self, BadTarget> {
         let bad = |why| BadTarget::Url(url.to_owned(), why);
         let uri: Uri = url.parse().map_err(|_| bad("not a URL"))?;
-        if uri.scheme_str() != Some(scheme) {
-            return Err(bad(if scheme == "ws" { "it starts with ws://" } else { "it starts with http://" }));
-        }
+        let scheme = match uri.scheme_str() {
+            Some("wss") if scheme == "ws" => "wss",
+            Some(found) if found == scheme => scheme,
+            Some(_) | None if scheme == "ws" => return Err(bad("it starts with ws:// or wss://")),
+            Some(_) | None => return Err(bad("it starts with http://")),
+        };
         let authority = uri.authority().ok_or_else(|| bad("no host"))?;
         if authority.as_str().contains('@') {
             return Err(bad("user and password do not belong in it"));
         }
         let host = authority.host().trim_matches(['[', ']']);
-        let port = authority.port_u16().unwrap_or(80);
+        let port = authority.port_u16().unwrap_or(if scheme == "wss" { 443 } else { 80 });
         let address = resolve(host, port).ok_or_else(|| BadTarget::Unknown(host.to_owned()))?;
         if !address.ip().is_loopback() && !is_mine {
             return Err(BadTarget::Foreign(address));
@@ -53,7 +56,7 @@ impl Target {
             return Err(BadTarget::Sources);
         }
         let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
-            "/" if scheme == "ws" => PATH,
+            "/" if scheme != "http" => PATH,
             path => path.trim_end_matches('/'),
         };
         Ok(Self { address, url: format!("{scheme}://{authority}{path}"), sources: sources.unwrap_or(0) })
@@ -104,10 +107,11 @@ mod tests {
             ("ws://127.0.0.1:8080/", "ws://127.0.0.1:8080/v1/connect"),
             ("ws://127.0.0.1:8080/other?x=1", "ws://127.0.0.1:8080/other?x=1"),
             ("ws://[::1]:9", "ws://[::1]:9/v1/connect"),
+            ("wss://127.0.0.1", "wss://127.0.0.1/v1/connect"),
         ] {
             assert_eq!(find(url, None, false).expect(url).url, want);
         }
-        for bad in ["", "127.0.0.1:8080", "wss://127.0.0.1", "http://127.0.0.1", "ws://u:p@127.0.0.1"] {
+        for bad in ["", "127.0.0.1:8080", "http://127.0.0.1", "ws://u:p@127.0.0.1"] {
             assert!(matches!(find(bad, None, false), Err(BadTarget::Url(..))), "{bad}");
         }
     }

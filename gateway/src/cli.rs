@@ -3,6 +3,7 @@ pub mod agents;
 mod calendar;
 pub mod chat;
 pub mod check_config;
+pub mod dev_cert;
 pub mod gateway;
 mod http;
 pub mod nodes;
@@ -60,6 +61,8 @@ pub enum Command {
     DefaultConfig,
     /// Print the page about the configuration, as Markdown
     ConfigDoc,
+    /// Make a certificate for this machine, to try TLS with
+    DevCert(dev_cert::DevCertArgs),
     /// Look after an embedded store: check it, back it up, restore it
     #[command(subcommand)]
     Store(store::StoreCommand),

@@ -32,6 +32,8 @@ pub struct Config {
     pub http: SocketAddr,
     /// For operators.
     pub admin: SocketAddr,
+    /// The certificate that clients are shown; none: clients are not spoken to in TLS.
+    pub tls: Option<TlsFiles>,
     /// Where facts live.
     pub store: StoreConfig,
     /// How many facts of each session are kept at least; none: all, for ever.
@@ -62,6 +64,15 @@ pub fn load(sources: &Sources) -> Loaded {
     let mut raw = raw::gather(sources);
     let config = parse::read(&mut raw);
     Loaded { config, agents: raw.agents, mistakes: raw.mistakes }
+}
+
+/// A certificate with those that vouch for it, and its key: where they are, and where that was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificates, the server's own first.
+    pub cert: (PathBuf, Place),
+    /// The key.
+    pub key: (PathBuf, Place),
 }
 
 /// Where facts live, and what an acknowledgement promises.

@@ -6,7 +6,8 @@
 //! - [`app`]: builds a node from its plan, runs it to its end.
 //! - [`listen`], [`http`], [`driver`], [`admin`], [`cli`]: sockets, pages, the task that owns the
 //!   switchboard, operators, commands.
-//! - [`door`], [`links`], [`store`], [`agent`]: who comes in, who is connected, where facts live, who answers.
+//! - [`door`], [`tls`], [`links`], [`store`], [`agent`]: who comes in, and how safely, who is connected, where
+//!   facts live, who answers.
 //! - [`redis`]: connections to it.
 //! - [`config`], [`clock`], [`phase`], [`metrics`], [`trace`], [`signal`], [`answer`]: what everybody needs.
 pub mod admin;
@@ -27,4 +28,5 @@ pub mod phase;
 pub mod redis;
 pub mod signal;
 pub mod store;
+pub mod tls;
 pub mod trace;

@@ -2,11 +2,14 @@
 //!
 //! - [`Listener`]: a bound socket and its accept loop.
 //! - [`seam`]: where frames begin and end, below the WebSocket codec.
+//! - `pipe`: a connection of TCP, with TLS over it or without; `greet`: how TLS begins.
 //! - `patience`: a socket that gives up on a peer that takes nothing.
 //! - [`upgrade`]: from an HTTP request to a WebSocket.
 //! - [`websocket`]: one link from its first byte to its last.
 mod end;
+mod greet;
 mod patience;
+pub mod pipe;
 pub mod seam;
 pub mod upgrade;
 pub mod websocket;
@@ -15,6 +18,7 @@ use crate::answer::{self, Body};
 use crate::door::browser;
 use crate::metrics::{Handshake, Metrics};
 use crate::phase::{Life, Phase};
+use crate::tls::Shown;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -22,6 +26,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
 use patience::Patience;
+use pipe::Pipe;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -65,6 +70,8 @@ pub struct House {
     pub pages: Pages,
     /// WebSocket, if this listener has any.
     pub reception: Option<Arc<Reception>>,
+    /// How connections are greeted in TLS; none: they are not.
+    pub tls: Option<Shown>,
     /// Accepting ends, and connections are asked to, when the process reaches this phase.
     pub until: Phase,
     /// The process's phase.
@@ -113,8 +120,11 @@ impl Listener {
                 }
                 (Ok((stream, _)), Err(_)) => {
                     house.metrics.links.began(Handshake::Full);
-                    // A fresh socket has room for so little; if it has not, closing says enough.
-                    let _ = stream.try_write(FULL);
+                    // A fresh socket has room for so little; if it has not, closing says enough. In TLS
+                    // nothing can be said before a handshake, for which there is no room.
+                    if house.tls.is_none() {
+                        let _ = stream.try_write(FULL);
+                    }
                 }
                 (Err(error), _) => {
                     tracing::warn!(%error, "cannot accept");
@@ -129,6 +139,7 @@ impl Listener {
 async fn connection(stream: TcpStream, house: Arc<House>, room: Room) {
     // Without it small messages wait for each other's acknowledgements; a socket that cannot is slower.
     let _ = stream.set_nodelay(true);
+    let Some(pipe) = house.greet(stream).await else { return };
     let service = service_fn(|request| {
         let answer = house.answer(request, &room);
         async { Ok::<_, Infallible>(answer.await) }
@@ -139,7 +150,7 @@ async fn connection(stream: TcpStream, house: Arc<House>, room: Room) {
         .max_header_size(HEADER_BYTES_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        .serve_connection(Patience::new(stream, limits::STALL_TIMEOUT), service)
+        .serve_connection(Patience::new(pipe, limits::STALL_TIMEOUT), service)
         .with_upgrades();
     let mut http = std::pin::pin!(http);
     let ended = tokio::select! {
@@ -157,6 +168,20 @@ async fn connection(stream: TcpStream, house: Arc<House>, room: Room) {
 // === impl House ===
 
 impl House {
+    /// What HTTP is spoken over; none, if it does not come so far.
+    async fn greet(&self, stream: TcpStream) -> Option<Pipe> {
+        let Some(tls) = &self.tls else { return Some(Pipe::Plain(stream)) };
+        // On the heap, and gone when it is over.
+        let greeted = Box::pin(greet::greet(stream, tls));
+        tokio::select! {
+            (pipe, how) = greeted => {
+                self.metrics.tls.greeted(how);
+                pipe
+            }
+            () = self.life.reached(self.until) => None,
+        }
+    }
+
     fn answer(
         &self,
         mut request: Request<Incoming>,

@@ -1,6 +1,6 @@
 //! What is counted, by area: families in a registry that is passed in, with bounded labels (S-39).
 //!
-//! - [`links`], [`http`], [`store`], [`driver`], [`agents`], [`bus`], [`node`]: what the shell's rooms count themselves.
+//! - [`links`], [`tls`], [`http`], [`store`], [`driver`], [`agents`], [`bus`], [`node`]: what the shell's rooms count themselves.
 //! - [`switchboard`]: what the brain counts, told by the driver.
 //! - [`load`]: how much of it there is to do, in a few numbers.
 //! - [`workshop`]: where families are made; [`document`]: how they are described to people.
@@ -15,6 +15,7 @@ mod load;
 mod node;
 mod store;
 mod switchboard;
+mod tls;
 mod workshop;
 
 pub use agents::AgentMetrics;
@@ -27,6 +28,7 @@ pub use load::Load;
 pub use node::NodeMetrics;
 pub use store::{StoreMetrics, Unanswered};
 pub use switchboard::SwitchboardMetrics;
+pub use tls::{Greeting, TlsMetrics};
 pub use workshop::{Family, Kind, Label};
 
 use prometheus::Registry;
@@ -38,6 +40,8 @@ use workshop::Workshop;
 pub struct Metrics {
     /// Connections of clients.
     pub links: LinkMetrics,
+    /// TLS under them.
+    pub tls: TlsMetrics,
     /// Requests that stay HTTP.
     pub http: HttpMetrics,
     /// What is asked of the store.
@@ -79,6 +83,7 @@ impl Metrics {
         let workshop = &mut Workshop::new(registry);
         Ok(Self {
             links: LinkMetrics::register(workshop)?,
+            tls: TlsMetrics::register(workshop)?,
             http: HttpMetrics::register(workshop)?,
             store: StoreMetrics::register(workshop)?,
             driver: DriverMetrics::register(workshop)?,

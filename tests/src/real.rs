@@ -7,6 +7,7 @@ pub mod load;
 pub mod node;
 pub mod python;
 pub mod redis;
+pub mod tls;
 pub mod web;
 pub mod wire;
 

@@ -216,7 +216,7 @@ async fn what_cannot_be_done_is_said_with_its_exit_code() {
     for (args, code, why) in [
         (&["turns", "--url", nowhere][..], 69, "refused"),
         (&["turns", "--url", "ws://192.0.2.1:80"], 64, "--i-own-this-target"),
-        (&["turns", "--url", "wss://127.0.0.1"], 64, "ws://"),
+        (&["turns", "--url", "ftp://127.0.0.1"], 64, "ws://"),
         (&["turns", "--duration", "2h"], 64, "at most 1h"),
         (&["turns", "--rate", "0"], 64, "0.01"),
         (&["turns", "--connections", "100000"], 64, "19500"),

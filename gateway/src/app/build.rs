@@ -18,6 +18,8 @@ use crate::store::embedded::{self, Copier, Embedded, OpenError};
 use crate::store::memory::Memory;
 use crate::store::redis::{self, Redis};
 use crate::store::{Answers, Store};
+use crate::tls::keeper::NoTls;
+use crate::tls::{Keeper, Shown};
 use crate::{admin, http};
 use futures_util::FutureExt;
 use hyper::service::Service;
@@ -53,6 +55,8 @@ pub struct App {
     pub(super) driver: Driver,
     pub(super) public: (Listener, Arc<House>),
     pub(super) admin: (Listener, Arc<House>),
+    /// Keeps the certificate up to date, where there is one.
+    pub(super) keeper: Option<Keeper>,
     pub(super) tasks: TaskTracker,
     /// Rung when the store can promise nothing more.
     pub(super) fatal: Arc<Notify>,
@@ -69,6 +73,9 @@ pub enum BuildError {
         /// Why.
         error: io::Error,
     },
+    /// The certificate was good a moment ago, and is not now.
+    #[error(transparent)]
+    Tls(#[from] NoTls),
     /// The store cannot be opened.
     #[error("cannot open the store: {0}")]
     Store(#[from] OpenError),
@@ -117,6 +124,8 @@ impl App {
             metrics: Arc::new(Metrics::register(&registry)?),
             tasks: TaskTracker::new(),
         };
+        let keeper = shared.keeper(&plan)?;
+        let shown = keeper.as_ref().map(Keeper::shown);
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
         let (store, copier) = shared.store(&plan.config.store, &fatal, answers.sink(), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
@@ -138,7 +147,7 @@ impl App {
         let driver = shared.driver(store, &agents, bus, inbox, &plan)?;
         let office = shared.office(registry, copier, shared.roster(&plan, &public, fleet.clone()));
         Ok(Self {
-            public: (public, Arc::new(shared.house(&plan, board, &agents))),
+            public: (public, Arc::new(shared.house(&plan, board, &agents, shown))),
             admin: (admin, Arc::new(office)),
             plan,
             node: shared.node,
@@ -147,6 +156,7 @@ impl App {
             links: shared.links,
             agents,
             driver,
+            keeper,
             tasks: shared.tasks,
             fatal,
         })
@@ -156,6 +166,12 @@ impl App {
 // === impl Shared ===
 
 impl Shared {
+    /// Keeps the certificate that clients are shown, where there is one.
+    fn keeper(&self, plan: &Plan) -> Result<Option<Keeper>, NoTls> {
+        let Some(files) = plan.config.tls.clone() else { return Ok(None) };
+        Keeper::open(files, self.clock.clone(), Arc::clone(&self.metrics)).map(Some)
+    }
+
     /// A place among the nodes on one store; without any company none.
     fn fleet(
         &self,
@@ -249,7 +265,7 @@ impl Shared {
     }
 
     /// Behind the public listener.
-    fn house(&self, plan: &Plan, board: Board, agents: &Agents) -> House {
+    fn house(&self, plan: &Plan, board: Board, agents: &Agents, tls: Option<Shown>) -> House {
         let desk = http::Desk {
             door: Door,
             links: Arc::clone(&self.links),
@@ -280,6 +296,7 @@ impl Shared {
                 router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()
             }),
             reception: Some(Arc::new(reception)),
+            tls,
             until: Phase::Draining,
             life: self.life.clone(),
             metrics: Arc::clone(&self.metrics),
@@ -308,6 +325,7 @@ impl Shared {
         House {
             pages: Arc::new(move |request| pages.clone().serve(request).boxed()),
             reception: None,
+            tls: None,
             until: Phase::Leaving,
             life: self.life.clone(),
             metrics: Arc::clone(&self.metrics),

@@ -21,12 +21,13 @@ pub(super) fn announce(plan: &Plan, node: NodeId, http: SocketAddr, admin: Socke
 fn demo(plan: &Plan, http: SocketAddr, admin: SocketAddr) -> String {
     let agents: Vec<&str> = plan.agents.iter().map(|spec| spec.id.as_str()).collect();
     // As it was called: it need not be on the path.
+    let scheme = if plan.config.tls.is_some() { "wss" } else { "ws" };
     let program = std::env::args().next().unwrap_or_else(|| "turnway".to_owned());
     format!(
-        "\n  WebSocket  ws://{http}/v1/connect\n  \
+        "\n  WebSocket  {scheme}://{http}/v1/connect\n  \
            Operators  http://{admin}/readyz  http://{admin}/metrics\n  \
            Agents     {}\n\n  \
-           Talk to it:     {program} chat --url ws://{http}\n  \
+           Talk to it:     {program} chat --url {scheme}://{http}\n  \
            See how it is:  curl http://{admin}/readyz\n\n",
         agents.join(", ")
     )

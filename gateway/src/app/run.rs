@@ -5,7 +5,8 @@ use crate::cli::Exit;
 use crate::driver::Ended;
 use crate::listen::{House, Listener};
 use crate::phase::{Life, Phase};
-use crate::signal::Leave;
+use crate::signal::{Leave, Reload};
+use crate::tls::Keeper;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ const GOODBYE: Duration = Duration::from_secs(3);
 impl App {
     /// Runs a node to its end.
     pub async fn run(self) -> Exit {
-        let Ok(leave) = Leave::listen() else {
+        let (Ok(leave), Ok(reload)) = (Leave::listen(), Reload::listen()) else {
             tracing::error!("signals cannot be heard");
             return Exit::Unavailable;
         };
@@ -42,6 +43,7 @@ impl App {
                 _ = &mut hurried => return Exit::Failed,
             }
         }
+        tokio::spawn(reread(self.keeper, reload));
         let mut driver = tokio::spawn(self.driver.run());
         let (listener, house) = self.public;
         let public = listener.address();
@@ -115,6 +117,17 @@ async fn obey(mut leave: Leave, life: Life) {
     life.advance(Phase::Draining);
     leave.asked().await;
     tracing::warn!("asked twice; leaving at once");
+}
+
+/// What `SIGHUP` is for; where there is nothing to read again, it is said.
+async fn reread(keeper: Option<Keeper>, mut reload: Reload) {
+    if let Some(keeper) = keeper {
+        return keeper.keep(reload).await;
+    }
+    loop {
+        reload.asked().await;
+        tracing::info!("there is nothing to read again");
+    }
 }
 
 async fn accept(listener: Listener, house: Arc<House>) {

@@ -5,10 +5,15 @@ use http::{Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
 use serde_json::Value;
+use std::io;
+use std::pin::Pin;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 /// From the first packet to an open connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -21,6 +26,8 @@ const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     authority: String,
+    /// Whether in TLS.
+    tls: bool,
     /// Before every path.
     base: String,
 }
@@ -37,22 +44,28 @@ pub(super) struct Ask<'a> {
     pub(super) patience: Duration,
 }
 
+/// What HTTP is spoken over.
+trait Stream: AsyncRead + AsyncWrite + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
+
 // === impl Server ===
 
 impl Server {
-    /// `http://host:port`; `ws://` means the same, and so does the address of the WebSocket itself.
+    /// `http://host:port`, or `https://host:port` in TLS; `ws://` and `wss://` mean the same, and so does the
+    /// address of the WebSocket itself.
     pub(super) fn parse(url: &str) -> Result<Self, Trouble> {
         let bad = |why: &str| Trouble::Usage(format!("{url}: {why}"));
         let uri: Uri = url.parse().map_err(|_| bad("this is no URL"))?;
-        match uri.scheme_str() {
-            Some("http" | "ws") => {}
-            Some("https" | "wss") => return Err(bad("this client does not speak TLS yet; use http://")),
-            Some(_) | None => return Err(bad("an address begins with http:// or ws://")),
-        }
+        let tls = match uri.scheme_str() {
+            Some("http" | "ws") => false,
+            Some("https" | "wss") => true,
+            Some(_) | None => return Err(bad("an address begins with http:// or https://")),
+        };
         let authority = uri.authority().filter(|it| !it.as_str().contains('@'));
         let authority = authority.ok_or_else(|| bad("there is no host in it"))?.as_str().to_owned();
         let base = uri.path().trim_end_matches('/').trim_end_matches("/v1/connect").to_owned();
-        Ok(Self { authority, base })
+        Ok(Self { authority, tls, base })
     }
 
     /// Asks, and waits for the answer's JSON.
@@ -64,9 +77,7 @@ impl Server {
 
     async fn exchange(&self, ask: Ask<'_>) -> Result<Value, Trouble> {
         let lost = |error: hyper::Error| self.unavailable(error);
-        let with_port =
-            if self.has_port() { self.authority.clone() } else { format!("{}:80", self.authority) };
-        let stream = match timeout(CONNECT, TcpStream::connect(with_port)).await {
+        let stream = match timeout(CONNECT, self.connect()).await {
             Ok(connected) => connected.map_err(|error| self.unavailable(error))?,
             Err(_) => return Err(self.unavailable("no connection in time")),
         };
@@ -86,6 +97,19 @@ impl Server {
             }
             (_, _) => Err(Trouble::Failed(format!("{}: {status}, and not in JSON", self.authority))),
         }
+    }
+
+    async fn connect(&self) -> io::Result<Pin<Box<dyn Stream>>> {
+        let port = if self.tls { 443 } else { 80 };
+        let with_port =
+            if self.has_port() { self.authority.clone() } else { format!("{}:{port}", self.authority) };
+        let stream = TcpStream::connect(&with_port).await?;
+        if !self.tls {
+            return Ok(Box::pin(stream));
+        }
+        let host = with_port.rsplit_once(':').map_or("", |(host, _)| host).trim_matches(['[', ']']);
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        Ok(Box::pin(TlsConnector::from(turnway_client::trust()).connect(name, stream).await?))
     }
 
     fn request(&self, ask: Ask<'_>) -> Result<Request<Full<Bytes>>, Trouble> {
@@ -126,7 +150,7 @@ mod tests {
             ("http://127.0.0.1:8080", "127.0.0.1:8080", "", true),
             ("ws://host/v1/connect", "host", "", false),
             ("http://[::1]:80/a/b/", "[::1]:80", "/a/b", true),
-            ("ws://[::1]/a/v1/connect", "[::1]", "/a", false),
+            ("wss://[::1]/a/v1/connect", "[::1]", "/a", false),
         ] {
             let server = Server::parse(url).expect(url);
             assert_eq!(
@@ -134,7 +158,7 @@ mod tests {
                 (authority, base, port)
             );
         }
-        for url in ["h:80", "https://h", "wss://h", "ftp://h", "http://", "http://u:p@h", "/x", ""] {
+        for url in ["h:80", "ftp://h", "http://", "http://u:p@h", "/x", ""] {
             assert!(matches!(Server::parse(url), Err(Trouble::Usage(_))), "{url}");
         }
     }

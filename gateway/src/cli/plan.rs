@@ -1,8 +1,10 @@
 //! From flags, environment and file to what a node is to be, or to everything that is wrong.
 use super::serve::ServeArgs;
 use crate::agent::directory::{AgentSpec, BadAgent, parse_agent};
+use crate::clock::Clock;
 use crate::config::nearest::hint;
-use crate::config::{self, AgentText, Config, Key, Loaded, Mistake, Place, Sources};
+use crate::config::{self, AgentText, Config, Key, Loaded, Mistake, Place, Sources, TlsFiles};
+use crate::tls::Pair;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -77,8 +79,17 @@ fn decide(sources: &Sources, mut mistakes: Vec<Mistake>) -> Result<Plan, Vec<Mis
             mistakes.push(Mistake::of(Key::DefaultAgent, place, what));
         }
     }
+    mistakes.extend(config.tls.as_ref().and_then(bad_pair));
     mistakes.sort();
     if mistakes.is_empty() { Ok(Plan { config, agents, default_agent }) } else { Err(mistakes) }
+}
+
+/// What is wrong with a certificate and its key.
+fn bad_pair(files: &TlsFiles) -> Option<Mistake> {
+    let bad = Pair::read(files, Clock::start().now().store).err()?;
+    let (key, place) =
+        if bad.is_of_key(files) { (Key::TlsKey, &files.key.1) } else { (Key::TlsCert, &files.cert.1) };
+    Some(Mistake::of(key, place, bad.to_string()))
 }
 
 fn agents(texts: &[AgentText], mistakes: &mut Vec<Mistake>) -> Vec<AgentSpec> {

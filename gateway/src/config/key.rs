@@ -12,6 +12,8 @@ pub enum Key {
     ListenHttp,
     ListenQuic,
     ListenAdmin,
+    TlsCert,
+    TlsKey,
     StoreUrl,
     StoreDurability,
     StoreDeployer,
@@ -67,7 +69,7 @@ pub struct Setting {
 }
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 14] = [
+pub const SETTINGS: [Setting; 16] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -122,6 +124,29 @@ pub const SETTINGS: [Setting; 14] = [
         flag: Some("--admin"),
         default: Fallback::Fixed("127.0.0.1:8081"),
         doc: "Where operators look: health, metrics, drain.",
+    },
+    Setting {
+        key: Key::TlsCert,
+        name: "tls.cert",
+        kind: Kind::Text,
+        form: "FILE",
+        flag: Some("--tls-cert"),
+        default: Fallback::Found {
+            how: "clients are not spoken to in TLS",
+            example: "/etc/turnway/cert.pem",
+        },
+        doc: "The certificate that clients are shown, in PEM, followed by those that vouch for it. With it \
+              `listen.http` speaks TLS and nothing else: `https://` and `wss://`. It is read again at SIGHUP, \
+              and within five seconds when it has changed.",
+    },
+    Setting {
+        key: Key::TlsKey,
+        name: "tls.key",
+        kind: Kind::Text,
+        form: "FILE",
+        flag: Some("--tls-key"),
+        default: Fallback::Found { how: "none, as for `tls.cert`", example: "/etc/turnway/key.pem" },
+        doc: "The key of `tls.cert`, in PEM and not encrypted. It is read again together with it.",
     },
     Setting {
         key: Key::StoreUrl,

@@ -4,7 +4,7 @@ use super::key::Key;
 use super::mistake::{Mistake, Place};
 use super::raw::Raw;
 use super::redis::{Login, RedisUrl};
-use super::{Config, Durability, LogFormat, StoreConfig};
+use super::{Config, Durability, LogFormat, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -17,6 +17,8 @@ const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 struct Draft {
     http: (SocketAddr, Place),
     admin: (SocketAddr, Place),
+    cert: Option<(PathBuf, Place)>,
+    secret: Option<(PathBuf, Place)>,
     store: (StoreUrl, Place),
     durability: Option<(Durability, Place)>,
     deployer: Option<(Login, Place)>,
@@ -46,10 +48,12 @@ pub(super) fn read(raw: &mut Raw) -> Config {
         }
     }
     let store = draft.store(&mut raw.mistakes);
+    let tls = draft.tls(&mut raw.mistakes);
     draft.check_listeners(&mut raw.mistakes);
     Config {
         http: draft.http.0,
         admin: draft.admin.0,
+        tls,
         store,
         keep_facts: draft.keep_facts,
         node_name: draft.node_name.unwrap_or_else(host_name),
@@ -68,6 +72,8 @@ impl Default for Draft {
         Self {
             http: nowhere(),
             admin: nowhere(),
+            cert: None,
+            secret: None,
             store: (StoreUrl::Memory, Place::Default),
             durability: None,
             deployer: None,
@@ -89,6 +95,8 @@ impl Draft {
             Key::ListenAdmin => self.admin = (address(text)?, place.clone()),
             Key::ListenQuic if text == "off" => {}
             Key::ListenQuic => return Err("QUIC is not in this release; only \"off\" is accepted".into()),
+            Key::TlsCert => self.cert = Some((file(text)?, place.clone())),
+            Key::TlsKey => self.secret = Some((file(text)?, place.clone())),
             Key::StoreUrl => self.store = (store_url(text)?, place.clone()),
             Key::StoreDurability => self.durability = Some((durability(text)?, place.clone())),
             Key::StoreDeployer => self.deployer = Some((Login::parse(text)?, place.clone())),
@@ -139,6 +147,18 @@ impl Draft {
         }
     }
 
+    /// Neither is of use without the other.
+    fn tls(&self, mistakes: &mut Vec<Mistake>) -> Option<TlsFiles> {
+        let (alone, key, other) = match (&self.cert, &self.secret) {
+            (None, None) => return None,
+            (Some(cert), Some(secret)) => return Some(TlsFiles { cert: cert.clone(), key: secret.clone() }),
+            (Some((_, place)), None) => (place, Key::TlsCert, Key::TlsKey),
+            (None, Some((_, place))) => (place, Key::TlsKey, Key::TlsCert),
+        };
+        mistakes.push(Mistake::of(key, alone, format!("needs {other} as well")));
+        None
+    }
+
     /// Without authentication everybody who reaches a listener is somebody: only this machine may.
     fn check_listeners(&self, mistakes: &mut Vec<Mistake>) {
         for (key, (address, place)) in [(Key::ListenHttp, &self.http), (Key::ListenAdmin, &self.admin)] {
@@ -161,6 +181,10 @@ fn address(text: &str) -> Result<SocketAddr, String> {
         }
         None => text.parse().map_err(|_| bad.into()),
     }
+}
+
+fn file(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("expected a file's name".into()) } else { Ok(text.into()) }
 }
 
 fn store_url(text: &str) -> Result<StoreUrl, String> {
@@ -235,149 +259,4 @@ fn host_name() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{AgentText, Flag, Sources, load};
-    use super::*;
-
-    fn sources(file: &str, env: &[(&str, &str)], flags: &[(Flag, &str)]) -> Sources {
-        Sources {
-            file: Some(("t.toml".into(), file.to_owned())),
-            env: env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-            flags: flags.iter().map(|(flag, value)| (*flag, (*value).to_owned())).collect(),
-        }
-    }
-
-    fn good(sources: &Sources) -> Config {
-        let loaded = load(sources);
-        assert_eq!(loaded.mistakes, []);
-        loaded.config
-    }
-
-    fn wrong(sources: &Sources) -> Vec<String> {
-        let mut mistakes = load(sources).mistakes;
-        mistakes.sort();
-        mistakes.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn nothing_said_is_a_node_on_this_machine() {
-        let config = good(&Sources::default());
-        assert_eq!(config.http, "127.0.0.1:8080".parse().expect("an address"));
-        assert_eq!(config.store.promise(), "fsync");
-        assert!(!config.demo);
-    }
-
-    #[test]
-    fn flags_overrule_the_environment_and_that_the_file() {
-        let file = "demo = true\nlog = \"json\"\n[listen]\nhttp = \"[::1]:1\"\nadmin = \"[::1]:1\"\n";
-        let env = [("TURNWAY_LISTEN_HTTP", "localhost:2"), ("TURNWAY_LISTEN_ADMIN", "127.0.0.1:2")];
-        let flags = [(Flag::Key(Key::ListenAdmin), "127.0.0.1:3"), (Flag::Key(Key::ListenQuic), "off")];
-        let config = good(&sources(file, &env, &flags));
-        assert_eq!((config.http.port(), config.admin.port()), (2, 3));
-        assert!(config.demo);
-        assert_eq!(config.log, LogFormat::Json);
-    }
-
-    #[test]
-    fn every_mistake_is_told_with_its_place() {
-        let file = "colour = 1\ndemo = \"yes\"\n[listen]\nhttp = \"0.0.0.0:1\"\nhtpp = \"x\"\n[store]\nurl = \"redis://u:hunter2@h:x\"\n";
-        let env = [("TURNWAY_LISTEN_PORT", "1"), ("TURNWAY_LOG", "loud"), ("TURNWAY_URL", "not ours")];
-        let flags = [(Flag::Key(Key::StoreDurability), "fsync+replica"), (Flag::Key(Key::ListenQuic), "1")];
-        let said = wrong(&sources(file, &env, &flags));
-        let starts = [
-            "t.toml:1:1: colour: unknown key",
-            "t.toml:2:8: demo: expected true or false, not a string",
-            "t.toml:4:8: listen.http: 0.0.0.0:1 is not a loopback address",
-            "t.toml:5:1: listen.htpp: unknown key; did you mean \"listen.http\"?",
-            "t.toml:7:7: store.url: expected HOST or HOST:PORT",
-            "environment TURNWAY_LISTEN_PORT: unknown setting",
-            "environment TURNWAY_LOG: log: expected auto, pretty or json",
-            "flag --durability: store.durability: embedded: gives fsync, never fsync+replica",
-            "flag --quic: listen.quic: QUIC is not in this release",
-        ];
-        assert_eq!(said.len(), starts.len(), "{said:#?}");
-        for (said, start) in said.iter().zip(starts) {
-            assert!(said.starts_with(start), "{said}\n{start}");
-            assert!(!said.contains("hunter2"));
-        }
-    }
-
-    #[test]
-    fn what_may_have_been_meant_is_said() {
-        let file =
-            "http = 1\nstore = \"x\"\nsilence = \"1s\"\n[lisen]\n[log]\n[node]\nnaem = 1\n[agents]\na = 1\n";
-        let said = wrong(&sources(file, &[], &[]));
-        let expected = [
-            "t.toml:1:1: http: unknown key; did you mean \"listen.http\"?",
-            "t.toml:2:9: store: a section: [store]",
-            "t.toml:3:1: silence: unknown key; \"silence\" belongs in [agents.ID]",
-            "t.toml:4:2: lisen: unknown section; did you mean \"listen\"?",
-            "t.toml:5:1: log: expected a string, not a table",
-            "t.toml:7:1: node.naem: unknown key; did you mean \"node.name\"?",
-            "t.toml:9:5: agents.a: expected a table [agents.a] with a url, not a number",
-        ];
-        assert_eq!(said, expected);
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        let config = good(&sources("[store]\ncache = \"8MiB\"\nreserve = \"0B\"\n", &[], &[]));
-        let StoreConfig::Embedded { cache_bytes, reserve_bytes, .. } = config.store else { panic!() };
-        assert_eq!((cache_bytes, reserve_bytes), (8 << 20, 0));
-        let said = wrong(&sources(
-            "[store]\ncache = \"8KiB\"\nreserve = 5\n",
-            &[("TURNWAY_STORE_RESERVE", "5")],
-            &[],
-        ));
-        let expected = [
-            "t.toml:2:9: store.cache: expected at least 1.0 MiB",
-            "t.toml:3:11: store.reserve: expected a string, not a number",
-            "environment TURNWAY_STORE_RESERVE: store.reserve: expected a size such as 512B, 64KiB, 8MiB or 2GiB",
-        ];
-        assert_eq!(said, expected);
-    }
-
-    #[test]
-    fn a_file_that_is_no_toml_is_told_with_its_places() {
-        let said = wrong(&sources("log = \n[listen\nhttp = \"x\"\n", &[], &[]));
-        assert!(said.iter().any(|said| said.starts_with("t.toml:1:")), "{said:#?}");
-        assert!(said.iter().any(|said| said.starts_with("t.toml:2:")), "{said:#?}");
-    }
-
-    #[test]
-    fn memory_promises_nothing() {
-        let memory = (Flag::Key(Key::StoreUrl), "memory:");
-        assert_eq!(good(&sources("", &[], &[memory])).store, StoreConfig::Memory);
-        let said = wrong(&sources("", &[], &[memory, (Flag::Key(Key::StoreDurability), "fsync")]));
-        assert_eq!(said, ["flag --durability: store.durability: memory: gives mem, never fsync"]);
-    }
-
-    #[test]
-    fn a_redis_may_have_a_deployer_and_a_replica() {
-        let (url, level) = (Flag::Key(Key::StoreUrl), Flag::Key(Key::StoreDurability));
-        let file = "[store]\ndeployer = \"d:p%3A\"\n";
-        let config = good(&sources(file, &[], &[(url, "redis://u@h"), (level, "fsync+replica")]));
-        let StoreConfig::Redis { durability, deployer: Some(login), .. } = config.store else { panic!() };
-        assert_eq!(durability, Durability::FsyncReplica);
-        assert_eq!(login.password.as_ref().map(|password| password.reveal()), Some("p:"));
-        let said = wrong(&sources(file, &[], &[(url, "embedded:d"), (level, "fsync+replica")]));
-        let expected = [
-            "t.toml:2:12: store.deployer: only a Redis has users",
-            "flag --durability: store.durability: embedded: gives fsync, never fsync+replica: one machine has no replica",
-        ];
-        assert_eq!(said, expected);
-    }
-
-    #[test]
-    fn agents_come_from_everywhere() {
-        let file = "[agents.a]\nurl = \"http://h\"\ncancel = true\n";
-        let env = [("TURNWAY_AGENTS_b", "http://h")];
-        let loaded = load(&sources(file, &env, &[(Flag::Agent, "c=http://h")]));
-        let [AgentText::Table { id, pairs, .. }, AgentText::Line { text, .. }, AgentText::Line { .. }] =
-            loaded.agents.as_slice()
-        else {
-            panic!("{:?}", loaded.agents)
-        };
-        assert_eq!((id.as_str(), pairs.len(), text.as_str()), ("a", 2, "b=http://h"));
-    }
-}
+mod tests;

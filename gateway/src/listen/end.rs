@@ -1,7 +1,7 @@
 //! How a link ends, and with which close code.
+use super::seam::TooManyFragments;
 use crate::links::{Fate, Gone};
 use std::borrow::Cow;
-use std::io::ErrorKind;
 use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 
@@ -23,7 +23,7 @@ impl End {
             Error::Capacity(CapacityError::MessageTooLong { .. }) => None,
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Some(Self::Lost),
             Error::Protocol(_) => Some(Self::Close(1002, "not RFC 6455".into())),
-            Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
+            Error::Io(error) if error.get_ref().is_some_and(|error| error.is::<TooManyFragments>()) => {
                 Some(Self::Close(4400, "too many fragments".into()))
             }
             Error::Utf8(_) => Some(Self::Close(1007, "not UTF-8".into())),

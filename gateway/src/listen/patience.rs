@@ -1,17 +1,17 @@
 //! A socket that gives up on a peer that takes nothing: the room it has would be lost for ever.
+use super::pipe::Pipe;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// A TCP connection under HTTP.
+/// A connection under HTTP.
 #[derive(Debug)]
 pub(super) struct Patience {
-    socket: TokioIo<TcpStream>,
+    socket: TokioIo<Pipe>,
     /// How long a peer may take nothing while there is something for it.
     limit: Duration,
     /// Runs while it takes nothing.
@@ -21,12 +21,12 @@ pub(super) struct Patience {
 // === impl Patience ===
 
 impl Patience {
-    pub(super) fn new(socket: TcpStream, limit: Duration) -> Self {
+    pub(super) fn new(socket: Pipe, limit: Duration) -> Self {
         Self { socket: TokioIo::new(socket), limit, alarm: None }
     }
 
-    /// The bare socket.
-    pub(super) fn into_inner(self) -> TcpStream {
+    /// The bare connection.
+    pub(super) fn into_inner(self) -> Pipe {
         self.socket.into_inner()
     }
 
@@ -85,13 +85,14 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
     use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     async fn pair(limit: Duration) -> (Patience, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        (Patience::new(accepted.expect("accepted").0, limit), peer.expect("connected"))
+        let accepted = Pipe::Plain(accepted.expect("accepted").0);
+        (Patience::new(accepted, limit), peer.expect("connected"))
     }
 
     async fn write(to: &mut Patience, bytes: &[u8]) -> io::Result<usize> {

@@ -1,11 +1,11 @@
 //! The seam between a socket and its WebSocket codec: sees where frames begin and end, so that a codec
 //! whose buffers have grown can be exchanged for a fresh one, and counts a message's fragments, which the
 //! codec does not (S-11).
+use super::pipe::Pipe;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// Fragments of one message (S-11): nobody needs more, and each costs work without an end.
 const FRAGMENTS_MAX: u8 = 32;
@@ -16,7 +16,7 @@ const HEADER_BYTES_MAX: usize = 10;
 #[derive(Debug, Default)]
 pub struct Seam {
     /// None: moved to another codec.
-    stream: Option<TcpStream>,
+    stream: Option<Pipe>,
     frames: Frames,
 }
 
@@ -35,14 +35,15 @@ struct Frames {
 }
 
 /// A message came in more than [`FRAGMENTS_MAX`] pieces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TooManyFragments;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many fragments")]
+pub(super) struct TooManyFragments;
 
 // === impl Seam ===
 
 impl Seam {
     /// A socket whose client has sent nothing after its request but `read`.
-    pub fn new(stream: TcpStream, read: &[u8]) -> Self {
+    pub fn new(stream: Pipe, read: &[u8]) -> Self {
         let mut frames = Frames::default();
         // The codec sees the same bytes; should they be too many fragments, the next one is refused.
         let _ = frames.pass(read);
@@ -60,7 +61,7 @@ impl Seam {
         frames.whole == 0 && frames.have == 0 && frames.left == 0 && frames.fragments == 0
     }
 
-    fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+    fn stream(&mut self) -> io::Result<Pin<&mut Pipe>> {
         self.stream.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
@@ -76,9 +77,7 @@ impl AsyncRead for Seam {
         let fresh = &buf.filled()[before..];
         match self.frames.pass(fresh) {
             Ok(()) => done,
-            Err(TooManyFragments) => {
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "too many fragments")))
-            }
+            Err(error) => Poll::Ready(Err(io::Error::other(error))),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `GET /v1/connect`: from an HTTP request to a WebSocket (RFC 6455 §4.2).
 use super::Room;
 use super::patience::Patience;
+use super::pipe::Pipe;
 use super::seam::Seam;
 use super::websocket::{self, Socket};
 use crate::answer::{self, Body};
@@ -12,7 +13,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use std::sync::Arc;
-use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -101,13 +101,13 @@ impl Reception {
     }
 }
 
-/// The socket under HTTP, and what the client has already sent after its request.
-fn bare(upgraded: Upgraded) -> Result<(TcpStream, Vec<u8>), Upgraded> {
+/// The connection under HTTP, and what the client has already sent after its request.
+fn bare(upgraded: Upgraded) -> Result<(Pipe, Vec<u8>), Upgraded> {
     let parts = upgraded.downcast::<Patience>()?;
     Ok((parts.io.into_inner(), parts.read_buf.to_vec()))
 }
 
-async fn open(stream: TcpStream, read: Vec<u8>) -> Box<Socket> {
+async fn open(stream: Pipe, read: Vec<u8>) -> Box<Socket> {
     let seam = Seam::new(stream, &read);
     Box::new(if read.is_empty() {
         WebSocketStream::from_raw_socket(seam, Role::Server, Some(codec())).await

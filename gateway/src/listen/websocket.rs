@@ -23,7 +23,7 @@ use turnway_core::id::LinkId;
 use turnway_core::machine::Machine;
 use turnway_core::time::{Mono, Now};
 
-/// A WebSocket over TCP.
+/// A WebSocket over a connection.
 pub(super) type Socket = WebSocketStream<Seam>;
 
 /// From our close frame to hanging up: a client that has left need not be waited for.

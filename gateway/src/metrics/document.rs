@@ -17,10 +17,11 @@ is there from the first of its kind. Times at the owner begin anew where another
 ";
 
 /// What each area is about, in the order of the document.
-const AREAS: [(&str, &str); 16] = [
+const AREAS: [(&str, &str); 17] = [
     ("build", "The build"),
     ("node", "The node"),
     ("link", "Connections of clients"),
+    ("tls", "TLS with clients"),
     ("http", "HTTP requests"),
     ("request", "Requests of clients"),
     ("turn", "Turns"),

@@ -37,6 +37,7 @@ mod refuse;
 mod socket;
 mod state;
 mod text;
+mod trust;
 
 pub use backoff::Backoff;
 pub use client::{Client, Session};
@@ -49,3 +50,4 @@ pub use fx::{Lost, Output};
 pub use invoke::{Invoke, Open, Start, Strategy, Subscribe};
 pub use options::Options;
 pub use state::ClientState;
+pub use trust::trust;

@@ -10,7 +10,8 @@ const PATH: &str = "/v1/connect";
 /// Where to connect, and as whom.
 #[derive(Clone)]
 pub struct Options {
-    /// `ws://host:port`; `http://` means the same. Without a path it is `/v1/connect`.
+    /// `ws://host:port`, or `wss://host:port` with TLS; `http://` and `https://` mean the same. Without a path it
+    /// is `/v1/connect`.
     pub url: String,
     /// The user, on a gateway without authentication.
     pub user_id: Option<String>,
@@ -51,22 +52,22 @@ impl Options {
     /// The WebSocket address this comes to.
     pub fn endpoint(&self) -> Result<String, ClientError> {
         let bad = |why| ClientError::BadUrl { url: self.url.clone(), why };
-        let (scheme, rest) =
-            self.url.split_once("://").ok_or_else(|| bad("an address begins with ws:// or http://"))?;
-        match scheme.to_ascii_lowercase().as_str() {
-            "ws" | "http" => {}
-            "wss" | "https" => return Err(bad("this client does not speak TLS yet; use ws://")),
-            "quic" => return Err(bad("this client does not speak QUIC yet; use ws://")),
-            _ => return Err(bad("an address begins with ws:// or http://")),
-        }
+        let no_address = "an address begins with ws:// or wss://";
+        let (scheme, rest) = self.url.split_once("://").ok_or_else(|| bad(no_address))?;
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "ws" | "http" => "ws",
+            "wss" | "https" => "wss",
+            "quic" => return Err(bad("this client does not speak QUIC yet; use ws:// or wss://")),
+            _ => return Err(bad(no_address)),
+        };
         let (host, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
         if host.is_empty() || host.contains(['@', '#', ' ']) {
             return Err(bad("there is no host in it"));
         }
         match path {
-            "" | "/" => Ok(format!("ws://{host}{PATH}")),
-            path if path.starts_with('?') => Ok(format!("ws://{host}{PATH}{path}")),
-            path => Ok(format!("ws://{host}{path}")),
+            "" | "/" => Ok(format!("{scheme}://{host}{PATH}")),
+            path if path.starts_with('?') => Ok(format!("{scheme}://{host}{PATH}{path}")),
+            path => Ok(format!("{scheme}://{host}{path}")),
         }
     }
 }
@@ -93,11 +94,14 @@ mod tests {
             ("http://host/", "ws://host/v1/connect"),
             ("WS://[::1]:80/a/b", "ws://[::1]:80/a/b"),
             ("ws://host?x=1", "ws://host/v1/connect?x=1"),
+            ("wss://host", "wss://host/v1/connect"),
+            ("https://host:1/a", "wss://host:1/a"),
         ];
         for (url, endpoint) in good {
             assert_eq!(Options::new(url).endpoint().as_deref(), Ok(endpoint));
         }
-        for (url, why) in [("wss://h", "TLS"), ("quic://h", "QUIC"), ("h:80", "begins"), ("ws:///x", "host")]
+        for (url, why) in
+            [("ftp://h", "begins"), ("quic://h", "QUIC"), ("h:80", "begins"), ("wss:///x", "host")]
         {
             let error = Options::new(url).endpoint().expect_err("a bad address").to_string();
             assert!(error.contains(why), "{error}");

@@ -5,6 +5,7 @@ use crate::event::Event;
 use crate::fx::{Lost, Output};
 use crate::limits;
 use crate::state::ClientState;
+use crate::trust::trust;
 use futures_util::{SinkExt, StreamExt};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,9 +19,10 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+/// On the heap: TLS is large, and it is handed around.
+type Socket = Box<WebSocketStream<MaybeTlsStream<TcpStream>>>;
 type Dialing = Pin<Box<dyn Future<Output = Result<Socket, Lost>> + Send>>;
 
 /// The task between a [`ClientState`] and the world.
@@ -191,7 +193,7 @@ impl Driver {
         self.dialing = None;
         if let Some(mut socket) = self.socket.take() {
             // Politeness only; the gateway notices a lost connection too.
-            let _ = timeout(limits::CLOSE_TIMEOUT, Socket::close(&mut socket, None)).await;
+            let _ = timeout(limits::CLOSE_TIMEOUT, socket.as_mut().close(None)).await;
         }
     }
 
@@ -256,9 +258,10 @@ async fn dial(endpoint: String) -> Result<Socket, Lost> {
         .max_message_size(Some(limits::INCOMING_BYTES_MAX))
         .max_frame_size(Some(limits::INCOMING_BYTES_MAX))
         .max_write_buffer_size(2 * limits::INCOMING_BYTES_MAX);
-    let connecting = connect_async_with_config(request, Some(config), true);
+    let tls = endpoint.starts_with("wss:").then(|| Connector::Rustls(trust()));
+    let connecting = connect_async_tls_with_config(request, Some(config), true, tls);
     match timeout(limits::CONNECT_TIMEOUT, connecting).await {
-        Ok(Ok((socket, _))) => Ok(socket),
+        Ok(Ok((socket, _))) => Ok(Box::new(socket)),
         Ok(Err(Error::Http(answer))) => {
             let status = answer.status();
             // Everything else may pass: a proxy whose nodes are away, a node that is starting.

@@ -28,7 +28,13 @@ pub fn script(name: &str, args: &[&str]) -> Command {
 
 /// Runs a script to its end, which must be a good one; what it said.
 pub async fn run(name: &str, args: &[&str]) -> String {
-    let child = script(name, args).stderr(Stdio::piped()).spawn().expect("Python starts");
+    run_with(name, args, &[]).await
+}
+
+/// The same in an environment.
+pub async fn run_with(name: &str, args: &[&str], env: &[(&str, &str)]) -> String {
+    let child =
+        script(name, args).envs(env.iter().copied()).stderr(Stdio::piped()).spawn().expect("Python starts");
     let output = tokio::time::timeout(4 * PATIENCE, child.wait_with_output()).await;
     let output = output.expect("it ends in time").expect("its output");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

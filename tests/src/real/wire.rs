@@ -1,14 +1,15 @@
 //! A raw client: says exactly what a test wants said, and reads what comes.
 use super::PATIENCE;
+use super::tls::Trust;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
 
 /// Why nothing more comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +23,28 @@ pub enum Gone {
 /// One WebSocket connection to a node.
 #[derive(Debug)]
 pub struct Wire {
-    socket: WebSocketStream<TcpStream>,
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
 }
 
 impl Wire {
     /// Connects and says nothing.
     pub async fn open(to: SocketAddr) -> Result<Self, Gone> {
         let stream = TcpStream::connect(to).await.map_err(|why| Gone::Broken(why.to_string()))?;
-        Self::over(to, stream).await
+        Self::over(to, stream, None).await
+    }
+
+    /// The same in TLS, by the name of this machine.
+    pub async fn open_tls(to: SocketAddr, trust: &Trust) -> Result<Self, Gone> {
+        let stream = TcpStream::connect(to).await.map_err(|why| Gone::Broken(why.to_string()))?;
+        // Without it the end of the handshake and the request wait for each other, 40 ms each time.
+        stream.set_nodelay(true).map_err(|why| Gone::Broken(why.to_string()))?;
+        Self::over(to, stream, Some(trust)).await
+    }
+
+    /// The certificate that the other end has shown.
+    pub fn certificate(&self) -> Option<Vec<u8>> {
+        let MaybeTlsStream::Rustls(stream) = self.socket.get_ref() else { return None };
+        Some(stream.get_ref().1.peer_certificates()?.first()?.to_vec())
     }
 
     /// The same, with as little room as the system allows for what is not read.
@@ -37,27 +52,35 @@ impl Wire {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4096).expect("a small buffer");
         let stream = socket.connect(to).await.map_err(|why| Gone::Broken(why.to_string()))?;
-        Self::over(to, stream).await
+        Self::over(to, stream, None).await
     }
 
-    async fn over(to: SocketAddr, stream: TcpStream) -> Result<Self, Gone> {
+    async fn over(to: SocketAddr, stream: TcpStream, trust: Option<&Trust>) -> Result<Self, Gone> {
         let broken = |why: &dyn std::fmt::Display| Gone::Broken(why.to_string());
-        let mut request: Request =
-            format!("ws://{to}/v1/connect").into_client_request().map_err(|why| broken(&why))?;
+        let url = match trust {
+            None => format!("ws://{to}/v1/connect"),
+            Some(_) => format!("wss://localhost:{}/v1/connect", to.port()),
+        };
+        let tls = trust.map(|trust| Connector::Rustls(trust.0.clone()));
+        let mut request: Request = url.into_client_request().map_err(|why| broken(&why))?;
         let protocol = HeaderValue::from_static("turnway.v1");
         request.headers_mut().insert("sec-websocket-protocol", protocol);
-        let opened = tokio_tungstenite::client_async(request, stream);
+        let opened = client_async_tls_with_config(request, stream, None, tls);
         let (socket, _) = opened.await.map_err(|why| broken(&why))?;
         Ok(Self { socket })
     }
 
     /// Connects, says `hello` as this user with these `subscribe` bodies to resume, and reads `welcome`.
     pub async fn hello(to: SocketAddr, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
-        let mut wire = Self::open(to).await?;
-        wire.say(json!({"type": "hello", "user_id": user, "resume": resume})).await?;
-        let welcome = wire.next().await?;
+        Self::open(to).await?.greet(user, resume).await
+    }
+
+    /// Says `hello`, and reads `welcome`.
+    pub async fn greet(mut self, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
+        self.say(json!({"type": "hello", "user_id": user, "resume": resume})).await?;
+        let welcome = self.next().await?;
         assert_eq!(welcome["type"], "welcome", "{welcome}");
-        Ok(wire)
+        Ok(self)
     }
 
     /// Sends one message.

@@ -1,0 +1,159 @@
+//! Settings that fit and settings that do not, each mistake with its place.
+use super::super::{AgentText, Flag, Sources, load};
+use super::*;
+
+fn sources(file: &str, env: &[(&str, &str)], flags: &[(Flag, &str)]) -> Sources {
+    Sources {
+        file: Some(("t.toml".into(), file.to_owned())),
+        env: env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        flags: flags.iter().map(|(flag, value)| (*flag, (*value).to_owned())).collect(),
+    }
+}
+
+fn good(sources: &Sources) -> Config {
+    let loaded = load(sources);
+    assert_eq!(loaded.mistakes, []);
+    loaded.config
+}
+
+fn wrong(sources: &Sources) -> Vec<String> {
+    let mut mistakes = load(sources).mistakes;
+    mistakes.sort();
+    mistakes.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn nothing_said_is_a_node_on_this_machine() {
+    let config = good(&Sources::default());
+    assert_eq!(config.http, "127.0.0.1:8080".parse().expect("an address"));
+    assert_eq!(config.store.promise(), "fsync");
+    assert!(!config.demo);
+}
+
+#[test]
+fn flags_overrule_the_environment_and_that_the_file() {
+    let file = "demo = true\nlog = \"json\"\n[listen]\nhttp = \"[::1]:1\"\nadmin = \"[::1]:1\"\n";
+    let env = [("TURNWAY_LISTEN_HTTP", "localhost:2"), ("TURNWAY_LISTEN_ADMIN", "127.0.0.1:2")];
+    let flags = [(Flag::Key(Key::ListenAdmin), "127.0.0.1:3"), (Flag::Key(Key::ListenQuic), "off")];
+    let config = good(&sources(file, &env, &flags));
+    assert_eq!((config.http.port(), config.admin.port()), (2, 3));
+    assert!(config.demo);
+    assert_eq!(config.log, LogFormat::Json);
+}
+
+#[test]
+fn every_mistake_is_told_with_its_place() {
+    let file = "colour = 1\ndemo = \"yes\"\n[listen]\nhttp = \"0.0.0.0:1\"\nhtpp = \"x\"\n[store]\nurl = \"redis://u:hunter2@h:x\"\n";
+    let env = [("TURNWAY_LISTEN_PORT", "1"), ("TURNWAY_LOG", "loud"), ("TURNWAY_URL", "not ours")];
+    let flags = [(Flag::Key(Key::StoreDurability), "fsync+replica"), (Flag::Key(Key::ListenQuic), "1")];
+    let said = wrong(&sources(file, &env, &flags));
+    let starts = [
+        "t.toml:1:1: colour: unknown key",
+        "t.toml:2:8: demo: expected true or false, not a string",
+        "t.toml:4:8: listen.http: 0.0.0.0:1 is not a loopback address",
+        "t.toml:5:1: listen.htpp: unknown key; did you mean \"listen.http\"?",
+        "t.toml:7:7: store.url: expected HOST or HOST:PORT",
+        "environment TURNWAY_LISTEN_PORT: unknown setting",
+        "environment TURNWAY_LOG: log: expected auto, pretty or json",
+        "flag --durability: store.durability: embedded: gives fsync, never fsync+replica",
+        "flag --quic: listen.quic: QUIC is not in this release",
+    ];
+    assert_eq!(said.len(), starts.len(), "{said:#?}");
+    for (said, start) in said.iter().zip(starts) {
+        assert!(said.starts_with(start), "{said}\n{start}");
+        assert!(!said.contains("hunter2"));
+    }
+}
+
+#[test]
+fn what_may_have_been_meant_is_said() {
+    let file =
+        "http = 1\nstore = \"x\"\nsilence = \"1s\"\n[lisen]\n[log]\n[node]\nnaem = 1\n[agents]\na = 1\n";
+    let said = wrong(&sources(file, &[], &[]));
+    let expected = [
+        "t.toml:1:1: http: unknown key; did you mean \"listen.http\"?",
+        "t.toml:2:9: store: a section: [store]",
+        "t.toml:3:1: silence: unknown key; \"silence\" belongs in [agents.ID]",
+        "t.toml:4:2: lisen: unknown section; did you mean \"listen\"?",
+        "t.toml:5:1: log: expected a string, not a table",
+        "t.toml:7:1: node.naem: unknown key; did you mean \"node.name\"?",
+        "t.toml:9:5: agents.a: expected a table [agents.a] with a url, not a number",
+    ];
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn sizes_have_units() {
+    let config = good(&sources("[store]\ncache = \"8MiB\"\nreserve = \"0B\"\n", &[], &[]));
+    let StoreConfig::Embedded { cache_bytes, reserve_bytes, .. } = config.store else { panic!() };
+    assert_eq!((cache_bytes, reserve_bytes), (8 << 20, 0));
+    let said =
+        wrong(&sources("[store]\ncache = \"8KiB\"\nreserve = 5\n", &[("TURNWAY_STORE_RESERVE", "5")], &[]));
+    let expected = [
+        "t.toml:2:9: store.cache: expected at least 1.0 MiB",
+        "t.toml:3:11: store.reserve: expected a string, not a number",
+        "environment TURNWAY_STORE_RESERVE: store.reserve: expected a size such as 512B, 64KiB, 8MiB or 2GiB",
+    ];
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_told_with_its_places() {
+    let said = wrong(&sources("log = \n[listen\nhttp = \"x\"\n", &[], &[]));
+    assert!(said.iter().any(|said| said.starts_with("t.toml:1:")), "{said:#?}");
+    assert!(said.iter().any(|said| said.starts_with("t.toml:2:")), "{said:#?}");
+}
+
+#[test]
+fn memory_promises_nothing() {
+    let memory = (Flag::Key(Key::StoreUrl), "memory:");
+    assert_eq!(good(&sources("", &[], &[memory])).store, StoreConfig::Memory);
+    let said = wrong(&sources("", &[], &[memory, (Flag::Key(Key::StoreDurability), "fsync")]));
+    assert_eq!(said, ["flag --durability: store.durability: memory: gives mem, never fsync"]);
+}
+
+#[test]
+fn a_redis_may_have_a_deployer_and_a_replica() {
+    let (url, level) = (Flag::Key(Key::StoreUrl), Flag::Key(Key::StoreDurability));
+    let file = "[store]\ndeployer = \"d:p%3A\"\n";
+    let config = good(&sources(file, &[], &[(url, "redis://u@h"), (level, "fsync+replica")]));
+    let StoreConfig::Redis { durability, deployer: Some(login), .. } = config.store else { panic!() };
+    assert_eq!(durability, Durability::FsyncReplica);
+    assert_eq!(login.password.as_ref().map(|password| password.reveal()), Some("p:"));
+    let said = wrong(&sources(file, &[], &[(url, "embedded:d"), (level, "fsync+replica")]));
+    let expected = [
+        "t.toml:2:12: store.deployer: only a Redis has users",
+        "flag --durability: store.durability: embedded: gives fsync, never fsync+replica: one machine has no replica",
+    ];
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn agents_come_from_everywhere() {
+    let file = "[agents.a]\nurl = \"http://h\"\ncancel = true\n";
+    let env = [("TURNWAY_AGENTS_b", "http://h")];
+    let loaded = load(&sources(file, &env, &[(Flag::Agent, "c=http://h")]));
+    let [AgentText::Table { id, pairs, .. }, AgentText::Line { text, .. }, AgentText::Line { .. }] =
+        loaded.agents.as_slice()
+    else {
+        panic!("{:?}", loaded.agents)
+    };
+    assert_eq!((id.as_str(), pairs.len(), text.as_str()), ("a", 2, "b=http://h"));
+}
+
+#[test]
+fn a_certificate_has_a_key() {
+    let config = good(&sources("[tls]\ncert = \"c\"\n", &[("TURNWAY_TLS_KEY", "k")], &[]));
+    let tls = config.tls.expect("both are there");
+    assert_eq!((tls.cert.0, tls.key.0), ("c".into(), "k".into()));
+    let said = wrong(&sources("[tls]\nkey = \"k\"\n", &[], &[]));
+    assert_eq!(said, ["t.toml:2:7: tls.key: needs tls.cert as well"]);
+    let said = wrong(&sources("", &[], &[(Flag::Key(Key::TlsCert), ""), (Flag::Key(Key::TlsKey), "k")]));
+    assert_eq!(
+        said,
+        [
+            "flag --tls-cert: tls.cert: expected a file's name",
+            "flag --tls-key: tls.key: needs tls.cert as well"
+        ]
+    );
+}

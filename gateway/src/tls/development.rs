@@ -1,0 +1,69 @@
+//! A pair to try things with: it vouches for itself, so only who is told to trust it does.
+use rcgen::{CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use turnway_core::time::Millis;
+
+/// Names of this machine, as itself.
+const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+/// Long enough to forget it, and short enough that nobody can use it for ever.
+const LASTS: Duration = Duration::from_secs(365 * 86_400);
+/// Clocks of machines that talk to each other differ.
+const EARLIER: Duration = Duration::from_secs(86_400);
+
+/// Where a pair was written.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The certificate, which clients may be told to trust.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Why there is no pair.
+#[derive(Debug, thiserror::Error)]
+pub enum NoPair {
+    /// A file cannot be written; what is there already is left alone.
+    #[error("{path}: {error}", path = path.display())]
+    Unwritten {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It cannot be made: a bug.
+    #[error("no pair can be made: {0}")]
+    Unmade(#[from] rcgen::Error),
+}
+
+/// Makes a pair for this machine, good for a year from now, as `cert.pem` and `key.pem` in a directory.
+pub fn write(dir: &Path, now: Millis) -> Result<Written, NoPair> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(NAMES.map(str::to_owned))?;
+    let name = DnValue::Utf8String("Turnway development".to_owned());
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.is_ca = IsCa::ExplicitNoCa;
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + Duration::from_millis(now.0).saturating_sub(EARLIER);
+    params.not_after = epoch + Duration::from_millis(now.0) + LASTS;
+    let cert = params.self_signed(&key)?;
+
+    let unwritten = |path: &Path| {
+        let path = path.to_owned();
+        move |error| NoPair::Unwritten { path, error }
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unwritten(dir))?;
+    let written = Written { cert: dir.join("cert.pem"), key: dir.join("key.pem") };
+    create(&written.key, 0o600, &key.serialize_pem()).map_err(unwritten(&written.key))?;
+    create(&written.cert, 0o644, &cert.pem()).map_err(unwritten(&written.cert))?;
+    Ok(written)
+}
+
+/// Writes a file that is not there yet.
+fn create(path: &Path, mode: u32, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(text.as_bytes())
+}

@@ -1,0 +1,202 @@
+//! The pair in use. Its files are read again when the process is told to, and when they have changed: new
+//! connections are greeted with what is there then, those that exist notice nothing. A pair that is broken
+//! changes nothing either, and is told to whoever watches.
+use super::pair::{BadPair, Pair};
+use crate::clock::Clock;
+use crate::config::TlsFiles;
+use crate::metrics::Metrics;
+use crate::signal::Reload;
+use rustls::ServerConfig;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Between two looks at the files. What has changed is read when two looks in a row agree: whoever replaces
+/// two files does it one after the other.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Looks after a pair.
+pub struct Keeper {
+    files: TlsFiles,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    pair: Pair,
+    shown: watch::Sender<Arc<ServerConfig>>,
+    /// The files as they were when they were read last, whatever came of it.
+    tried: Looks,
+    /// The files as they were at the last look.
+    seen: Looks,
+}
+
+/// How new connections are greeted at any moment.
+#[derive(Clone, Debug)]
+pub struct Shown(watch::Receiver<Arc<ServerConfig>>);
+
+/// Both files, certificate first, without opening them.
+type Looks = [Option<Look>; 2];
+
+/// A file from outside: another one, or the same after it was written, looks different.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    place: (u64, u64),
+    size: u64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// Why there is no pair to begin with.
+#[derive(Debug, thiserror::Error)]
+pub enum NoTls {
+    /// It is not one.
+    #[error(transparent)]
+    Pair(#[from] BadPair),
+    /// Nobody can be greeted with it.
+    #[error("TLS: {0}")]
+    Greeting(#[from] rustls::Error),
+}
+
+// === impl Keeper ===
+
+impl Keeper {
+    /// Reads the first pair.
+    pub fn open(files: TlsFiles, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, NoTls> {
+        let tried = looks(&files);
+        let pair = Pair::read(&files, clock.now().store)?;
+        let (shown, _) = watch::channel(Arc::new(pair.greeting()?));
+        metrics.tls.shows(pair.end());
+        Ok(Self { files, clock, metrics, pair, shown, tried, seen: tried })
+    }
+
+    /// For listeners.
+    pub fn shown(&self) -> Shown {
+        Shown(self.shown.subscribe())
+    }
+
+    /// Keeps what is shown up to date for as long as the process runs.
+    pub async fn keep(mut self, mut reload: Reload) {
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let is_told = tokio::select! {
+                () = reload.asked() => true,
+                _ = looks.tick() => false,
+            };
+            // Files may lie on a disk that hangs.
+            let ended = tokio::task::spawn_blocking(move || {
+                self.look(is_told);
+                self
+            });
+            match ended.await {
+                Ok(keeper) => self = keeper,
+                Err(error) => return tracing::error!(%error, "certificates are not read any more"),
+            }
+        }
+    }
+
+    /// Reads the files if they have changed, or in any case.
+    fn look(&mut self, is_told: bool) {
+        let now = looks(&self.files);
+        let is_settled = now == self.seen;
+        self.seen = now;
+        if is_told || (is_settled && now != self.tried) {
+            self.tried = now;
+            self.read();
+        }
+    }
+
+    fn read(&mut self) {
+        match self.replace() {
+            Ok(is_new) => {
+                self.metrics.tls.reloaded();
+                self.metrics.tls.shows(self.pair.end());
+                let end = self.pair.end().0 / 1000;
+                tracing::info!(end, is_new, "certificate read");
+            }
+            Err(error) => {
+                self.metrics.tls.not_reloaded();
+                tracing::error!(%error, "a certificate is not taken; the one from before stays in use");
+            }
+        }
+    }
+
+    /// Whether another certificate is shown now.
+    fn replace(&mut self) -> Result<bool, NoTls> {
+        let pair = Pair::read(&self.files, self.clock.now().store)?;
+        self.shown.send_replace(Arc::new(pair.greeting()?));
+        let before = std::mem::replace(&mut self.pair, pair);
+        Ok(!before.is(&self.pair))
+    }
+}
+
+// === impl Shown ===
+
+impl Shown {
+    /// For one connection.
+    pub fn now(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.borrow())
+    }
+}
+
+fn looks(files: &TlsFiles) -> Looks {
+    [&files.cert.0, &files.key.0].map(|path| look(path).ok())
+}
+
+fn look(path: &Path) -> io::Result<Look> {
+    let file = std::fs::metadata(path)?;
+    Ok(Look {
+        place: (file.dev(), file.ino()),
+        size: file.size(),
+        written: (file.mtime(), file.mtime_nsec()),
+        changed: (file.ctime(), file.ctime_nsec()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::development;
+    use super::*;
+    use crate::config::Place;
+    use prometheus::Registry;
+
+    /// Covers: S-25.
+    #[test]
+    fn what_has_changed_and_settled_is_read_once() {
+        let dir = std::env::temp_dir().join(format!("turnway-keeper-{}", std::process::id()));
+        let clock = Clock::start();
+        let one = development::write(&dir.join("one"), clock.now().store).expect("a pair");
+        let two = development::write(&dir.join("two"), clock.now().store).expect("a pair");
+        let at = |path: &Path| (path.to_owned(), Place::Default);
+        let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
+        let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
+        let mut keeper = Keeper::open(files, clock, Arc::clone(&metrics)).expect("good");
+        let shown = keeper.shown();
+        let first = shown.now();
+        let same = |keeper: &mut Keeper, before: &Arc<ServerConfig>| {
+            keeper.look(false);
+            Arc::ptr_eq(before, &shown.now())
+        };
+        assert!(same(&mut keeper, &first) && same(&mut keeper, &first));
+        // Half a change, seen twice: the files are no pair. Told once, and the old pair stays.
+        std::fs::copy(&two.cert, &one.cert).expect("copied");
+        assert!(same(&mut keeper, &first) && metrics.tls.refused() == 0);
+        assert!(same(&mut keeper, &first) && metrics.tls.refused() == 1);
+        assert!(same(&mut keeper, &first) && metrics.tls.refused() == 1);
+        // The other half: at the first look it may still be written.
+        std::fs::copy(&two.key, &one.key).expect("copied");
+        assert!(same(&mut keeper, &first));
+        assert!(!same(&mut keeper, &first) && metrics.tls.refused() == 1);
+        let second = shown.now();
+        assert!(same(&mut keeper, &second));
+        // Gone is a change as well.
+        std::fs::remove_file(&one.key).expect("removed");
+        assert!(same(&mut keeper, &second) && same(&mut keeper, &second));
+        assert_eq!(metrics.tls.refused(), 2);
+        keeper.look(true);
+        assert!(Arc::ptr_eq(&second, &shown.now()) && metrics.tls.refused() == 3);
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+}

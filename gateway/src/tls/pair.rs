@@ -1,0 +1,217 @@
+//! A certificate and its key, read from their files and held against each other.
+use super::validity;
+use crate::config::TlsFiles;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, ServerConfig};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::{TLS12, TLS13};
+use rustls::{Error, InconsistentKeys};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use turnway_core::time::Millis;
+
+/// A chain of certificates is some 5 KiB; whoever names another file by mistake need not wait for it.
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// What is spoken over TLS, for clients that ask.
+const ALPN: &[u8] = b"http/1.1";
+
+/// What a server shows, and proves to be its own.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    certified: Arc<CertifiedKey>,
+    end: Millis,
+}
+
+/// Why two files are no pair.
+#[derive(Debug, thiserror::Error)]
+pub enum BadPair {
+    /// A file cannot be read.
+    #[error("{path}: {error}", path = path.display())]
+    Unread {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file is no such thing.
+    #[error("{path}: expected {expected} in PEM", path = path.display())]
+    NoPem {
+        /// Which.
+        path: PathBuf,
+        /// What should be in it.
+        expected: &'static str,
+    },
+    /// The certificate cannot be used.
+    #[error("{path}: not a certificate a server can show: {error}", path = path.display())]
+    Certificate {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        error: Error,
+    },
+    /// It has ended, or one of those that vouch for it.
+    #[error("{path}: a certificate in it has expired", path = path.display())]
+    Expired {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// The key cannot be used.
+    #[error("{path}: not a key a server can sign with", path = path.display())]
+    Key {
+        /// Where it is. What is wrong with it is not said: it is a secret.
+        path: PathBuf,
+    },
+    /// Each is good, and they do not belong together.
+    #[error("{path}: not the key of the certificate", path = path.display())]
+    Strangers {
+        /// Where the key is.
+        path: PathBuf,
+    },
+}
+
+// === impl Pair ===
+
+impl Pair {
+    /// Reads both files. A pair that is not good at this time is none.
+    pub fn read(files: &TlsFiles, now: Millis) -> Result<Self, BadPair> {
+        let (cert, key) = (files.cert.0.as_path(), files.key.0.as_path());
+        let chain = chain(cert)?;
+        // Whoever vouches for the certificate must last as long.
+        let ends = chain.iter().map(|certificate| validity::end(certificate));
+        let end = ends.collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().min());
+        let unread = Error::InvalidCertificate(rustls::CertificateError::BadEncoding);
+        let end = end.ok_or(BadPair::Certificate { path: cert.to_owned(), error: unread })?;
+        if end <= now {
+            return Err(BadPair::Expired { path: cert.to_owned() });
+        }
+        let no_key = || BadPair::Key { path: key.to_owned() };
+        let secret = default_provider().key_provider.load_private_key(secret(key)?);
+        let certified = CertifiedKey::new(chain, secret.map_err(|_| no_key())?);
+        match certified.keys_match() {
+            // What cannot be told is tried.
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(Error::InconsistentKeys(_)) => return Err(BadPair::Strangers { path: key.to_owned() }),
+            Err(error) => return Err(BadPair::Certificate { path: cert.to_owned(), error }),
+        }
+        Ok(Self { certified: Arc::new(certified), end })
+    }
+
+    /// Until when it is good.
+    pub fn end(&self) -> Millis {
+        self.end
+    }
+
+    /// Whether it is the same certificate.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.certified.cert == other.certified.cert
+    }
+
+    /// How new connections are greeted with it: TLS 1.3, or 1.2 where a client has nothing better.
+    ///
+    /// No session is ever resumed. There is nothing to keep for it then, a connection proves the certificate
+    /// that is shown now and not one from before, and clients that are spread over nodes would rarely come
+    /// back to the one that knows them.
+    pub(super) fn greeting(&self) -> Result<ServerConfig, Error> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[&TLS13, &TLS12])?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&self.certified))));
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+}
+
+fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
+    let bytes = bytes(path)?;
+    let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&bytes).collect();
+    match chain {
+        Ok(chain) if !chain.is_empty() => Ok(chain),
+        Ok(_) | Err(_) => Err(BadPair::NoPem { path: path.to_owned(), expected: "a certificate" }),
+    }
+}
+
+fn secret(path: &Path) -> Result<PrivateKeyDer<'static>, BadPair> {
+    let no_pem = |_| BadPair::NoPem { path: path.to_owned(), expected: "a private key, not encrypted," };
+    PrivateKeyDer::from_pem_slice(&bytes(path)?).map_err(no_pem)
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, BadPair> {
+    let read = || {
+        // Not a pipe, which nobody may ever write into.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("not a file"));
+        }
+        let mut bytes = Vec::new();
+        let read = std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+        if read as u64 == FILE_BYTES_MAX { Err(io::Error::other("far too large")) } else { Ok(bytes) }
+    };
+    read().map_err(|error| BadPair::Unread { path: path.to_owned(), error })
+}
+
+// === impl BadPair ===
+
+impl BadPair {
+    /// Whether it is about the key, and not about the certificate.
+    pub fn is_of_key(&self, files: &TlsFiles) -> bool {
+        match self {
+            // Both may be one file.
+            Self::Unread { path, .. } | Self::NoPem { path, .. } => *path != files.cert.0,
+            Self::Key { .. } | Self::Strangers { .. } => true,
+            Self::Certificate { .. } | Self::Expired { .. } => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::development;
+    use super::*;
+    use crate::clock::Clock;
+    use crate::config::Place;
+    use std::time::Duration;
+
+    fn files(cert: &Path, key: &Path) -> TlsFiles {
+        TlsFiles { cert: (cert.to_owned(), Place::Default), key: (key.to_owned(), Place::Default) }
+    }
+
+    #[test]
+    fn two_files_are_a_pair_or_are_told_why_not() {
+        let dir = std::env::temp_dir().join(format!("turnway-pair-{}", std::process::id()));
+        let now = Clock::start().now().store;
+        let (one, other) = (dir.join("one"), dir.join("other"));
+        let one = development::write(&one, now).expect("a pair");
+        let other = development::write(&other, now).expect("a pair");
+        let pair = Pair::read(&files(&one.cert, &one.key), now).expect("good");
+        assert!(pair.end() > now.after(Duration::from_secs(300 * 86_400)));
+        let read = |cert: &Path, key: &Path, now| {
+            Pair::read(&files(cert, key), now).map(|_| ()).map_err(|bad| {
+                let (key, said) = (bad.is_of_key(&files(cert, key)), bad.to_string());
+                (key, said.rsplit(": ").next().unwrap_or_default().to_owned())
+            })
+        };
+        let junk = dir.join("junk");
+        std::fs::write(&junk, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+            .expect("a file");
+        let large = dir.join("large");
+        std::fs::write(&large, vec![b'\n'; 300 * 1024]).expect("a file");
+        for (cert, key, now, of_key, said) in [
+            (&one.cert, &other.key, now, true, "not the key of the certificate"),
+            (&one.cert, &one.cert, now, false, "expected a private key, not encrypted, in PEM"),
+            (&one.key, &one.key, now, false, "expected a certificate in PEM"),
+            (&junk, &one.key, now, false, "BadEncoding"),
+            (&large, &one.key, now, false, "far too large"),
+            (&dir, &one.key, now, false, "not a file"),
+            (&one.cert, &one.key, pair.end(), false, "a certificate in it has expired"),
+        ] {
+            assert_eq!(read(cert, key, now), Err((of_key, said.to_owned())));
+        }
+        let (_, said) = read(&dir.join("nobody"), &one.key, now).expect_err("nothing");
+        assert!(said.contains("No such file"), "{said}");
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+}

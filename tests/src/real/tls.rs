@@ -1,0 +1,81 @@
+//! Certificates for tests, made by `turnway dev-cert`, and clients that trust them.
+use super::PATIENCE;
+use super::command::run;
+use super::wire::{Gone, Wire};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A certificate and its key, in files.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The certificate.
+    pub cert: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+}
+
+/// Whom a client believes.
+#[derive(Clone, Debug)]
+pub struct Trust(pub(super) Arc<ClientConfig>);
+
+// === impl Pair ===
+
+impl Pair {
+    /// Makes one under `dir`.
+    pub async fn make(dir: &Path, name: &str) -> Self {
+        let made = run(dir, &["dev-cert", name], &[]).await;
+        assert_eq!(made.code, Some(0), "{made:?}");
+        Self { cert: dir.join(name).join("cert.pem"), key: dir.join(name).join("key.pem") }
+    }
+
+    /// The flags of a node that shows it.
+    pub fn flags(&self) -> [&str; 4] {
+        ["--tls-cert", text(&self.cert), "--tls-key", text(&self.key)]
+    }
+
+    /// The file of the certificate, as an environment names it.
+    pub fn ca(&self) -> &str {
+        text(&self.cert)
+    }
+
+    /// Writes what is in this pair's files into another's, as certificates are renewed: in place.
+    pub fn put_into(&self, other: &Self) {
+        std::fs::copy(&self.cert, &other.cert).expect("copied");
+        std::fs::copy(&self.key, &other.key).expect("copied");
+    }
+
+    /// The certificate itself.
+    pub fn shown(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_file(&self.cert).expect("a certificate")
+    }
+}
+
+// === impl Trust ===
+
+impl Trust {
+    /// In exactly these.
+    pub fn of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Self {
+        let mut roots = RootCertStore::empty();
+        for pair in pairs {
+            roots.add(pair.shown()).expect("a certificate");
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().expect("the provider has them");
+        Self(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+    }
+
+    /// Connects, and says `hello` as this user.
+    pub async fn hello(&self, to: SocketAddr, user: &str) -> Result<Wire, Gone> {
+        let opened = tokio::time::timeout(PATIENCE, Wire::open_tls(to, self)).await;
+        opened.expect("it answers")?.greet(user, vec![]).await
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}

@@ -1,0 +1,289 @@
+//! TLS as clients and operators see it: who can speak, what is shown when, and what it costs.
+use serde_json::json;
+use std::time::Duration;
+use tempfile::{TempDir, tempdir};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, interval, timeout};
+use turnway_tests::real::command::run;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::tls::{Pair, Trust};
+use turnway_tests::real::wire::{Gone, Wire};
+use turnway_tests::real::{PATIENCE, figure, http, python, size};
+
+/// A node with a certificate of its own.
+async fn node(dir: &TempDir) -> (Node, Pair) {
+    let pair = Pair::make(dir.path(), "pair").await;
+    let node = Node::start(dir.path(), &[&["--demo"][..], &pair.flags()].concat()).await;
+    (node, pair)
+}
+
+/// The value of one sample.
+async fn sample(node: &Node, name: &str) -> f64 {
+    let (_, text) = http::get(node.admin, "/metrics").await.expect("it answers");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}"));
+    line.trim().parse().expect("a number")
+}
+
+/// Waits until a sample has a value.
+async fn until(node: &Node, name: &str, value: f64) {
+    let (begun, mut pace) = (Instant::now(), interval(Duration::from_millis(50)));
+    while sample(node, name).await < value {
+        assert!(begun.elapsed() < PATIENCE, "{name} is still less than {value}");
+        pace.tick().await;
+    }
+}
+
+/// Covers: S-25.
+#[tokio::test]
+async fn clients_of_other_makers_speak_it() {
+    let dir = tempdir().expect("a directory");
+    let (mut node, pair) = node(&dir).await;
+    let (port, env) = (node.http.port().to_string(), [("SSL_CERT_FILE", pair.ca())]);
+    python::run_with("client_tls.py", &[&port], &env).await;
+    let url = format!("wss://localhost:{port}/v1/connect");
+    let answer = python::run_with("client_plain.py", &[&url, "echo", "héllo 語"], &env).await;
+    assert_eq!(answer, "héllo 語");
+    for (outcome, least) in [("done", 5.0), ("failed", 2.0), ("plain", 1.0), ("late", 0.0)] {
+        let name = format!("turnway_tls_handshakes_total{{outcome=\"{outcome}\"}} ");
+        assert!(sample(&node, &name).await >= least, "{outcome}");
+    }
+    node.must_run();
+}
+
+/// Our own commands, and what they say where nobody is to be trusted.
+#[tokio::test]
+async fn the_commands_speak_it() {
+    let dir = tempdir().expect("a directory");
+    let (node, pair) = node(&dir).await;
+    let (ws, https) = (format!("wss://{}", node.http), format!("https://{}", node.http));
+    let trusting = [("SSL_CERT_FILE", pair.ca())];
+    let mut wire = Trust::of([&pair]).hello(node.http, "ann").await.expect("welcome");
+    wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
+    let listed = run(dir.path(), &["sessions", "--json", "--url", &https], &trusting).await;
+    assert!(listed.code == Some(0) && listed.out.contains("\"s1\""), "{listed:?}");
+    let told = run(dir.path(), &["replay", "s1", "--url", &ws], &trusting).await;
+    assert!(told.code == Some(0) && told.out.contains("hello"), "{told:?}");
+    for args in [["sessions", "--url", &https, "--json"], ["agents", "--url", &ws, "--json"]] {
+        let stranger = run(dir.path(), &args, &[]).await;
+        assert_eq!(stranger.code, Some(69), "{stranger:?}");
+        assert!(stranger.err.contains("UnknownIssuer"), "{stranger:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_pair_is_told_before_anything_begins() {
+    let dir = tempdir().expect("a directory");
+    let (one, other) = (Pair::make(dir.path(), "one").await, Pair::make(dir.path(), "other").await);
+    let mixed = Pair { cert: one.cert.clone(), key: other.key };
+    let gone = Pair { cert: dir.path().join("nobody"), key: one.key.clone() };
+    let checked = run(dir.path(), &[&["check-config"][..], &one.flags()].concat(), &[]).await;
+    assert_eq!((checked.code, checked.out.as_str()), (Some(0), "ok\n"), "{checked:?}");
+    for (flags, said) in [
+        (&one.flags()[..2], "flag --tls-cert: tls.cert: needs tls.key as well"),
+        (&mixed.flags(), "other/key.pem: not the key of the certificate"),
+        (&gone.flags(), "flag --tls-cert: tls.cert: "),
+    ] {
+        for command in ["serve", "check-config"] {
+            let ended = run(dir.path(), &[&[command, "--store", "memory:"], flags].concat(), &[]).await;
+            assert_eq!((ended.code, ended.out.as_str()), (Some(64), ""), "{ended:?}");
+            assert!(ended.err.contains(said), "{said} is not in {}", ended.err);
+        }
+    }
+    let again = run(dir.path(), &["dev-cert", "one", "--json"], &[]).await;
+    assert!(again.code == Some(1) && again.error()["message"].to_string().contains("exists"), "{again:?}");
+    let made = run(dir.path(), &["dev-cert", "two", "--json"], &[]).await.json();
+    assert_eq!(made, json!({"cert": "two/cert.pem", "key": "two/key.pem"}));
+}
+
+/// The certificate is replaced while a thousand connections are open: none notices, and whoever comes after
+/// sees the new one; by signal, and then because the files have changed.
+///
+/// Covers: S-25.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_is_replaced_and_nobody_is_cut_off() {
+    let count = size("TLS_CONNECTIONS", 1000);
+    let dir = tempdir().expect("a directory");
+    let (mut node, pair) = node(&dir).await;
+    let (second, third) = (Pair::make(dir.path(), "two").await, Pair::make(dir.path(), "three").await);
+    let first = Pair::make(dir.path(), "copy").await;
+    pair.put_into(&first);
+    let trust = Trust::of([&first, &second, &third]);
+    let mut wires = Vec::new();
+    for n in 0..count {
+        let wire = trust.hello(node.http, &format!("u{n}")).await.expect("welcome");
+        assert_eq!(wire.certificate().as_deref(), Some(&*first.shown()));
+        wires.push(wire);
+    }
+    let end = sample(&node, "turnway_tls_certificate_end_seconds ").await;
+    assert!(end > 1.7e9, "{end}");
+
+    second.put_into(&pair);
+    node.signal("-HUP").await;
+    until(&node, "turnway_tls_reloads_total ", 1.0).await;
+    let newcomer = trust.hello(node.http, "new").await.expect("welcome");
+    assert_eq!(newcomer.certificate().as_deref(), Some(&*second.shown()));
+
+    // No signal: a look at the files does it.
+    let replaced = Instant::now();
+    third.put_into(&pair);
+    until(&node, "turnway_tls_reloads_total ", 2.0).await;
+    assert!(replaced.elapsed() < Duration::from_secs(15), "{:?}", replaced.elapsed());
+    let newcomer = trust.hello(node.http, "newer").await.expect("welcome");
+    assert_eq!(newcomer.certificate().as_deref(), Some(&*third.shown()));
+    let stranger = Trust::of([&first]).hello(node.http, "old").await.map(|_| ());
+    assert!(
+        matches!(&stranger, Err(Gone::Broken(why)) if why.contains("invalid peer certificate")),
+        "{stranger:?}"
+    );
+
+    for (n, wire) in wires.iter_mut().enumerate() {
+        let (said, _) = wire.turn(&format!("s{n}"), "echo", "m1", "still here").await.expect("a turn");
+        assert_eq!(said, "still here");
+    }
+    let open = sample(&node, "turnway_link_connections{transport=\"websocket\"} ").await;
+    assert!(open >= count as f64, "{open} of {count} are left");
+    assert_eq!(sample(&node, "turnway_tls_reload_failures_total ").await, 0.0);
+    node.must_run();
+}
+
+/// Covers: S-25.
+#[tokio::test]
+async fn a_broken_certificate_changes_nothing_and_is_told() {
+    let dir = tempdir().expect("a directory");
+    let (node, pair) = node(&dir).await;
+    let trust = Trust::of([&pair]);
+    let mut wire = trust.hello(node.http, "ann").await.expect("welcome");
+    let shown = pair.shown();
+    let (good, other) = (Pair::make(dir.path(), "good").await, Pair::make(dir.path(), "other").await);
+    pair.put_into(&good);
+    let mut failures = 0.0;
+    let broken: [&dyn Fn(); 3] = [
+        &|| std::fs::write(&pair.cert, "no certificate at all").expect("written"),
+        &|| assert!(std::fs::copy(&other.cert, &pair.cert).is_ok()),
+        &|| std::fs::remove_file(&pair.key).expect("removed"),
+    ];
+    for spoil in broken {
+        spoil();
+        node.signal("-HUP").await;
+        failures += 1.0;
+        until(&node, "turnway_tls_reload_failures_total ", failures).await;
+        assert_eq!(sample(&node, "turnway_tls_certificate_stale ").await, 1.0);
+        let newcomer = trust.hello(node.http, "new").await.expect("welcome");
+        assert_eq!(newcomer.certificate().as_deref(), Some(&*shown));
+    }
+    assert!(node.log().contains("a certificate is not taken"), "{}", node.log());
+    wire.turn("s1", "echo", "m1", "still here").await.expect("a turn");
+    good.put_into(&pair);
+    node.signal("-HUP").await;
+    until(&node, "turnway_tls_reloads_total ", 1.0).await;
+    assert_eq!(sample(&node, "turnway_tls_certificate_stale ").await, 0.0);
+}
+
+/// Covers: S-15.
+#[tokio::test]
+async fn a_handshake_has_its_time() {
+    let dir = tempdir().expect("a directory");
+    let (node, pair) = node(&dir).await;
+    let began = Instant::now();
+    let mut silent = Vec::new();
+    // Nothing at all; a record that never ends, a byte a second.
+    for first in [&[][..], &[22, 3, 1, 2, 0, 1]] {
+        let mut stream = TcpStream::connect(node.http).await.expect("a listener");
+        stream.write_all(first).await.expect("written");
+        silent.push(stream);
+    }
+    let mut pace = interval(Duration::from_secs(1));
+    let [mut nothing, mut slow] = <[TcpStream; 2]>::try_from(silent).expect("two");
+    let drip = async {
+        loop {
+            pace.tick().await;
+            if slow.write_all(&[0]).await.is_err() {
+                return;
+            }
+        }
+    };
+    let mut rest = Vec::new();
+    let gone = async { tokio::join!(nothing.read_to_end(&mut rest), drip) };
+    let _ = timeout(PATIENCE, gone).await.expect("both are let go");
+    let waited = began.elapsed();
+    assert!((9..20).contains(&waited.as_secs()), "{waited:?}");
+    until(&node, "turnway_tls_handshakes_total{outcome=\"late\"} ", 2.0).await;
+    // Somebody who knows how is let in, and has to say hello like everybody.
+    Trust::of([&pair]).hello(node.http, "ann").await.expect("welcome");
+    let mut mute = Wire::open_tls(node.http, &Trust::of([&pair])).await.expect("open");
+    let gone = mute.until(|_| false).await;
+    assert_eq!(gone, Err(Gone::Closed(4408)));
+}
+
+/// Large messages, and messages in too many pieces, are the same in TLS.
+#[tokio::test]
+async fn large_messages_pass_and_larger_ones_do_not() {
+    let dir = tempdir().expect("a directory");
+    let (node, pair) = node(&dir).await;
+    let mut wire = Trust::of([&pair]).hello(node.http, "ann").await.expect("welcome");
+    let text = "läßt sich ".repeat(4000);
+    let (said, _) = wire.turn("s1", "echo", "m1", &text).await.expect("a turn");
+    assert!(said == text, "{} of {} bytes", said.len(), text.len());
+    wire.say(json!({"type": "ping", "padding": "x".repeat(70_000)})).await.expect("said");
+    assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4413)));
+}
+
+/// What an idle connection costs, with everything that TLS needs: at most 18 KiB, of the node's own memory.
+///
+/// Covers: G-15.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_is_small() {
+    const BYTES_MAX: u64 = 18 * 1024;
+    let count = size("TLS_IDLE", 1000);
+    let dir = tempdir().expect("a directory");
+    let (node, pair) = node(&dir).await;
+    let trust = Trust::of([&pair]);
+    let mut warm = trust.hello(node.http, "warm").await.expect("welcome");
+    for n in 0..50 {
+        warm.turn("warm", "echo", &format!("m{n}"), "hello").await.expect("a turn");
+    }
+    let before = node.resident_kib();
+    let mut wires = Vec::new();
+    for n in 0..count {
+        let mut wire = trust.hello(node.http, &format!("u{n}")).await.expect("welcome");
+        wire.turn(&format!("s{n}"), "echo", "m1", "hello").await.expect("a turn");
+        wires.push(wire);
+    }
+    let (begun, mut pace) = (Instant::now(), interval(Duration::from_millis(500)));
+    let each = loop {
+        pace.tick().await;
+        let each = node.resident_kib().saturating_sub(before) * 1024 / wires.len() as u64;
+        // Sessions are let go and buffers given back once they have rested for a while.
+        if each <= BYTES_MAX || begun.elapsed() > 2 * PATIENCE {
+            break each;
+        }
+    };
+    figure("bytes of an idle connection in TLS", each);
+    assert!(each <= BYTES_MAX, "{each} bytes");
+}
+
+/// Covers: S-26.
+#[test]
+fn what_it_is_made_of_has_no_known_holes() {
+    let lock = include_str!("../../Cargo.lock");
+    let number = |text: &str| -> Vec<u32> { text.split('.').map(|part| part.parse().unwrap_or(0)).collect() };
+    let version = |name: &str| {
+        let (_, rest) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;
+        Some(number(rest.split('"').next()?))
+    };
+    for (name, least) in [
+        ("rustls", "0.23.46"),
+        ("rustls-webpki", "0.103.13"),
+        ("aws-lc-rs", "1.19.0"),
+        ("bytes", "1.11.1"),
+        ("h2", "0.4.16"),
+        ("tracing-subscriber", "0.3.20"),
+        // For other systems; on Linux it is not even linked, as deny.toml has it.
+        ("ring", "0.17.12"),
+    ] {
+        let found = version(name).unwrap_or_else(|| panic!("{name} is not in the lock file"));
+        assert!(found >= number(least), "{name} {found:?} is older than {least}");
+    }
+    assert_eq!(lock.matches("name = \"rustls\"\n").count(), 1, "one TLS");
+}
