@@ -18,7 +18,7 @@ pub async fn run(args: Stream) -> Result<Exit, Trouble> {
     let about = if streaming.stamped { Measure::Relay } else { Measure::BetweenDeltas };
     let run = Run::new("stream", about, &args.common)?;
     let job = Rc::new(job(streaming, true));
-    let talks = talks(&run, &job, run.load().connections).await?;
+    let talks = talks(&run, &job, &args.owner, run.load().connections).await?;
     turns::load(&run, talks).await?;
     let count = run.record().borrow().counted(Count::Deltas);
     let more = json!({

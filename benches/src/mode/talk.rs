@@ -3,6 +3,7 @@ use crate::bell::Bell;
 use crate::connection::Line;
 use crate::record::{Count, Measure};
 use crate::run::Run;
+use crate::target::Target;
 use crate::trouble::{Lost, PATIENCE, Trouble};
 use crate::wire::{self, Heard, Invoke, RunKey};
 use rustix::time::{ClockId, clock_gettime};
@@ -36,6 +37,7 @@ pub struct Job {
 pub struct Talk {
     run: Rc<Run>,
     job: Rc<Job>,
+    number: usize,
     line: Line,
     bell: Rc<Bell>,
     invoke: Invoke,
@@ -72,7 +74,12 @@ pub struct Gap;
 impl Talk {
     /// The n-th connection, welcomed.
     pub async fn open(run: &Rc<Run>, job: &Rc<Job>, n: usize) -> Result<Self, Trouble> {
-        let (line, limits) = Line::hello(run, n, &format!("bench-{n}"), "").await?;
+        Self::open_at(run, job, n, run.target()).await
+    }
+
+    /// The same to this server.
+    pub async fn open_at(run: &Rc<Run>, job: &Rc<Job>, n: usize, at: &Target) -> Result<Self, Trouble> {
+        let (line, limits) = Line::hello_at(run, at, n, &user(n), "").await?;
         let invoke = Invoke::new(run.tag(), &format!("b{}-{n}", run.tag()), &job.agent, &job.text);
         let said = invoke.say(u64::MAX).len();
         if said > limits.max_message_bytes {
@@ -81,7 +88,15 @@ impl Talk {
             return Err(Trouble::Usage(why));
         }
         let (run, job, bell) = (Rc::clone(run), Rc::clone(job), Rc::new(Bell::default()));
-        Ok(Self { run, job, line, bell, invoke, asked: 0, open: Vec::new(), was_full: false })
+        let (number, open) = (n, Vec::new());
+        Ok(Self { run, job, number, line, bell, invoke, asked: 0, open, was_full: false })
+    }
+
+    /// Goes on elsewhere, with the session it has. Nothing may be open.
+    pub async fn move_to(&mut self, at: &Target) -> Result<(), Trouble> {
+        let (line, _) = Line::hello_at(&self.run, at, self.number, &user(self.number), "").await?;
+        std::mem::replace(&mut self.line, line).close().await;
+        Ok(())
     }
 
     /// Ring it, and it asks.
@@ -270,6 +285,11 @@ impl Answer {
         *self = Self { attempt, bytes: offset + text.len() as u64 };
         if offset == must { Ok(()) } else { Err(Gap) }
     }
+}
+
+/// Whose the n-th session is.
+fn user(n: usize) -> String {
+    format!("bench-{n}")
 }
 
 /// Nanoseconds of the clock that every process of a machine shares.
