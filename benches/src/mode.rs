@@ -49,7 +49,7 @@ async fn talks(run: &Rc<Run>, job: &Rc<Job>, owner: &Owner, count: usize) -> Res
     let first = first.as_ref();
     let open = |n| async move {
         let mut talk = Talk::open_at(run, job, n, first.unwrap_or(run.target())).await?;
-        talk.one_turn().await?;
+        talk.first_turn().await?;
         if first.is_some() {
             talk.move_to(run.target()).await?;
         }

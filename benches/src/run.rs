@@ -297,6 +297,7 @@ impl Run {
     pub fn end(&self) {
         self.ended.set(Some(Instant::now()));
         self.tick();
+        self.record.borrow_mut().close();
         self.stage.set(Stage::Draining);
         self.bells.borrow().iter().for_each(|bell| bell.stir());
     }

@@ -17,6 +17,9 @@ const OPEN_MAX: usize = 16;
 /// A stamp and the blank after it: 16 hexadecimal digits of the monotonic clock, in nanoseconds.
 pub const STAMP_BYTES: usize = 17;
 
+/// What a session is asked first: agents that count understand it, and others answer something.
+const FIRST: &str = "count to 1 every 1ms";
+
 /// What is asked, again and again.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -80,7 +83,7 @@ impl Talk {
     /// The same to this server.
     pub async fn open_at(run: &Rc<Run>, job: &Rc<Job>, n: usize, at: &Target) -> Result<Self, Trouble> {
         let (line, limits) = Line::hello_at(run, at, n, &user(n), "").await?;
-        let invoke = Invoke::new(run.tag(), &format!("b{}-{n}", run.tag()), &job.agent, &job.text);
+        let invoke = Invoke::new(run.tag(), &session(run, n), &job.agent, &job.text);
         let said = invoke.say(u64::MAX).len();
         if said > limits.max_message_bytes {
             let most = limits.max_message_bytes;
@@ -107,6 +110,16 @@ impl Talk {
     /// The connection, when nothing more is to be asked.
     pub fn into_line(self) -> Line {
         self.line
+    }
+
+    /// A short turn, so that what is measured is not the session's first. Short, for sessions that are
+    /// to belong to another node must be asked again before that one has given them up.
+    pub async fn first_turn(&mut self) -> Result<(), Trouble> {
+        let first = Invoke::new(self.run.tag(), &session(&self.run, self.number), &self.job.agent, FIRST);
+        let invoke = std::mem::replace(&mut self.invoke, first);
+        let ended = self.one_turn().await;
+        self.invoke = invoke;
+        ended
     }
 
     /// One turn to its end. What goes wrong here goes wrong with the whole load.
@@ -285,6 +298,11 @@ impl Answer {
         *self = Self { attempt, bytes: offset + text.len() as u64 };
         if offset == must { Ok(()) } else { Err(Gap) }
     }
+}
+
+/// What the n-th session is called.
+fn session(run: &Run, n: usize) -> String {
+    format!("b{}-{n}", run.tag())
 }
 
 /// Whose the n-th session is.
