@@ -95,12 +95,14 @@ end
 
 -- === bells ===
 
--- Bytes by their two digits.
+-- Bytes by their two digits; there are no strings yet while a library is loaded.
 local BYTES = {}
-for byte = 0, 255 do BYTES[string.format('%02x', byte)] = string.char(byte) end
 
 -- A name of 128 bits, little end first.
 local function binary(digits)
+  if not BYTES['00'] then
+    for byte = 0, 255 do BYTES[string.format('%02x', byte)] = string.char(byte) end
+  end
   return string.reverse((string.gsub(digits, '%x%x', BYTES)))
 end
 
