@@ -90,6 +90,14 @@ pub struct Load {
     pub grace: Duration,
 }
 
+/// Which node of a fleet the sessions belong to.
+#[derive(Clone, Debug, Args)]
+pub struct Owner {
+    /// In a fleet: the first turn of each session goes to this node, which then owns it, ws://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    pub begin_at: Option<String>,
+}
+
 /// What becomes of the figures.
 #[derive(Clone, Debug, Args)]
 pub struct Outputs {
@@ -127,6 +135,9 @@ pub struct Turns {
     /// Where to, how much, and what becomes of it.
     #[command(flatten)]
     pub common: Common,
+    /// Which node owns what is asked.
+    #[command(flatten)]
+    pub owner: Owner,
     /// Whom to ask
     #[arg(long, value_name = "ID", default_value = "echo")]
     pub agent: String,
@@ -161,6 +172,9 @@ pub struct Stream {
     /// Where to, how much, and what becomes of it.
     #[command(flatten)]
     pub common: Common,
+    /// Which node owns what is asked.
+    #[command(flatten)]
+    pub owner: Owner,
     /// What is asked for.
     #[command(flatten)]
     pub streaming: Streaming,
@@ -217,6 +231,9 @@ pub struct FirstDelta {
     /// Where to, how much, and what becomes of it.
     #[command(flatten)]
     pub common: Common,
+    /// Which node owns what is asked.
+    #[command(flatten)]
+    pub owner: Owner,
     /// The agent, as the node knows it
     #[arg(long, value_name = "ID")]
     pub agent: String,

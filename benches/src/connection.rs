@@ -44,19 +44,35 @@ pub struct Line {
 impl Line {
     /// The n-th connection to a bare server: TCP, and the WebSocket handshake.
     pub async fn open(run: &Rc<Run>, n: usize) -> Result<Self, Lost> {
-        Self::open_for(run, n, None).await
+        Self::open_for(run, run.target(), n, None).await
     }
 
-    async fn open_for(run: &Rc<Run>, n: usize, protocol: Option<&'static str>) -> Result<Self, Lost> {
+    async fn open_for(
+        run: &Rc<Run>,
+        at: &Target,
+        n: usize,
+        protocol: Option<&'static str>,
+    ) -> Result<Self, Lost> {
         let read = if run.load().connections > CROWD { READ_BYTES_IN_A_CROWD } else { READ_BYTES };
-        let opened = timeout(PATIENCE, open(run.target(), n, protocol, read)).await;
+        let opened = timeout(PATIENCE, open(at, n, protocol, read)).await;
         Ok(Self { socket: opened.map_err(|_| Lost::Silent)??, run: Rc::clone(run) })
     }
 
     /// The n-th connection, of this user, with these `subscribe` bodies to resume, welcomed.
     pub async fn hello(run: &Rc<Run>, n: usize, user: &str, resume: &str) -> Result<(Self, Limits), Lost> {
+        Self::hello_at(run, run.target(), n, user, resume).await
+    }
+
+    /// The same to another node.
+    pub async fn hello_at(
+        run: &Rc<Run>,
+        at: &Target,
+        n: usize,
+        user: &str,
+        resume: &str,
+    ) -> Result<(Self, Limits), Lost> {
         let since = Instant::now();
-        let mut line = Self::open_for(run, n, Some(PROTOCOL)).await?;
+        let mut line = Self::open_for(run, at, n, Some(PROTOCOL)).await?;
         line.feed(wire::hello(user, run.api_key(), resume)).await?;
         line.flush().await?;
         let text = line.answer().await?;

@@ -14,10 +14,12 @@ pub mod take_up;
 pub mod talk;
 pub mod turns;
 
-use crate::cli::Mode;
+use crate::cli::{Mode, Owner};
 use crate::print::say;
 use crate::run::Run;
+use crate::target::Target;
 use crate::trouble::Trouble;
+use std::rc::Rc;
 use talk::{Job, Talk};
 use turnway::cli::Exit;
 
@@ -40,11 +42,17 @@ pub async fn run(mode: Mode) -> Result<Exit, Trouble> {
     }
 }
 
-/// Connections that have had one whole turn each, so that what is measured is not the first.
-async fn talks(run: &std::rc::Rc<Run>, job: &std::rc::Rc<Job>, count: usize) -> Result<Vec<Talk>, Trouble> {
+/// Connections whose sessions have had one whole turn each, at the node that is to own them.
+async fn talks(run: &Rc<Run>, job: &Rc<Job>, owner: &Owner, count: usize) -> Result<Vec<Talk>, Trouble> {
+    let is_mine = run.aim().i_own_this_target;
+    let first = owner.begin_at.as_deref().map(|url| Target::find(url, "ws", None, is_mine)).transpose()?;
+    let first = first.as_ref();
     let open = |n| async move {
-        let mut talk = Talk::open(run, job, n).await?;
-        talk.one_turn().await?;
+        let mut talk = Talk::open_at(run, job, n, first.unwrap_or(run.target())).await?;
+        talk.first_turn().await?;
+        if first.is_some() {
+            talk.move_to(run.target()).await?;
+        }
         Ok(talk)
     };
     run.gather(count, open).await

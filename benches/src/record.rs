@@ -116,6 +116,8 @@ pub struct Record {
     is_armed: bool,
     took: [Option<Box<Histogram<u64>>>; Measure::ALL.len()],
     counts: [u64; Count::ALL.len()],
+    /// The same when the load ended.
+    in_load: Option<[u64; Count::ALL.len()]>,
     errors: BTreeMap<String, u64>,
     ticks: Vec<Tick>,
     since: Instant,
@@ -231,6 +233,7 @@ impl Record {
             is_armed: false,
             took: [const { None }; Measure::ALL.len()],
             counts: [0; Count::ALL.len()],
+            in_load: None,
             errors: BTreeMap::new(),
             ticks: Vec::new(),
             since: Instant::now(),
@@ -291,6 +294,16 @@ impl Record {
     /// How often.
     pub fn counted(&self, what: Count) -> u64 {
         self.counts[what as usize]
+    }
+
+    /// The load is over; what is still to come belongs to no second of it.
+    pub fn close(&mut self) {
+        self.in_load = Some(self.counts);
+    }
+
+    /// How often before the end of the load: what a rate is made of.
+    pub fn counted_in_load(&self, what: Count) -> u64 {
+        self.in_load.as_ref().unwrap_or(&self.counts)[what as usize]
     }
 
     /// How long, if it ever happened.

@@ -1,6 +1,6 @@
 //! One load from its first connection to its last figure.
 use crate::bell::Bell;
-use crate::cli::{Common, Load, Outputs};
+use crate::cli::{Aim, Common, Load, Outputs};
 use crate::process::{Process, Watch};
 use crate::progress::Progress;
 use crate::record::{Count, Measure, Record};
@@ -108,6 +108,10 @@ impl Run {
     /// What becomes of the figures.
     pub fn outputs(&self) -> &Outputs {
         &self.common.outputs
+    }
+    /// What was said of where to.
+    pub fn aim(&self) -> &Aim {
+        &self.common.aim
     }
     /// Where to.
     pub fn target(&self) -> &Target {
@@ -293,6 +297,7 @@ impl Run {
     pub fn end(&self) {
         self.ended.set(Some(Instant::now()));
         self.tick();
+        self.record.borrow_mut().close();
         self.stage.set(Stage::Draining);
         self.bells.borrow().iter().for_each(|bell| bell.stir());
     }

@@ -2,9 +2,10 @@
 #[path = "bench/bench.rs"]
 mod bench;
 
-use bench::{Bench, Served, keys, metric, well_formed};
+use bench::{keys, metric, well_formed};
 use serde_json::Value;
 use std::path::Path;
+use turnway_tests::real::bench::{Bench, Served};
 use turnway_tests::real::node::Node;
 
 async fn node(dir: &Path, more: &[&str]) -> Node {

@@ -21,6 +21,7 @@ use turnway_bindings::peer::{Chunk, Words};
 use turnway_core::id::{Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
+use turnway_tests::real::bare::Bare;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
@@ -324,14 +325,19 @@ async fn what_a_hop_costs() {
         assert_eq!(b.words().await, [words]);
         hops.push(said.elapsed());
     }
-    let bytes = frame(&piece(1, &text));
-    let mut bare = bare_hops(&redis, &bytes, hops.len()).await;
+    let (bytes, mut raw, mut bare) = (frame(&piece(1, &text)), Bare::open(&redis).await, Vec::new());
+    for _ in 0..hops.len() {
+        bare.push(raw.hop(&bytes).await);
+    }
     for (name, hops) in [("hop over the bus", &mut hops), ("bare PUBLISH to message", &mut bare)] {
         let (half, most) = (quantile(hops, 0.5), quantile(hops, 0.99));
         figure(&format!("{name}, {} bytes, p50 / p99", bytes.len()), format!("{half:?} / {most:?}"));
     }
+    let count = size("BUS_DELTAS", 100_000);
+    let flood = raw.flood(&bytes, count).await;
+    figure("bare PUBLISH of each delta, pipelined, a second", format!("{flood:.0}"));
     for batch in [1, 20, 200] {
-        let (count, since) = (size("BUS_DELTAS", 100_000) as u64, Instant::now());
+        let (count, since) = (count as u64, Instant::now());
         let mut heard = 0;
         for round in 0..count / batch {
             a.say((0..batch).map(|n| (B, piece(round * batch + n, &text))));
@@ -344,7 +350,11 @@ async fn what_a_hop_costs() {
             heard += b.words().await.len() as u64;
         }
         let rate = heard as f64 / since.elapsed().as_secs_f64();
-        figure(&format!("deltas a second, {batch} a round"), format!("{rate:.0}"));
+        let times = rate / flood;
+        figure(
+            &format!("deltas a second, {batch} a round"),
+            format!("{rate:.0}, {times:.2} × the bare ones"),
+        );
     }
     assert_eq!(b.counted("turnway_bus_dropped_total{reason=\"inbox\"}"), 0.0);
 }
@@ -353,24 +363,4 @@ fn frame(words: &Words) -> Vec<u8> {
     let mut packer = Packer::new(A);
     packer.add(words.clone());
     packer.finish().0.remove(0)
-}
-
-/// The same bytes, by the client library alone.
-async fn bare_hops(redis: &Redis, bytes: &[u8], count: usize) -> Vec<Duration> {
-    let client = redis::Client::open(format!("{}/?protocol=resp3", redis.url())).expect("a URL");
-    let (heard, mut hears) = tokio::sync::mpsc::channel(64);
-    let config = redis::AsyncConnectionConfig::new().set_push_sender(move |push| heard.try_send(push));
-    let mut own = client.get_multiplexed_async_connection_with_config(&config).await.expect("it answers");
-    own.subscribe("bare").await.expect("subscribed");
-    assert_eq!(hears.recv().await.map(|push| push.kind), Some(redis::PushKind::Subscribe));
-    let mut says = client.get_multiplexed_async_connection().await.expect("it answers");
-    let mut hops = Vec::new();
-    for _ in 0..count {
-        let said = Instant::now();
-        let answer = redis::cmd("PUBLISH").arg("bare").arg(bytes).exec_async(&mut says).await;
-        answer.expect("published");
-        assert_eq!(hears.recv().await.map(|push| push.kind), Some(redis::PushKind::Message));
-        hops.push(said.elapsed());
-    }
-    hops
 }

@@ -3,7 +3,7 @@
 //!
 //! Covers: S-14.
 use std::sync::Arc;
-use turnway_bindings::peer::frame::{Frame, Packer};
+use turnway_bindings::peer::frame::{Frame, Packer, bell_begins};
 use turnway_bindings::peer::{Chunk, Item, Words};
 use turnway_core::id::{
     AgentId, ControlId, Cursor, Epoch, EventId, Holder, Life, MessageId, NodeId, Place, RequestId, RunId,
@@ -305,6 +305,30 @@ fn another_library_writes_the_same_frame() {
     let words: Vec<Mirror> = all().iter().map(mirror).collect();
     let theirs = wincode::serialize(&(FROM.0, words)).expect("encodes");
     assert_eq!(pack(all())[0][HEADER..], theirs[..]);
+}
+
+/// A bell that somebody else finishes, as the store does, is one as any other.
+#[test]
+fn a_bell_is_finished_by_who_knows_its_place() {
+    let (session, owner, place, prev) = (key("s1"), seen(), Place(0x0102_0304), Place(7));
+    let said = input("what was said", None);
+    let items = [
+        (0_u32, serde_json::to_string(&*said), Item::Input { place, prev, input: said }),
+        (1, serde_json::to_string(&*control()), Item::Control { place, prev, control: control() }),
+    ];
+    for (lane, json, item) in items {
+        let (json, holder) = (json.expect("JSON"), owner.holder.expect("somebody"));
+        let mut blob = bell_begins(FROM, &session, json.len()).expect("small");
+        blob.push(1);
+        blob.extend(holder.node.0.to_le_bytes().into_iter().chain(holder.life.0.to_le_bytes()));
+        blob.extend(owner.epoch.0.to_le_bytes().into_iter().chain(lane.to_le_bytes()));
+        for number in [place.0, prev.0, json.len() as u64] {
+            blob.extend(number.to_le_bytes());
+        }
+        blob.extend(json.as_bytes());
+        assert_eq!(pack([Words::Bell { key: session.clone(), owner, item }]), [blob]);
+    }
+    assert_eq!(bell_begins(FROM, &session, FRAME_BYTES_MAX), None);
 }
 
 /// What is too much for a frame is said in several, and means the same.

@@ -2,6 +2,8 @@
 //! upgraded, replaced by their replicas, and told to obey only those who may.
 #[path = "redis_store/away.rs"]
 mod away;
+#[path = "redis_store/bell.rs"]
+mod bell;
 #[path = "redis_store/desk.rs"]
 mod desk;
 #[path = "redis_store/harm.rs"]

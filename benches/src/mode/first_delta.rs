@@ -29,7 +29,7 @@ pub async fn run(args: FirstDelta) -> Result<Exit, Trouble> {
     let job = Job { agent: args.agent, text, answer: None, is_stamped: false, asks_again: false };
     let job = Rc::new(job);
     let count = run.load().connections;
-    let talks = talks(&run, &job, count).await?;
+    let talks = talks(&run, &job, &args.owner, count).await?;
     let directs = run.gather(count, |_| Direct::open(&run, &target, &job.text)).await?;
     let bells = talks.iter().map(Talk::bell).zip(directs.iter().map(Direct::bell));
     let bells = bells.flat_map(|(turn, direct)| [turn, direct]).collect();

@@ -18,9 +18,9 @@ pub async fn run(args: Stream) -> Result<Exit, Trouble> {
     let about = if streaming.stamped { Measure::Relay } else { Measure::BetweenDeltas };
     let run = Run::new("stream", about, &args.common)?;
     let job = Rc::new(job(streaming, true));
-    let talks = talks(&run, &job, run.load().connections).await?;
+    let talks = talks(&run, &job, &args.owner, run.load().connections).await?;
     turns::load(&run, talks).await?;
-    let count = run.record().borrow().counted(Count::Deltas);
+    let count = run.record().borrow().counted_in_load(Count::Deltas);
     let more = json!({
         "agent": streaming.agent, "tokens": streaming.tokens,
         "pace_ms": streaming.pace.as_secs_f64() * 1000.0, "stamped": streaming.stamped,

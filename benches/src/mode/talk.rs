@@ -3,6 +3,7 @@ use crate::bell::Bell;
 use crate::connection::Line;
 use crate::record::{Count, Measure};
 use crate::run::Run;
+use crate::target::Target;
 use crate::trouble::{Lost, PATIENCE, Trouble};
 use crate::wire::{self, Heard, Invoke, RunKey};
 use rustix::time::{ClockId, clock_gettime};
@@ -15,6 +16,9 @@ use tokio::time::timeout;
 const OPEN_MAX: usize = 16;
 /// A stamp and the blank after it: 16 hexadecimal digits of the monotonic clock, in nanoseconds.
 pub const STAMP_BYTES: usize = 17;
+
+/// What a session is asked first: agents that count understand it, and others answer something.
+const FIRST: &str = "count to 1 every 1ms";
 
 /// What is asked, again and again.
 #[derive(Clone, Debug)]
@@ -36,6 +40,7 @@ pub struct Job {
 pub struct Talk {
     run: Rc<Run>,
     job: Rc<Job>,
+    number: usize,
     line: Line,
     bell: Rc<Bell>,
     invoke: Invoke,
@@ -72,8 +77,13 @@ pub struct Gap;
 impl Talk {
     /// The n-th connection, welcomed.
     pub async fn open(run: &Rc<Run>, job: &Rc<Job>, n: usize) -> Result<Self, Trouble> {
-        let (line, limits) = Line::hello(run, n, &format!("bench-{n}"), "").await?;
-        let invoke = Invoke::new(run.tag(), &format!("b{}-{n}", run.tag()), &job.agent, &job.text);
+        Self::open_at(run, job, n, run.target()).await
+    }
+
+    /// The same to this server.
+    pub async fn open_at(run: &Rc<Run>, job: &Rc<Job>, n: usize, at: &Target) -> Result<Self, Trouble> {
+        let (line, limits) = Line::hello_at(run, at, n, &user(n), "").await?;
+        let invoke = Invoke::new(run.tag(), &session(run, n), &job.agent, &job.text);
         let said = invoke.say(u64::MAX).len();
         if said > limits.max_message_bytes {
             let most = limits.max_message_bytes;
@@ -81,7 +91,15 @@ impl Talk {
             return Err(Trouble::Usage(why));
         }
         let (run, job, bell) = (Rc::clone(run), Rc::clone(job), Rc::new(Bell::default()));
-        Ok(Self { run, job, line, bell, invoke, asked: 0, open: Vec::new(), was_full: false })
+        let (number, open) = (n, Vec::new());
+        Ok(Self { run, job, number, line, bell, invoke, asked: 0, open, was_full: false })
+    }
+
+    /// Goes on elsewhere, with the session it has. Nothing may be open.
+    pub async fn move_to(&mut self, at: &Target) -> Result<(), Trouble> {
+        let (line, _) = Line::hello_at(&self.run, at, self.number, &user(self.number), "").await?;
+        std::mem::replace(&mut self.line, line).close().await;
+        Ok(())
     }
 
     /// Ring it, and it asks.
@@ -92,6 +110,16 @@ impl Talk {
     /// The connection, when nothing more is to be asked.
     pub fn into_line(self) -> Line {
         self.line
+    }
+
+    /// A short turn, so that what is measured is not the session's first. Short, for sessions that are
+    /// to belong to another node must be asked again before that one has given them up.
+    pub async fn first_turn(&mut self) -> Result<(), Trouble> {
+        let first = Invoke::new(self.run.tag(), &session(&self.run, self.number), &self.job.agent, FIRST);
+        let invoke = std::mem::replace(&mut self.invoke, first);
+        let ended = self.one_turn().await;
+        self.invoke = invoke;
+        ended
     }
 
     /// One turn to its end. What goes wrong here goes wrong with the whole load.
@@ -270,6 +298,16 @@ impl Answer {
         *self = Self { attempt, bytes: offset + text.len() as u64 };
         if offset == must { Ok(()) } else { Err(Gap) }
     }
+}
+
+/// What the n-th session is called.
+fn session(run: &Run, n: usize) -> String {
+    format!("b{}-{n}", run.tag())
+}
+
+/// Whose the n-th session is.
+fn user(n: usize) -> String {
+    format!("bench-{n}")
 }
 
 /// Nanoseconds of the clock that every process of a machine shares.

@@ -18,7 +18,7 @@ pub async fn run(args: Turns) -> Result<Exit, Trouble> {
     let text = wire::words(args.size);
     let answer = (args.agent == "echo").then(|| text.clone());
     let job = Rc::new(Job { agent: args.agent, text, answer, is_stamped: false, asks_again: true });
-    let talks = talks(&run, &job, run.load().connections).await?;
+    let talks = talks(&run, &job, &args.owner, run.load().connections).await?;
     let warm_up = talks.len();
     load(&run, talks).await?;
     let count = run.record().borrow().counted(Count::InTime);

@@ -65,8 +65,9 @@ fn rows(sheet: &Sheet<'_>) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let (count, unit) = (sheet.story.count, sheet.story.unit);
     rows.push(("throughput", format!("{:.0} {unit}/s ({count} {unit})", sheet.per_second(count))));
-    if of(Count::Deltas) > 0 {
-        let (deltas, bytes) = (of(Count::Deltas), of(Count::TextBytes));
+    let in_load = |count| sheet.record.counted_in_load(count);
+    if in_load(Count::Deltas) > 0 {
+        let (deltas, bytes) = (in_load(Count::Deltas), in_load(Count::TextBytes));
         let (each, all) = (sheet.per_second(deltas), sheet.per_second(bytes));
         rows.push(("text", format!("{each:.0} deltas/s, {}/s ({deltas} deltas)", size(all))));
     }

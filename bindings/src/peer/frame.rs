@@ -32,6 +32,22 @@ impl Frame {
     }
 }
 
+/// The beginning of a frame with one bell, up to what only the store knows; it adds, in this order:
+///
+/// - the owner: a byte 1, the node's and the incarnation's name (16 bytes each), the epoch (8);
+/// - what lies there: 0 for an input or 1 for a control entry (4), its place and the place before (8 each);
+/// - its JSON text, after its length (8).
+///
+/// All numbers have their little end first. This order is a part of what the functions in Redis promise to
+/// every release, as the frame's version is. None: it is too large for a frame.
+pub fn bell_begins(from: NodeId, key: &SessionKey, json: usize) -> Option<Vec<u8>> {
+    /// Bytes of the owner, of what and where it lies, and of a length.
+    const REST: usize = (1 + 16 + 16 + 8) + (4 + 8 + 8) + 8;
+    /// One of the words, and its variant: see [`Words`].
+    const ONE_BELL: (u64, u32) = (1, 0);
+    codec::begin(Kind::Frame, &(from, ONE_BELL, key), REST + json).ok()
+}
+
 /// Words on their way into frames for one node, in order; as few frames as they fit in.
 #[derive(Debug)]
 pub struct Packer {

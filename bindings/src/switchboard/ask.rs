@@ -39,6 +39,8 @@ pub(super) struct Ask {
     pub(super) owner: Seen,
     pub(super) place: Option<(Place, Place)>,
     pub(super) rings: u32,
+    /// The owner has it: its word came before the store's.
+    pub(super) in_hand: bool,
     /// An earlier try may have stored it: "nothing was accepted" could be a lie.
     doubt: bool,
 }
@@ -214,7 +216,8 @@ impl Switchboard {
         } else {
             let (owner, place) = (Seen::default(), None);
             self.asks_of.entry(key.clone()).or_default().insert(ask_key.clone());
-            let ask = Ask { key, principal, what, askers: vec![asker], owner, place, rings: 0, doubt: false };
+            let (askers, in_hand, doubt) = (vec![asker], false, false);
+            let ask = Ask { key, principal, what, askers, owner, place, rings: 0, in_hand, doubt };
             self.asks.insert(ask_key.clone(), ask);
         }
         self.look(now, &ask_key);
@@ -274,6 +277,12 @@ impl Switchboard {
         let (place, prev, owner) = (accepted.place, accepted.prev, accepted.owner);
         match owner.holder {
             _ if accepted.ended => {}
+            // The store has told the owner of it.
+            Some(holder) if accepted.rung.is_some() => {
+                if accepted.rung == Some(0) {
+                    self.unheard(now, holder.node);
+                }
+            }
             Some(holder) => {
                 let item = match what {
                     What::Input(input) => Item::Input { place, prev, input },
@@ -322,11 +331,16 @@ impl Switchboard {
     /// The owner is rung; where there is none, this node claims.
     fn onward(&mut self, now: Now, ask_key: &AskKey, accepted: &store::Accepted) {
         let Some(ask) = self.asks.get(ask_key) else { return };
-        let key = ask.key.clone();
+        let (key, in_hand) = (ask.key.clone(), ask.in_hand);
         if accepted.ended {
             self.finish(ask_key, false);
-        } else if accepted.owner.holder.is_some() {
-            self.ring(now, ask_key);
+        } else if in_hand {
+            self.remove_ask(ask_key);
+        } else if let Some(holder) = accepted.owner.holder {
+            match accepted.rung {
+                Some(heard) => self.was_rung(now, ask_key, holder.node, heard),
+                None => self.ring(now, ask_key),
+            }
         } else {
             let wait = self.jitter(RING * 4);
             self.timers.set(Timer::Ring(ask_key.clone()), now.mono + wait);

@@ -41,6 +41,18 @@ impl Switchboard {
         self.tell(now, holder.node, Words::Bell { key, owner, item });
     }
 
+    /// The store rang the owner in the step that took it in: that is waited for as after any ring.
+    pub(super) fn was_rung(&mut self, now: Now, ask_key: &AskKey, node: NodeId, heard: u32) {
+        let wait = self.jitter(RING);
+        let Some(ask) = self.asks.get_mut(ask_key) else { return };
+        ask.rings += 1;
+        self.timers.set(Timer::Ring(ask_key.clone()), now.mono + wait * ask.rings.min(20));
+        self.timers.set_earlier(Timer::Knock, now.mono + limits::KNOCK);
+        if heard == 0 {
+            self.unheard(now, node);
+        }
+    }
+
     /// Everything on its way to this session learns who owns it, and rings there.
     pub(super) fn ring_all(&mut self, now: Now, key: &SessionKey, owner: Seen) {
         for ask_key in self.asks_of.get(key).cloned().unwrap_or_default() {
@@ -86,7 +98,7 @@ impl Switchboard {
         }
     }
 
-    fn remove_ask(&mut self, ask_key: &AskKey) -> Option<Ask> {
+    pub(super) fn remove_ask(&mut self, ask_key: &AskKey) -> Option<Ask> {
         let ask = self.asks.remove(ask_key)?;
         self.timers.clear(&Timer::Ring(ask_key.clone()));
         for asker in &ask.askers {
@@ -122,8 +134,11 @@ impl Switchboard {
     /// It is in the owner's hands.
     pub(super) fn taken(&mut self, run_id: &RunId) {
         for ask_key in self.asks_of(run_id) {
-            if self.asks.get(&ask_key).is_some_and(|ask| ask.askers.iter().all(|asker| asker.told)) {
+            let Some(ask) = self.asks.get_mut(&ask_key) else { continue };
+            if ask.askers.iter().all(|asker| asker.told) {
                 self.remove_ask(&ask_key);
+            } else {
+                ask.in_hand = true;
             }
         }
     }

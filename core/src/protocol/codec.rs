@@ -63,6 +63,19 @@ pub fn encode<T: Serialize>(kind: Kind, value: &T) -> Result<Vec<u8>, CodecError
     seal(blob)
 }
 
+/// Begins a blob whose body goes on, behind this value, for so many bytes: somebody else adds them.
+pub fn begin<T: Serialize>(kind: Kind, value: &T, rest: usize) -> Result<Vec<u8>, CodecError> {
+    let mut blob = header(kind);
+    write(&mut blob, value)?;
+    let length = blob.len() - HEADER + rest;
+    if length > FRAME_BYTES_MAX {
+        return Err(CodecError::TooLarge);
+    }
+    let length = u32::try_from(length).map_err(|_| CodecError::TooLarge)?;
+    blob[LENGTH].copy_from_slice(&length.to_le_bytes());
+    Ok(blob)
+}
+
 /// A blob of something and a list, whose items are written one by one: read back as a pair of both.
 #[derive(Clone, Debug)]
 pub struct Batch {

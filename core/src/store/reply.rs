@@ -83,6 +83,9 @@ pub struct Accepted {
     pub duplicate: bool,
     /// It has left the inbox again.
     pub ended: bool,
+    /// How many heard that the store rang its owner in the same step, with all of it in the bell. None: it
+    /// did not, and whoever asked rings.
+    pub rung: Option<u32>,
 }
 
 /// Why nothing was stored.

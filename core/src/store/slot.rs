@@ -103,7 +103,8 @@ impl Slot {
                 return Reply::Refused(Refused::Conflict);
             }
             let (place, prev, tail, ended) = (taken.place, taken.prev, taken.at, taken.ended.is_some());
-            return Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: true, ended });
+            let (duplicate, rung) = (true, None);
+            return Reply::Accepted(Accepted { place, prev, owner, tail, duplicate, ended, rung });
         }
         let bytes: usize = self.inbox.values().map(|input| input.weight()).sum();
         if self.closed {
@@ -122,7 +123,7 @@ impl Slot {
         let taken = Taken { place, prev, hash, at: tail, accepted: now, ended: None };
         self.taken.insert(input.run_id.clone(), taken);
         self.inbox.insert(place, input);
-        Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false })
+        Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false, rung: None })
     }
 
     pub(super) fn control(
@@ -138,7 +139,8 @@ impl Slot {
         let (owner, tail) = (self.seen(), self.end());
         if let Some(&(place, prev)) = self.heard.get(&control.id) {
             let ended = !self.control.contains_key(&place);
-            return Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: true, ended });
+            let (duplicate, rung) = (true, None);
+            return Reply::Accepted(Accepted { place, prev, owner, tail, duplicate, ended, rung });
         }
         if let Ask::Cancel { run_id: Some(run_id) } = &control.what
             && !self.taken.contains_key(run_id)
@@ -154,7 +156,7 @@ impl Slot {
         self.give_to(now, principal);
         self.heard.insert(control.id.clone(), (place, prev));
         self.control.insert(place, control);
-        Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false })
+        Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false, rung: None })
     }
 
     pub(super) fn find(&self, principal: &Principal, run_id: &RunId) -> Reply {

@@ -97,7 +97,7 @@ impl BusMetrics {
             )?,
             words: workshop.counter_grid(
                 "turnway_bus_words_total",
-                "What nodes said to each other, by what it was.",
+                "What nodes said to each other, by what it was; bells that Redis rang for a node are counted where they are heard.",
                 &[("direction", &Direction::NAMES), ("kind", &Said::NAMES)],
             )?,
             unheard: workshop

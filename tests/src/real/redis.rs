@@ -40,6 +40,11 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `kill -9`; returns once the process is gone.
     pub fn kill(&mut self) {
         self.child.kill().expect("it can be killed");

@@ -8,21 +8,29 @@ use turnway_core::id::NodeId;
 
 impl World {
     pub(crate) fn publish(&mut self, at: usize, to: NodeId, words: Words) {
-        self.tally.words += 1;
         let boot = self.nodes[at].boot;
+        if !self.deliver(boot, to, words) {
+            self.later(1, 5, Happening::Unheard { boot, node: to });
+        }
+    }
+
+    /// Words on their way; whether anybody listens.
+    pub(crate) fn deliver(&mut self, boot: NodeId, to: NodeId, words: Words) -> bool {
+        self.tally.words += 1;
         let hears = self.at(to).is_some_and(|peer| self.nodes[peer].deaf_until <= self.now);
         if !hears {
-            return self.later(1, 5, Happening::Unheard { boot, node: to });
+            return false;
         }
         let split = self.splits.get(&(boot.min(to), boot.max(to)));
         if split.is_some_and(|until| *until > self.now) {
-            return;
+            return true;
         }
         for _ in 0..(1 + u64::from(self.rng.chance(self.faults.double))) {
             if !self.rng.chance(self.faults.drop) {
                 self.later(1, 50, Happening::Mail { to, from: boot, words: words.clone() });
             }
         }
+        true
     }
 
     /// The clients of a node notice, sooner or later, that it is gone or stuck.

@@ -1,7 +1,9 @@
 //! The way to the store and back: late, lost, doubled, or closed.
 use super::world::{Happening, World};
+use std::sync::Arc;
+use turnway_bindings::peer::{Item, Words};
 use turnway_core::id::NodeId;
-use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::store::{Accepted, Op, Reply, StoreError};
 
 impl World {
     /// An operation sets out.
@@ -34,12 +36,35 @@ impl World {
                 return self.answer(boot, op, Err(StoreError::Unknown));
             }
         }
-        let reply = self.shelf.apply(self.store_now(), &op);
+        let mut reply = self.shelf.apply(self.store_now(), &op);
+        if let Reply::Accepted(accepted) = &mut reply
+            && self.rings
+        {
+            accepted.rung = self.ring(boot, &op, accepted);
+        }
         self.ledger.replied(boot, &op, &reply, &self.shelf, ghost);
         if !ghost {
             let result = if lost { Err(StoreError::Unknown) } else { Ok(reply) };
             self.answer(boot, op, result);
         }
+    }
+
+    /// What is stored for the first time is told to its owner in the same step, and whoever asked is told how
+    /// many listened to that.
+    fn ring(&mut self, boot: NodeId, op: &Op, accepted: &Accepted) -> Option<u32> {
+        let (place, prev, owner) = (accepted.place, accepted.prev, accepted.owner);
+        let item = if let Op::Accept { input, .. } = op {
+            Item::Input { place, prev, input: Arc::clone(input) }
+        } else if let Op::Control { control, .. } = op {
+            Item::Control { place, prev, control: Arc::clone(control) }
+        } else {
+            return None;
+        };
+        let (key, to) = (op.key()?.clone(), owner.holder?.node);
+        if accepted.duplicate || to == boot {
+            return None;
+        }
+        Some(u32::from(self.deliver(boot, to, Words::Bell { key, owner, item })))
     }
 
     /// The store starts again, in a new era: every lease is gone.

@@ -95,6 +95,11 @@ impl Pair {
             {
                 *era = 0;
             }
+            // The model rings nobody, and nobody is there who could be rung.
+            if let Ok(Reply::Accepted(accepted)) = &mut answer.1 {
+                assert!(accepted.rung.is_none_or(|heard| heard == 0), "{accepted:?}");
+                accepted.rung = None;
+            }
             match expected.iter().position(|other| *other == answer) {
                 Some(at) => drop(expected.swap_remove(at)),
                 None => panic!("answered {answer:#?}\nexpected one of {expected:#?}"),

@@ -60,6 +60,9 @@ impl Pair {
         if let Reply::Renewed { era, .. } = &mut reply {
             *era = 0;
         }
+        if let Reply::Accepted(accepted) = &mut reply {
+            accepted.rung = None;
+        }
         let known = reply == first || (tries > 1 && reply == again);
         assert!(known, "{op:#?}\nasked {tries} times: {reply:#?}\nexpected {first:#?}\nor again {again:#?}");
         self.repeated += u32::from(tries > 1);

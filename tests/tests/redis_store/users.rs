@@ -66,6 +66,8 @@ async fn a_node_does_all_it_has_to_as_its_user() {
     desk.era(me, true).await;
     let taken = desk.accept("s", "m1").await.expect("accepted");
     let claimed = desk.claim("s", me, taken.owner).await;
+    desk.claim("t", holder(2, 2), Seen::default()).await;
+    assert_eq!(desk.accept("t", "m1").await.expect("accepted").rung, Some(0), "it may ring others");
     let (session, token, tail) = (key("s"), claimed.token, Seq(0));
     let Op::Accept { input, principal, .. } = accept("s", "m1") else { unreachable!("an accept") };
     let append = turnway_core::store::Append {

@@ -70,7 +70,8 @@ impl<'txn> Step<'_, 'txn> {
                 return Ok(Reply::Refused(Refused::Conflict));
             }
             let (place, prev, tail, ended) = (taken.place, taken.prev, taken.at, taken.ended.is_some());
-            return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: true, ended }));
+            let (duplicate, rung) = (true, None);
+            return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate, ended, rung }));
         }
         let weight = input.weight() as u64;
         if let Some(refused) = self.refuses(input, weight) {
@@ -85,7 +86,7 @@ impl<'txn> Step<'_, 'txn> {
         let waiting = Waiting { weight, run_id: input.run_id.clone(), taken: Some(taken) };
         self.head.inbox.insert(place, waiting);
         self.changed = true;
-        Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false }))
+        Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false, rung: None }))
     }
 
     fn refuses(&self, input: &Input, weight: u64) -> Option<Refused> {
@@ -115,7 +116,8 @@ impl<'txn> Step<'_, 'txn> {
         let (owner, tail) = (self.head.seen(), self.head.end);
         if let Some((place, prev)) = self.heard(&control.id)? {
             let ended = !self.head.control.contains(&place);
-            return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: true, ended }));
+            let (duplicate, rung) = (true, None);
+            return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate, ended, rung }));
         }
         if let Ask::Cancel { run_id: Some(run_id) } = &control.what
             && self.taken(run_id)?.is_none()
@@ -134,7 +136,7 @@ impl<'txn> Step<'_, 'txn> {
         self.head.user.get_or_insert_with(|| principal.user.clone());
         self.head.control.insert(place);
         self.changed = true;
-        Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false }))
+        Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate: false, ended: false, rung: None }))
     }
 
     // === ownership ===

@@ -61,6 +61,18 @@ impl Answer {
         Ok(Cursor { seq: Seq(self.number()?), epoch: Epoch(self.number()?) })
     }
 
+    /// How many heard a bell; nothing where it was not rung, or the functions are older and ring none.
+    pub(super) fn rung(&mut self) -> Result<Option<u32>, Trouble> {
+        if self.is_over() {
+            return Ok(None);
+        }
+        let heard = self.text()?;
+        if heard.is_empty() {
+            return Ok(None);
+        }
+        heard.parse().map(Some).map_err(|_| strange("not a number"))
+    }
+
     fn name(&mut self) -> Result<Option<u128>, Trouble> {
         let text = self.text()?;
         if text.is_empty() {

@@ -9,7 +9,8 @@ use crate::store::redis::desk::{Desk, Done, REGISTERS_MAX};
 use crate::store::redis::key;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use turnway_core::id::{Principal, RunId, Seq, SessionKey, UserId};
+use turnway_bindings::peer::frame;
+use turnway_core::id::{NodeId, Principal, RunId, Seq, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
 use turnway_core::store::{Accepted, Found, Refused, Reply};
@@ -24,6 +25,12 @@ struct Stamps {
     born: u64,
 }
 
+/// A frame of the bus that a function finishes and publishes.
+struct Bell {
+    me: NodeId,
+    begun: Vec<u8>,
+}
+
 impl Desk {
     pub(super) async fn accept(
         &self,
@@ -34,6 +41,7 @@ impl Desk {
     ) -> Done<Reply> {
         // Inputs have string keys and finite numbers only, so they always serialise.
         let json = serde_json::to_vec(input).unwrap_or_default();
+        let bell = self.bell(session, json.len());
         let call = Call::to("accept", [key::own(session), key::inbox(session), key::taken(session)])
             .number(self.now())
             .text(principal.user.as_str())
@@ -45,7 +53,7 @@ impl Desk {
             .bytes(json)
             .number(limits::INBOX_INPUTS_MAX as u64)
             .number(limits::INBOX_BYTES_MAX as u64);
-        self.take_in(session, &principal.user, call).await
+        self.take_in(session, &principal.user, call, bell).await
     }
 
     pub(super) async fn control(
@@ -60,6 +68,7 @@ impl Desk {
             Ask::Cancel { run_id: None } | Ask::Open { .. } | Ask::Close => "",
         };
         let json = serde_json::to_vec(control).unwrap_or_default();
+        let bell = self.bell(session, json.len());
         let keys = [key::own(session), key::control(session), key::heard(session), key::taken(session)];
         let call = Call::to(if create { "create" } else { "control" }, keys)
             .number(self.now())
@@ -70,17 +79,27 @@ impl Desk {
             .flag(create)
             .text(cancelled)
             .number(limits::CONTROL_ENTRIES_MAX as u64);
-        self.take_in(session, &principal.user, call).await
+        self.take_in(session, &principal.user, call, bell).await
     }
 
-    async fn take_in(&self, session: &SessionKey, user: &UserId, call: Call) -> Done<Reply> {
+    /// By which the function rings the owner where that is another node. A node without a lease has no name
+    /// here, and rings by itself.
+    fn bell(&self, session: &SessionKey, json: usize) -> Bell {
+        let me = self.book().me();
+        let begun = (me != key::NOBODY).then(|| frame::bell_begins(me.node, session, json)).flatten();
+        Bell { me: me.node, begun: begun.unwrap_or_default() }
+    }
+
+    async fn take_in(&self, session: &SessionKey, user: &UserId, call: Call, bell: Bell) -> Done<Reply> {
         let registered = {
             let book = self.book();
             book.stamp(session, book.me()).unwrap_or_default()
         };
         let mut stamps = Stamps { registered, born: 0 };
         for _ in 0..REGISTERS_MAX {
-            let mut answer = self.call(call.clone().number(stamps.registered).number(stamps.born)).await?;
+            let call = call.clone().number(stamps.registered).number(stamps.born);
+            let call = call.text(&bell.me.to_string()).bytes(bell.begun.clone());
+            let mut answer = self.call(call).await?;
             let word = answer.text()?;
             if word != "REGISTER" {
                 return self.taken_in(&word, answer).await;
@@ -103,8 +122,9 @@ impl Desk {
             "OK" => {
                 let (place, prev, owner) = (answer.place()?, answer.place()?, answer.seen()?);
                 let (tail, duplicate, ended) = (answer.cursor()?, answer.flag()?, answer.flag()?);
+                let rung = answer.rung()?;
                 self.kept().await?;
-                return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate, ended }));
+                return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate, ended, rung }));
             }
             "NOT_FOUND" => Refused::NotFound,
             "CONFLICT" => Refused::Conflict,

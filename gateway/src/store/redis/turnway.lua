@@ -93,12 +93,35 @@ local function clear(lane)
   if redis.call('XLEN', lane) == 0 then redis.call('DEL', lane) end
 end
 
+-- === bells ===
+
+-- Bytes by their two digits; there are no strings yet while a library is loaded.
+local BYTES = {}
+
+-- A name of 128 bits, little end first.
+local function binary(digits)
+  if not BYTES['00'] then
+    for byte = 0, 255 do BYTES[string.format('%02x', byte)] = string.char(byte) end
+  end
+  return string.reverse((string.gsub(digits, '%x%x', BYTES)))
+end
+
+-- Tells the owner what now lies in its inbox ('\0') or control lane ('\1'), in the step that puts it there: a
+-- frame of the bus, begun by whoever asks (docs/ownership.md 4.1). How many heard it; '' where nobody was told,
+-- for who asks is the owner, or does not know of this.
+local function ring(h, me, begun, lane, at, prev, json)
+  if not begun or begun == '' or h.n == '' or h.n == me then return '' end
+  local owner = '\1' .. binary(h.n) .. binary(h.i) .. struct.pack('<I8', num(h.e))
+  local item = lane .. '\0\0\0' .. struct.pack('<I8I8I8', at, prev, #json) .. json
+  return str(redis.call('PUBLISH', 'inbox:{' .. h.n .. '}', begun .. owner .. item))
+end
+
 -- === what people ask ===
 
 local TAKEN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+)$'
 
 -- keys: own in dd
--- args: now user operator run hash weight reject json inputs_max bytes_max registered born
+-- args: now user operator run hash weight reject json inputs_max bytes_max registered born me bell
 local function accept(keys, args)
   local own, inbox, dd = keys[1], keys[2], keys[3]
   local user, operator, run, hash, weight = args[2], args[3], args[4], args[5], num(args[6])
@@ -127,11 +150,12 @@ local function accept(keys, args)
   redis.call('HSET', dd, run, table.concat(note, ' '))
   redis.call('HSET', own, 'qi', str(at), 'ib', str(bytes))
   if not h.u then redis.call('HSET', own, 'u', user, 'b', args[12]) end
-  return { 'OK', str(at), str(prev), h.n, h.i, h.e, seq, epoch, '0', '0' }
+  local rung = ring(h, args[13], args[14], '\0', at, prev, args[8])
+  return { 'OK', str(at), str(prev), h.n, h.i, h.e, seq, epoch, '0', '0', rung }
 end
 
 -- keys: own ctl ap dd
--- args: now user operator id json create cancelled_run entries_max registered born
+-- args: now user operator id json create cancelled_run entries_max registered born me bell
 local function control(keys, args)
   local own, lane, ap, dd = keys[1], keys[2], keys[3], keys[4]
   local user, operator = args[2], args[3]
@@ -156,7 +180,8 @@ local function control(keys, args)
   redis.call('HSET', ap, args[4], str(at) .. ' ' .. str(prev))
   redis.call('HSET', own, 'qc', str(at))
   if not h.u then redis.call('HSET', own, 'u', user, 'b', args[10]) end
-  return { 'OK', str(at), str(prev), h.n, h.i, h.e, seq, epoch, '0', '0' }
+  local rung = ring(h, args[11], args[12], '\1', at, prev, args[5])
+  return { 'OK', str(at), str(prev), h.n, h.i, h.e, seq, epoch, '0', '0', rung }
 end
 
 -- keys: own dd; args: user operator run

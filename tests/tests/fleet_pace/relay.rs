@@ -1,0 +1,160 @@
+//! Pieces of answers on their way from an agent over its session's owner to a client at the edge.
+use crate::Pair;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+use turnway_tests::real::bare::Bare;
+use turnway_tests::real::{figure, quantile, size};
+
+/// What the agent says at a time: a stamp and a blank.
+const TOKEN: f64 = 17.0;
+/// A frame with one short piece is as long.
+const FRAME: [u8; 280] = [b'x'; 280];
+/// Answers that are said at a steady pace, and what is between two pieces of one: more than pieces are gathered
+/// for. Together a thousand pieces a second.
+const ANSWERS: usize = 50;
+const PACE: Duration = Duration::from_millis(50);
+
+/// What a load of answers came to.
+struct Load {
+    told: Value,
+    /// Words to the edge that were pieces, frames with them and all else, and their bytes.
+    pieces: f64,
+    frames: f64,
+    bytes: f64,
+    processor: String,
+}
+
+impl Pair {
+    /// So many answers at a time, of so many tokens and so fast.
+    async fn stream(&self, connections: usize, tokens: usize, pace: Duration) -> Load {
+        let seconds = size("FLEET_PACE_SECONDS", 1);
+        let [connections, tokens, pace, duration] = [
+            connections.to_string(),
+            tokens.to_string(),
+            format!("{}ms", pace.as_millis()),
+            format!("{seconds}s"),
+        ];
+        let (began, before, said) = (self.begin_at(), self.spent(), self.passed().await);
+        let args = [
+            "stream",
+            "--agent",
+            "lean",
+            "--stamped",
+            "--connections",
+            &connections,
+            "--tokens",
+            &tokens,
+            "--pace",
+            &pace,
+            "--duration",
+            &duration,
+            "--begin-at",
+            &began,
+        ];
+        let told = self.bench().figures(&args).await;
+        let now = self.passed().await;
+        let [pieces, frames, bytes] = [0, 1, 2].map(|n| now[n] - said[n]);
+        let deltas = told["counts"]["deltas"].as_f64().expect("a count");
+        assert!(pieces >= deltas * 0.5, "they came from the other node: {pieces} pieces of {deltas}");
+        let client = told["generator"]["cpu_s"].as_f64().expect("seconds");
+        Load { processor: self.spent().each(before, client, deltas), told, pieces, frames, bytes }
+    }
+
+    async fn passed(&self) -> [f64; 3] {
+        let (_, text) =
+            turnway_tests::real::http::get(self.owner.admin, "/metrics").await.expect("it answers");
+        let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        [
+            "turnway_bus_words_total{direction=\"out\",kind=\"chunk\"}",
+            "turnway_bus_frames_total{direction=\"out\"}",
+            "turnway_bus_bytes_total{direction=\"out\"}",
+        ]
+        .map(|name| line(name).unwrap_or_default())
+    }
+}
+
+fn p50_p99(of: &mut [Duration]) -> String {
+    format!("{} / {}", quantile(of, 0.5).as_micros(), quantile(of, 0.99).as_micros())
+}
+
+/// Bare hops, a thousand a second.
+async fn hops(bare: &mut Bare, seconds: usize) -> Vec<Duration> {
+    let mut due = interval(Duration::from_millis(1));
+    due.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut hops = Vec::new();
+    for _ in 0..seconds * 1000 {
+        due.tick().await;
+        hops.push(bare.hop(&FRAME).await);
+    }
+    hops
+}
+
+/// Covers: G-09.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_pieces_a_second() {
+    let pair = Pair::start("mem", &[]).await;
+    let mut bare = Bare::open(&pair.redis).await;
+    let seconds = size("FLEET_PACE_SECONDS", 1);
+    for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
+        let load = pair.stream(ANSWERS, seconds * 20, PACE).await;
+        let relay = &load.told["latency_us"]["relay"];
+        let name =
+            format!("round {round}: a piece from the agent to a client elsewhere, 1,000/s, p50 / p99 µs");
+        figure(&name, format!("{} / {}", relay["p50"], relay["p99"]));
+        let mut bare = hops(&mut bare, seconds).await;
+        figure(&format!("round {round}: bare hops, 1,000/s, p50 / p99 µs"), p50_p99(&mut bare));
+        figure(&format!("round {round}: processor time of a piece, µs"), load.processor);
+        let half = relay["p50"].as_f64().expect("a time");
+        assert!(half < 20_000.0, "a piece takes {half} µs: it waits for something");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_pieces_as_there_are() {
+    let pair = Pair::start("mem", &[]).await;
+    let mut bare = Bare::open(&pair.redis).await;
+    let (streams, seconds) = (size("FLEET_PACE_STREAMS", 64), size("FLEET_PACE_SECONDS", 1));
+    for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
+        // Many answers at the pace at which each piece still goes by itself.
+        let pace = Duration::from_millis(21);
+        let load = pair.stream(streams, seconds * 48, pace).await;
+        let rate = load.told["throughput"]["per_second"].as_f64().expect("a rate");
+        let each = load.bytes / load.pieces;
+        let raw = bare.flood(&vec![b'x'; whole(each)], size("FLEET_PACE_FLOOD", 20_000)).await;
+        let tell =
+            |what: &str, value: String| figure(&format!("round {round}, {streams} answers: {what}"), value);
+        tell("pieces a second to clients elsewhere", format!("{rate:.0}"));
+        tell("pieces in a frame; bytes of each", format!("{:.1}; {each:.0}", load.pieces / load.frames));
+        tell("bare PUBLISHes of as many bytes a second, pipelined", format!("{raw:.0}"));
+        tell("pieces in bare PUBLISHes", format!("{:.2}", rate / raw));
+        tell("processor time of a piece, µs", load.processor);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_much_text_as_goes_through() {
+    let pair = Pair::start("mem", &[]).await;
+    let mut bare = Bare::open(&pair.redis).await;
+    for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
+        let load = pair.stream(16, 20_000, Duration::ZERO).await;
+        let rate = load.told["throughput"]["per_second"].as_f64().expect("a rate");
+        let of = |count: &str| load.told["counts"][count].as_f64().expect("a count");
+        let piece = of("text_bytes") / of("deltas");
+        let each = load.bytes / load.pieces;
+        let raw = bare.flood(&vec![b'x'; whole(each)], size("FLEET_PACE_FLOOD", 20_000) / 4).await;
+        let tell = |what: &str, value: String| figure(&format!("round {round}, flat out: {what}"), value);
+        tell("pieces of the agent's a second to clients elsewhere", format!("{:.0}", rate * piece / TOKEN));
+        let text = rate * piece / 1e6;
+        tell("their text, MB/s", format!("{text:.1}, in {rate:.0} pieces of {piece:.0} bytes"));
+        tell("bare PUBLISHes of as many bytes, pipelined, MB/s", format!("{:.0}", raw * each / 1e6));
+        tell("pieces in bare PUBLISHes", format!("{:.2}", rate / raw));
+        tell("processor time of a piece, µs", load.processor);
+    }
+}
+
+fn whole(bytes: f64) -> usize {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of a frame")]
+    let bytes = bytes.round().clamp(1.0, 1e6) as usize;
+    bytes
+}

@@ -1,0 +1,85 @@
+//! What is stored for another node's session is told to that node in the same step.
+use crate::desk::{Desk, accept, ann, holder, key};
+use redis::Value;
+use tempfile::tempdir;
+use turnway::bus::redis::channel;
+use turnway::config::Durability;
+use turnway_bindings::peer::frame::Frame;
+use turnway_bindings::peer::{Item, Words};
+use turnway_core::id::{ControlId, NodeId, Place, Seen};
+use turnway_core::protocol::input::{Ask, Control};
+use turnway_core::store::{Accepted, Op, Reply};
+use turnway_tests::real::redis::Redis;
+
+/// What a node says under its name.
+struct Inbox<'a>(redis::PubSub<'a>);
+
+impl Inbox<'_> {
+    fn words(&mut self) -> Words {
+        let message = self.0.get_message().expect("a message");
+        let Frame { from, mut words } = Frame::read(message.get_payload_bytes()).expect("a frame");
+        assert_eq!((from, words.len()), (NodeId(1), 1));
+        words.remove(0)
+    }
+}
+
+async fn control(desk: &mut Desk, id: &str) -> (Op, Accepted) {
+    let (id, user) = (ControlId::parse(id).expect("a name"), ann().user);
+    let control = Control { id, user, request_id: None, what: Ask::Close };
+    let op = Op::Control { key: key("s"), principal: ann(), control: control.into(), create: false };
+    match desk.ask(op.clone()).await {
+        Ok(Reply::Accepted(accepted)) => (op, accepted),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Covers: S-14.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_stored_rings_its_owner() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    let (me, other) = (holder(1, 1), holder(0xfe, u128::MAX / 3));
+    desk.era(me, true).await;
+    assert_eq!(desk.accept("s", "m1").await.expect("accepted").rung, None, "there is nobody to ring");
+    let token = desk.claim("s", other, Seen::default()).await.token;
+    let owner = Seen { holder: Some(other), epoch: token.epoch };
+    let unheard = desk.accept("s", "m2").await.expect("accepted");
+    assert_eq!((unheard.rung, unheard.owner), (Some(0), owner), "it listens to nothing");
+
+    let mut connection = server.connection();
+    let mut inbox = connection.as_pubsub();
+    inbox.set_read_timeout(Some(turnway_tests::real::PATIENCE)).expect("a time");
+    inbox.subscribe(channel(other.node)).expect("subscribed");
+    let mut inbox = Inbox(inbox);
+    let heard = desk.accept("s", "m3").await.expect("accepted");
+    assert_eq!(heard.rung, Some(1));
+    let Op::Accept { input, .. } = accept("s", "m3") else { unreachable!("an accept") };
+    let (place, prev) = (heard.place, unheard.place);
+    let item = Item::Input { place, prev, input };
+    assert_eq!(inbox.words(), Words::Bell { key: key("s"), owner, item });
+
+    // What is there already rings nobody: whoever asks again rings by itself.
+    let again = desk.accept("s", "m3").await.expect("accepted");
+    assert_eq!((again.duplicate, again.rung), (true, None));
+    let (op, closed) = control(&mut desk, "c1").await;
+    let Op::Control { control: said, .. } = op else { unreachable!("a control entry") };
+    let item = Item::Control { place: closed.place, prev: Place(0), control: said };
+    assert_eq!((closed.rung, inbox.words()), (Some(1), Words::Bell { key: key("s"), owner, item }));
+    assert_eq!(control(&mut desk, "c1").await.1.rung, None);
+
+    // Nor is anybody rung by the owner, nor by a node without a lease: it has no name there.
+    desk.claim("t", me, Seen::default()).await;
+    assert_eq!(desk.accept("t", "m1").await.expect("accepted").rung, None);
+    desk.ask(Op::Retire { holder: me }).await.expect("done");
+    assert_eq!(desk.accept("s", "m4").await.expect("accepted").rung, None);
+
+    // A release that knows nothing of this asks with less, and reads no further than it did.
+    let keys = ["own:{default/s}", "in:{default/s}", "dd:{default/s}"];
+    let args = ["0", "ann", "0", "s.older", "hash", "9", "0", "{}", "21", "999999", "0", "0"];
+    let call = [&["FCALL", "turnway1_accept", "3"], &keys[..], &args[..]].concat();
+    let answer: Vec<String> = server.command(&call);
+    assert_eq!((answer[0].as_str(), answer.len(), answer[10].as_str()), ("OK", 11, ""));
+    let _: Value = server.command(&["PUBLISH", &channel(other.node), "end"]);
+    assert_eq!(inbox.0.get_message().expect("a message").get_payload_bytes(), b"end");
+}
