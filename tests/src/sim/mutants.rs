@@ -51,16 +51,13 @@ const TRAPS: &[Trap] = &[
         often: 1,
         spring: |seed| scenario(seed, Faults { rewind: 40, ..Faults::CRUEL }),
     },
-<<<<<<< HEAD
     Trap {
         name: "late copies",
         for_bugs: &[Mutant::ClaimIgnoresEpoch],
+        often: 1,
         spring: |seed| scenario(seed, Faults { unknown: 40, cut: 40, crash: 20, ..Faults::CRUEL }),
     },
-    Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], spring: cases::late_grant },
-=======
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
->>>>>>> w-pace
 ];
 
 /// Looks for a planted bug until the time is up; says where and by which checker it was caught.
