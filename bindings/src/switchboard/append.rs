@@ -301,5 +301,6 @@ impl Switchboard {
 fn add_counts(stats: &mut super::Stats, owned: &mut Owned) {
     let counts = owned.runtime.take_counts();
     stats.restarts += counts.restarts;
+    stats.resumed += counts.resumed;
     stats.late_reports += counts.late_reports;
 }

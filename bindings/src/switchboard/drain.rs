@@ -47,7 +47,9 @@ impl Switchboard {
         for link in self.links.ids() {
             self.note(link, go_away());
         }
-        self.tell_seats(now, &Told::Hold);
+        // With nobody to go on, a running turn has its best chance here.
+        let others = !self.alone && !self.peers.is_empty();
+        self.tell_seats(now, if others { &Told::HandOver } else { &Told::Hold });
         self.leave();
     }
 

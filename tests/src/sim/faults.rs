@@ -38,6 +38,8 @@ pub struct Faults {
     pub roll: u64,
     /// The store starts again: it has what it was told, and no leases.
     pub restart: u64,
+    /// Some turns are of an agent that outlives its owners: no fault, but a world of its own.
+    pub lasting: bool,
 }
 
 impl Faults {
@@ -60,6 +62,7 @@ impl Faults {
         split: 0,
         roll: 0,
         restart: 0,
+        lasting: false,
     };
     /// What the worst day looks like.
     pub const BRUTAL: Self = Self {
@@ -80,11 +83,17 @@ impl Faults {
         split: 0,
         roll: 0,
         restart: 0,
+        lasting: false,
     };
 
     /// The same with a store that forgets.
     pub fn forgetful(self) -> Self {
         Self { rewind: self.rewind.max(15), ..self }
+    }
+
+    /// The same with an agent that outlives its owners.
+    pub fn lasting(self) -> Self {
+        Self { lasting: true, ..self }
     }
 
     /// A mix of its own for every seed: two faults that hide each other are apart in some world.
@@ -118,6 +127,7 @@ impl Faults {
             split: some(20),
             roll: some(3),
             restart: some(4),
+            lasting: false,
         }
     }
 }

@@ -42,6 +42,16 @@ const TRAPS: &[Trap] = &[
         ],
         spring: |seed| scenario(seed, Faults { rewind: 40, ..Faults::CRUEL }),
     },
+    Trap {
+        name: "lasting",
+        for_bugs: &[
+            Mutant::ResumeRepeats,
+            Mutant::StateUnmarked,
+            Mutant::ResumeUncounted,
+            Mutant::ResumeRestarts,
+        ],
+        spring: |seed| scenario(seed, Faults { crash: 40, drain: 20, ..Faults::CRUEL }.lasting()),
+    },
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], spring: cases::late_grant },
 ];
 

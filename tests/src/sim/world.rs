@@ -118,6 +118,8 @@ pub struct World {
     pub(crate) ahead_ms: u64,
     pub(crate) faults: Faults,
     pub(crate) rewinds: bool,
+    /// Some turns are of an agent that outlives its owners.
+    pub(crate) lasting: bool,
     pub(crate) nodes: Vec<Node>,
     pub(crate) shelf: Shelf,
     /// Pairs of nodes that do not hear each other, and until when.
@@ -165,6 +167,7 @@ impl World {
             ahead_ms: 0,
             faults,
             rewinds,
+            lasting: faults.lasting,
             nodes: Vec::new(),
             shelf: Shelf::new(rewinds),
             splits: BTreeMap::new(),

@@ -220,7 +220,7 @@ impl World {
         let mut all = String::new();
         loop {
             match self.event(of).await {
-                AgentEvent::Delta { kind: TextKind::Text, text } => all.push_str(text.reveal()),
+                AgentEvent::Delta { kind: TextKind::Text, text, .. } => all.push_str(text.reveal()),
                 end @ (AgentEvent::Done { .. } | AgentEvent::CancelAcked | AgentEvent::Failed(_)) => {
                     return (all, end);
                 }
