@@ -154,7 +154,11 @@ impl Bench {
     pub(crate) fn answer(&mut self, pieces: &[&str]) {
         self.report(AgentEvent::Acked);
         for piece in pieces {
-            self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private((*piece).to_owned()), id: None });
+            self.report(AgentEvent::Delta {
+                kind: TextKind::Text,
+                text: Private((*piece).to_owned()),
+                id: None,
+            });
         }
         self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None });
     }

@@ -238,7 +238,9 @@ impl AgentEvent {
     /// words about a failure are cut, so neither counts.
     pub fn data_bytes(&self) -> usize {
         match self {
-            Self::State { state, detail, .. } => json_bytes(&(Scope::Agent, state, detail)) + DATA_NAMES_BYTES,
+            Self::State { state, detail, .. } => {
+                json_bytes(&(Scope::Agent, state, detail)) + DATA_NAMES_BYTES
+            }
             Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_NAMES_BYTES,
             Self::Acked | Self::Delta { .. } | Self::CancelAcked | Self::Failed(_) => 0,
         }

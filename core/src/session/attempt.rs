@@ -174,7 +174,9 @@ impl SessionRuntime {
                 self.counts.late_reports += 1
             }
             AgentEvent::State { state, detail, id } => self.told(now, run_id, state, detail, id),
-            AgentEvent::Done { .. } if again.is_some_and(|bytes| bytes > 0) => self.end(now, run_id, otherwise()),
+            AgentEvent::Done { .. } if again.is_some_and(|bytes| bytes > 0) => {
+                self.end(now, run_id, otherwise())
+            }
             AgentEvent::Done { stop, usage } => self.end(now, run_id, Ending::Completed { stop, usage }),
             AgentEvent::CancelAcked => self.counts.late_reports += 1,
             AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => self.forgotten(now, run_id),

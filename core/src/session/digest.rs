@@ -11,16 +11,8 @@ const BLOCK: usize = 64;
 /// Where the length stands in the last block.
 const LENGTH_AT: usize = BLOCK - 8;
 /// SHA-256 of nothing yet (FIPS 180-4, §5.3.3).
-const START: [u32; 8] = [
-    0x6a09_e667,
-    0xbb67_ae85,
-    0x3c6e_f372,
-    0xa54f_f53a,
-    0x510e_527f,
-    0x9b05_688c,
-    0x1f83_d9ab,
-    0x5be0_cd19,
-];
+const START: [u32; 8] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// The hash of a text so far. It can be kept and read back, which the library's own cannot.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

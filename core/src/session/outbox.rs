@@ -120,7 +120,9 @@ impl Outbox {
             Output::Order(Order::Drop { run_id, attempt }) if unsent(run_id, *attempt) => None,
             Output::Order(order @ Order::Drop { .. }) => Some(order.clone()),
             // A stop whose fact is not durable: the next owner may go on.
-            Output::Order(Order::Invoke(_) | Order::Cancel { .. } | Order::Stop { .. } | Order::Credit { .. })
+            Output::Order(
+                Order::Invoke(_) | Order::Cancel { .. } | Order::Stop { .. } | Order::Credit { .. },
+            )
             | Output::Record(_)
             | Output::Consume { .. }
             | Output::Chunk { .. }

@@ -89,7 +89,9 @@ impl SessionRuntime {
 
     /// Records the attempt, then orders it: a turn that kills its process is counted all the same.
     fn start(&mut self, now: Now, run_id: &RunId) {
-        let Some(run) = self.state.runs.get(run_id).filter(|_| self.inputs.contains_key(run_id)) else { return };
+        let Some(run) = self.state.runs.get(run_id).filter(|_| self.inputs.contains_key(run_id)) else {
+            return;
+        };
         let Some(agent_id) = run.agent.clone() else { return };
         let (attempt, request_id, policy) = (run.attempt + 1, run.request_id.clone(), self.policy(run));
         let resumable = policy.on_owner_loss == OnOwnerLoss::Resume;
@@ -160,7 +162,8 @@ impl SessionRuntime {
             self.attempt = Attempt::None;
             return self.start(now, run_id);
         }
-        let (code, message) = (Code::OwnerLost, format!("{LOST}, and its agent does not know of it any more"));
+        let (code, message) =
+            (Code::OwnerLost, format!("{LOST}, and its agent does not know of it any more"));
         self.end(now, run_id, Ending::Failed { code, message, agent_code: None });
     }
 }

@@ -11,7 +11,9 @@ fn check(script: &str, expected: &str) {
 
 /// What follows the order of an attempt that has said `he` (`e1`) and `llo` (`e2`), and has recorded both.
 fn said() -> String {
-    format!("{BEGUN} agent.invoke.started stretch(0+2 e1:2) 0'he' CREDIT(2) 2'llo' stretch(2+3 e2:5) CREDIT(5)")
+    format!(
+        "{BEGUN} agent.invoke.started stretch(0+2 e1:2) 0'he' CREDIT(2) 2'llo' stretch(2+3 e2:5) CREDIT(5)"
+    )
 }
 
 /// Covers: G3, G6, RX-2: the same attempt, its text from where it is recorded, its hash that of the whole.
@@ -94,9 +96,7 @@ fn what_its_agent_does_not_know_goes_the_way_of_the_silent() {
     check("say m1; crash; not-known", &format!("{lost} run.restarted INVOKE(a,2)"));
     check(
         "say m1; crash; ack; text hi e1; done",
-        &format!(
-            "{lost} agent.invoke.started stretch(0+2 e1:2) 0'hi' CREDIT(2) agent.invoke.done done(2)"
-        ),
+        &format!("{lost} agent.invoke.started stretch(0+2 e1:2) 0'hi' CREDIT(2) agent.invoke.done done(2)"),
     );
     check(
         "say m1; ack; text he e1; crash; not-known",
@@ -153,7 +153,10 @@ fn what_ends_without_its_agent_stops_it() {
     let begun = format!("{BEGUN} agent.invoke.started");
     check("say m1; ack; wait 120000", &format!("{begun} failed(agent_timeout) DROP STOP(1)"));
     check("say m1; ack; fail", &format!("{begun} failed(agent_error) DROP STOP(1)"));
-    check("say m1; ack; cancel; cancel-ack", &format!("{begun} run.cancelling CANCEL answered cancelled(user) DROP"));
+    check(
+        "say m1; ack; cancel; cancel-ack",
+        &format!("{begun} run.cancelling CANCEL answered cancelled(user) DROP"),
+    );
     check(
         "say m1; ack; cancel; crash",
         &format!("{begun} run.cancelling CANCEL answered | cancelled(user) STOP(1)"),

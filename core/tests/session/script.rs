@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, Epoch, MessageId, Nonce, Place, RunId, SaidId, SessionId, SessionKey, TenantId, Token,
-    UserId,
+    AgentId, ControlId, Epoch, MessageId, Nonce, Place, RunId, SaidId, SessionId, SessionKey, TenantId,
+    Token, UserId,
 };
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
@@ -124,7 +124,10 @@ impl Script {
                     Some(resume) => {
                         let mark = resume.after.as_ref().map_or("-", |mark| mark.event_id.as_str());
                         let (from, saved) = (resume.from(), resume.saved);
-                        format!("RESUME({},{} after {mark}:{from} of {saved})", invoke.agent_id, invoke.attempt)
+                        format!(
+                            "RESUME({},{} after {mark}:{from} of {saved})",
+                            invoke.agent_id, invoke.attempt
+                        )
                     }
                     None => format!("INVOKE({},{}{after})", invoke.agent_id, invoke.attempt),
                 }

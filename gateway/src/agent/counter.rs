@@ -42,7 +42,11 @@ pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
         if task.is_milestone(number) {
             let detail = json!({ "at": number, "of": task.count });
             attempt
-                .report(AgentEvent::State { state: "counting".to_owned(), detail: Some(Json(detail)), id: None })
+                .report(AgentEvent::State {
+                    state: "counting".to_owned(),
+                    detail: Some(Json(detail)),
+                    id: None,
+                })
                 .await;
         }
     }

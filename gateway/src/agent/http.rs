@@ -217,7 +217,9 @@ async fn talk(
         };
         match said {
             Said::Delta { kind, text, id } => attempt.say(kind, text, id).await,
-            Said::State { state, detail, id } => attempt.report(AgentEvent::State { state, detail, id }).await,
+            Said::State { state, detail, id } => {
+                attempt.report(AgentEvent::State { state, detail, id }).await
+            }
             Said::Unknown => {
                 agent.unknown.fetch_add(1, Ordering::Relaxed);
             }

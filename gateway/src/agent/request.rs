@@ -82,7 +82,13 @@ impl<'a> Names<'a> {
             .header(header::ACCEPT, "text/event-stream")
     }
 
-    fn post(self, uri: &Uri, trace: &str, auth: HeaderValue, body: &impl Serialize) -> Result<Whole, NoRequest> {
+    fn post(
+        self,
+        uri: &Uri,
+        trace: &str,
+        auth: HeaderValue,
+        body: &impl Serialize,
+    ) -> Result<Whole, NoRequest> {
         let body = serde_json::to_vec(body)?;
         Ok(self
             .on(Request::post(uri.clone()), trace, auth)

@@ -104,7 +104,8 @@ fn part(n: u64, attempt: u32, manner: Manner) -> Vec<AgentEvent> {
         Manner::Thinker => {
             let state =
                 |at: usize| AgentEvent::State { state: STATES[at].to_owned(), detail: None, id: None };
-            let think = AgentEvent::Delta { kind: TextKind::Reasoning, text: Private("hm, ".to_owned()), id: None };
+            let think =
+                AgentEvent::Delta { kind: TextKind::Reasoning, text: Private("hm, ".to_owned()), id: None };
             says.insert(0, AgentEvent::Acked);
             says.insert(1, state(0));
             says.insert(2, think.clone());
@@ -168,6 +169,8 @@ impl World {
         let (said, saved) = resume.map_or((0, 0), |resume| (resume.from(), resume.saved));
         let limit = saved + limits::UNSAVED_TEXT_BYTES_MAX as u64;
         self.ledger.answer(n, attempt, manner);
+        // Who knows nothing of it ends its answer with that.
+        let manner = if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { Manner::Plain } else { manner };
         let rest = says.into_iter().rev().collect();
         let (blocked, cancelled) = (false, false);
         let open =

@@ -38,7 +38,8 @@ fn name(event: &AgentEvent) -> Option<&SaidId> {
 pub(crate) fn rest(mut says: Vec<AgentEvent>, after: Option<&SaidId>) -> Vec<AgentEvent> {
     if let Some(after) = after {
         let known = says.iter().position(|event| name(event) == Some(after));
-        let known = known.unwrap_or_else(|| panic!("G6: an agent is asked for what follows one of its events"));
+        let known =
+            known.unwrap_or_else(|| panic!("G6: an agent is asked for what follows one of its events"));
         let acked = says.contains(&AgentEvent::Acked);
         says.drain(..=known);
         if acked {

@@ -134,7 +134,9 @@ async fn each_kind_of_event_is_reported_in_order() {
     world.expect(&ask, AgentEvent::State { state: "thinking".to_owned(), detail, id: None }).await;
     let hm = Private("hm".to_owned());
     world.expect(&ask, AgentEvent::Delta { kind: TextKind::Reasoning, text: hm, id: None }).await;
-    world.expect(&ask, AgentEvent::Delta { kind: TextKind::Text, text: Private("yes".to_owned()), id: None }).await;
+    world
+        .expect(&ask, AgentEvent::Delta { kind: TextKind::Text, text: Private("yes".to_owned()), id: None })
+        .await;
     let usage = Some(Json(json!({ "out": 2 })));
     world.expect(&ask, AgentEvent::Done { stop: StopReason::MaxTokens, usage }).await;
     assert_eq!(world.agents.unknown_events(), 3);

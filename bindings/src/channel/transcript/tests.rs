@@ -51,7 +51,9 @@ fn admitted(letter: &str) -> Arc<Entry> {
 fn started(letter: &str, attempt: u32) -> Arc<Entry> {
     let (agent_id, reason) = (agent("a"), String::new());
     let fact = match attempt {
-        1 => Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false },
+        1 => {
+            Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false }
+        }
         _ => Fact::RunRestarted { agent_id, attempt, reason, resumable: false },
     };
     entry(letter, fact)

@@ -5,10 +5,8 @@ use crate::id::{SessionId, TenantId};
 /// Covers: ST-1, MP-E7, EV-C1, LN-EV1, MP-D14.
 #[test]
 fn a_fact_keeps_its_envelope_through_json() {
-    let key = SessionKey {
-        tenant: TenantId::default_tenant(),
-        session: SessionId::parse("s1").expect("a name"),
-    };
+    let key =
+        SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
     let entry = Entry {
         id: EventId::new(Millis(1_764_000_000_123), 7),
         time: Millis(1_764_000_000_123),

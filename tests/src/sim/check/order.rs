@@ -72,6 +72,9 @@ impl Ledger {
         assert_eq!(written, Some(*epoch), "G4: no order before its fact is durable: {run_id}.{attempt}");
         let under = goes_on.then_some(*epoch);
         let first = self.ordered.insert((run_id.clone(), *attempt, under));
-        assert!(first, "G4: an attempt is ordered once, and once by each owner it goes on under: {run_id}.{attempt}");
+        assert!(
+            first,
+            "G4: an attempt is ordered once, and once by each owner it goes on under: {run_id}.{attempt}"
+        );
     }
 }

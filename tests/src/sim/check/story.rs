@@ -90,7 +90,11 @@ impl Story {
     /// The attempt under way goes on under another owner.
     fn goes_on(&mut self, run_id: &RunId, attempt: u32, directory: &Directory) {
         assert_eq!(self.attempt, attempt, "G3: what goes on is the attempt under way: {run_id}");
-        assert_eq!(self.policy(directory), OnOwnerLoss::Resume, "G3: only what outlives its owner goes on: {run_id}");
+        assert_eq!(
+            self.policy(directory),
+            OnOwnerLoss::Resume,
+            "G3: only what outlives its owner goes on: {run_id}"
+        );
         self.resumed += 1;
         self.counts(run_id);
     }

@@ -134,7 +134,10 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
             Fact::AgentInvokeStarted { agent_id: agent("a"), attempt: 1 },
             vec![placed("event", json!({"name": "AGENT_STARTED", "agent_id": "a", "attempt": 1}))],
         ),
-        (Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None }, vec![]),
+        (
+            Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None },
+            vec![],
+        ),
         (Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 }, vec![]),
         (
             Fact::RunState {
@@ -240,7 +243,8 @@ fn the_table_names_every_fact_and_its_messages() {
 /// Covers: ST-39, EV-R1, LN-EV3: what is shown as nothing comes as an event to whoever asks.
 #[test]
 fn silent_facts_are_shown_to_who_asks() {
-    let delta = Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None };
+    let delta =
+        Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None };
     let data = json!({"attempt": 1, "offset": 3, "text": "höh"});
     assert_eq!(shown(delta, true), [placed("event", json!({"name": "agent.stream.delta", "data": data}))]);
     let over = Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 };
