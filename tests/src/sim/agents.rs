@@ -170,7 +170,8 @@ impl World {
         let limit = saved + limits::UNSAVED_TEXT_BYTES_MAX as u64;
         self.ledger.answer(n, attempt, manner);
         // Who knows nothing of it ends its answer with that.
-        let manner = if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { Manner::Plain } else { manner };
+        let manner =
+            if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { Manner::Plain } else { manner };
         let rest = says.into_iter().rev().collect();
         let (blocked, cancelled) = (false, false);
         let open =
