@@ -7,6 +7,7 @@ pub mod load;
 pub mod node;
 pub mod python;
 pub mod redis;
+mod tape;
 pub mod web;
 pub mod wire;
 
