@@ -22,7 +22,7 @@ const MESSAGES: usize = 10;
 fn main() {
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
     let (op, answer) = (Op::Sweep { limit: 1 }, Ok(Reply::Done));
-    let delta = AgentEvent::Delta { kind: TextKind::Text, text: Private(String::new()) };
+    let delta = AgentEvent::Delta { kind: TextKind::Text, text: Private(String::new()), id: None };
     let done = AgentEvent::Done { stop: StopReason::EndTurn, usage: None };
     let (mut unanswered, mut spreads) = (Unanswered::default(), [Spread::default(); 5]);
     let began = Instant::now();

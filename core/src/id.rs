@@ -64,6 +64,11 @@ fn is_label(text: &str) -> bool {
     (1..=256).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
+/// 1 to 128 visible ASCII characters: it goes into a header as it is.
+fn is_token(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
+}
+
 fn is_run(text: &str) -> bool {
     text.split_once('.').is_some_and(|(session, rest)| {
         is_plain(session)
@@ -128,6 +133,8 @@ define_name!(/// Chosen by the client, echoed in answers: up to 256 bytes of pri
     RequestId, is_label, "request_id");
 define_name!(/// One entry of the control lane, for its de-duplication.
     ControlId, is_label, "control id");
+define_name!(/// One event of an agent, as it named it (`id:`): 1 to 128 visible ASCII characters.
+    SaidId, is_token, "event id");
 define_name!(/// One turn: `<session_id>.<26 letters base32>`, derived from the message and never from a position.
     RunId, is_run, "run_id");
 
@@ -320,6 +327,10 @@ mod tests {
         ] {
             assert!(RunId::parse(bad).is_err(), "{bad:?}");
         }
+        for bad in ["", "a b", "a\r\nb", "ß", &"x".repeat(129)] {
+            assert!(SaidId::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(SaidId::parse("run-1:0017").is_ok());
         assert!(MessageId::parse("日本 语").is_ok() && MessageId::parse(&"x".repeat(257)).is_err());
     }
 }

@@ -97,6 +97,14 @@ define_mutants! {
     CloseLeavesInputs,
     /// An interrupt waits behind what waited before it. (I6)
     InterruptQueues,
+    /// What is said again of an attempt that goes on is taken for new. (G6)
+    ResumeRepeats,
+    /// A state is recorded without saying how far its attempt is, so it is recorded again. (G6)
+    StateUnmarked,
+    /// An attempt that goes on and on with owner after owner is not counted. (G8)
+    ResumeUncounted,
+    /// An attempt that could go on begins again.
+    ResumeRestarts,
 }
 
 #[cfg(feature = "mutants")]

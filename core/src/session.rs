@@ -1,13 +1,16 @@
 //! One session: its state as a projection of its log, and the machine that owns it.
 mod attempt;
 mod control;
+mod digest;
 mod ending;
 mod intake;
 mod outbox;
 mod runtime;
 mod state;
+mod takeover;
 mod text;
 
+pub use digest::TextHash;
 pub use outbox::{Ended, Output, Record};
 pub use runtime::{Counts, Input, SessionRuntime};
-pub use state::{Phase, Run, RunPhase, State};
+pub use state::{Phase, Resumable, Run, RunPhase, State};

@@ -17,6 +17,7 @@ use crate::agent::attempt::{Attempt, Line, Watch};
 use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint, Profile};
 use crate::agent::health::Health;
 use crate::agent::http::{Client, HttpAgent};
+use crate::agent::request::Names;
 use crate::agent::token::{RunToken, Tokens};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -31,7 +32,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use turnway_core::id::{AgentId, Epoch, RunId, SessionKey, TenantId};
-use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Directory, Invoke, Order};
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Directory, Invoke, OnOwnerLoss, Order};
 
 pub use crate::agent::attempt::DELTA_TEXT_BYTES_MAX;
 
@@ -123,6 +124,7 @@ impl Agents {
                     health: Health::new((*endpoint).clone()),
                     endpoint: *endpoint,
                     takes_cancel: spec.cancel,
+                    resumes: spec.policy.on_owner_loss == OnOwnerLoss::Resume,
                     cancel_wait: spec.policy.cancel_ack,
                     unknown: Arc::clone(&unknown),
                 })),
@@ -167,6 +169,7 @@ impl Agents {
                     running.task.abort();
                 }
             }
+            Order::Stop { agent_id, run_id, attempt, epoch } => self.stop(&agent_id, &run_id, attempt, epoch),
             Order::Credit { run_id, attempt, upto } => {
                 if let Some(running) = self.0.running.get(&(run_id, attempt)) {
                     running.line.credit(upto);
@@ -240,8 +243,8 @@ impl Agents {
                 return self.report(Report { key, run_id, attempt, epoch, event });
             }
         };
-        let line = Arc::new(Line::default());
-        let watch = Watch::start(&self.0.clock, &self.0.metrics);
+        let line = Arc::new(Line::new(invoke.resume.as_ref().map_or(0, |resume| resume.saved)));
+        let watch = Watch::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some());
         let epoch = invoke.epoch;
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
         let task = self.0.runtime.spawn(run(Arc::clone(&self.0), attempt, work)).abort_handle();
@@ -256,16 +259,21 @@ impl Agents {
             Some(Agent::Http(http)) => {
                 let place =
                     Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts run")?;
-                let token = self.0.tokens.mint(&invoke.key, &invoke.run_id).map_err(|_| "no randomness")?;
-                let mut auth =
-                    HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| "no token")?;
-                auth.set_sensitive(true);
+                let (token, auth) = self.credential(&invoke.key, &invoke.run_id)?;
                 Ok((Work::Http(Arc::clone(http), auth), Some(token), Some(place)))
             }
             // They run in this process and have nothing to prove.
             Some(Agent::Builtin(builtin)) => Ok((Work::Builtin(*builtin), None, None)),
             None => Err("not configured"),
         }
+    }
+
+    /// What an agent is told with a request about a run: that is what it may speak for.
+    fn credential(&self, key: &SessionKey, run_id: &RunId) -> Result<(RunToken, HeaderValue), &'static str> {
+        let token = self.0.tokens.mint(key, run_id).map_err(|_| "no randomness")?;
+        let mut auth = HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| "no token")?;
+        auth.set_sensitive(true);
+        Ok((token, auth))
     }
 
     fn cancel(&self, run_id: RunId, attempt: u32, epoch: Epoch) {
@@ -278,6 +286,16 @@ impl Agents {
         let (run_id, attempt) = name;
         let key = SessionKey { tenant: TenantId::default_tenant(), session: run_id.session() };
         self.report(Report { key, run_id, attempt, epoch, event: AgentEvent::CancelAcked });
+    }
+
+    /// Of an attempt that runs nowhere any more; only an agent that outlives its request has anything to stop.
+    fn stop(&self, agent: &AgentId, run_id: &RunId, attempt: u32, epoch: Epoch) {
+        let Some(Agent::Http(agent)) = self.0.agents.get(agent) else { return };
+        let key = SessionKey { tenant: TenantId::default_tenant(), session: run_id.session() };
+        let Ok((_token, auth)) = self.credential(&key, run_id) else { return };
+        let names = Names { session: &key.session, run_id, attempt, epoch };
+        let _runtime = self.0.runtime.enter();
+        agent.stop(&self.0.client, names, auth);
     }
 
     /// Reports from an order, which must not wait.

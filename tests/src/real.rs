@@ -9,6 +9,7 @@ pub mod load;
 pub mod node;
 pub mod python;
 pub mod redis;
+mod tape;
 pub mod tls;
 pub mod web;
 pub mod wire;

@@ -293,7 +293,12 @@ impl Script {
                 text_sha256: String::new(),
                 usage: None,
             },
-            _ => Fact::AgentStreamDelta { attempt: 1, offset: self.count, text: Private(self.text()) },
+            _ => Fact::AgentStreamDelta {
+                attempt: 1,
+                offset: self.count,
+                text: Private(self.text()),
+                mark: None,
+            },
         };
         Arc::new(Entry {
             id: EventId::new(now.store, self.rng.next_u128()),

@@ -27,6 +27,7 @@ mod answer;
 mod cast;
 mod check;
 mod clients;
+mod lasting;
 mod lines;
 mod post;
 mod storage;

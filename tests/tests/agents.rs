@@ -5,6 +5,8 @@ mod builtins;
 mod limits;
 #[path = "agents/orders.rs"]
 mod orders;
+#[path = "agents/resume.rs"]
+mod resume;
 #[path = "agents/talk.rs"]
 mod talk;
 #[path = "agents/trouble.rs"]

@@ -75,7 +75,7 @@ fn fact(text: &str) -> Arc<Entry> {
         causation_id: None,
         traceparent: None,
         run_id: Some(run("s1")),
-        fact: Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private(text.to_owned()) },
+        fact: Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private(text.to_owned()), mark: None },
     })
 }
 

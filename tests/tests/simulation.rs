@@ -14,7 +14,7 @@ use turnway_core::mutant::Mutant;
 use turnway_core::rng::Rng;
 use turnway_tests::laws::{Step, laws};
 use turnway_tests::sim::booth::{Booth, Desk, Move};
-use turnway_tests::sim::cases::Blow;
+use turnway_tests::sim::cases::{Blow, Parting};
 use turnway_tests::sim::faults::Faults;
 use turnway_tests::sim::verdict::{campaign, cores, env, hush, judge};
 use turnway_tests::sim::world::World;
@@ -97,6 +97,20 @@ fn failover_is_quick() {
     }
 }
 
+/// An owner that dies, or leaves, in the middle of an answer of an agent that outlives it.
+///
+/// Covers: G3, G6, G9, G-14.
+#[test]
+fn what_outlives_its_owner_goes_on() {
+    for (how, half_max, max) in [(Parting::Crash, 700, 1200), (Parting::Leave, 300, 600)] {
+        let mut waits: Vec<u64> = (0..60).filter_map(|seed| cases::goes_on_ms(seed, how)).collect();
+        waits.sort_unstable();
+        let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+        eprintln!("{how:?}: {half} ms at the median, {most} ms at most, {} cases", waits.len());
+        assert!(waits.len() > 20 && half <= half_max && most <= max, "{how:?}: {half} ms, {most} ms at most");
+    }
+}
+
 /// Covers: ST-14.
 #[test]
 fn a_turn_that_waits_can_be_cancelled() {
@@ -147,7 +161,7 @@ fn every_planted_bug_is_caught() {
 }
 
 /// Seeds that once went wrong, named by what they showed: `seed=`, or `forgetful=` where the store forgot
-/// though the seed alone does not say so.
+/// though the seed alone does not say so, or `lasting=` where some turns are of an agent that outlives its owners.
 #[test]
 fn saved_scenarios_hold() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
@@ -161,6 +175,7 @@ fn saved_scenarios_hold() {
             match kind {
                 "seed" => Some((seed, Faults::swarm(seed))),
                 "forgetful" => Some((seed, Faults::swarm(seed).forgetful())),
+                "lasting" => Some((seed, Faults::swarm(seed).lasting())),
                 _ => None,
             }
         });

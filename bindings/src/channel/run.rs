@@ -123,7 +123,7 @@ impl Run {
                     self.status = "RUNNING";
                 }
             }
-            Fact::AgentStreamDelta { attempt, offset, text } => {
+            Fact::AgentStreamDelta { attempt, offset, text, .. } => {
                 self.attempt = *attempt;
                 self.text_bytes = offset + text.reveal().len() as u64;
             }
@@ -147,6 +147,7 @@ impl Run {
             | Fact::AgentSwitched { .. }
             | Fact::AgentInvokeDone { .. }
             | Fact::RunState { scope: Scope::Agent, .. }
+            | Fact::RunResumed { .. }
             | Fact::RunSuspended { .. } => {}
         }
     }

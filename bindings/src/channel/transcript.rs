@@ -120,7 +120,7 @@ impl Transcript {
             Fact::RunCancelled { attempt, text_bytes, .. } => {
                 self.ended(seq, run_id, entry.time, "cancelled", None, (*attempt, *text_bytes));
             }
-            Fact::AgentStreamDelta { attempt, offset, text } => {
+            Fact::AgentStreamDelta { attempt, offset, text, .. } => {
                 let bytes = text.reveal().len();
                 if let Some(finding) = self.lacking(run_id)
                     && let Some(lacks) = &mut finding.lacks
@@ -163,6 +163,7 @@ impl Transcript {
             | Fact::AgentInvokeStarted { .. }
             | Fact::AgentInvokeDone { .. }
             | Fact::RunState { .. }
+            | Fact::RunResumed { .. }
             | Fact::RunSuspended { .. }
             | Fact::RunCancelling { .. } => {}
         }

@@ -251,10 +251,11 @@ impl Switchboard {
     fn rest(&mut self, now: Now, key: &SessionKey) {
         let (me, draining) = (self.me, self.drain.is_some());
         let (kept, silent) = (planted(Mutant::IdleKept), planted(Mutant::NoBeacon));
+        let (beacon, _) = self.beacon_waits();
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
         let tail = owned.tail().seq;
         if !silent && owned.ears.iter().any(|(node, ear)| *node != me && (kept || ear.acked < tail)) {
-            self.timers.set_earlier(Timer::Beacon, now.mono + limits::BEACON);
+            self.timers.set_earlier(Timer::Beacon, now.mono + beacon);
         }
         let unheard = silent && owned.runtime.is_quiet() && owned.is_written() && !owned.releasing;
         let linger = Timer::Linger(key.clone());
@@ -301,5 +302,6 @@ impl Switchboard {
 fn add_counts(stats: &mut super::Stats, owned: &mut Owned) {
     let counts = owned.runtime.take_counts();
     stats.restarts += counts.restarts;
+    stats.resumed += counts.resumed;
     stats.late_reports += counts.late_reports;
 }

@@ -4,12 +4,17 @@ use super::seat::Seat;
 use super::{Switchboard, Timer};
 use crate::channel::note::Note;
 use crate::peer::Words;
+use std::time::Duration;
 use turnway_core::id::{Seen, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::session::Input as Told;
 use turnway_core::store::Op;
 use turnway_core::time::{Mono, Now};
+
+/// A leaving node asks its listeners how far they are this soon, for its sessions wait for that answer; and again
+/// after [`limits::KNOCK`].
+const BEACON: Duration = Duration::from_millis(20);
 
 /// How far a leaving node has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +52,9 @@ impl Switchboard {
         for link in self.links.ids() {
             self.note(link, go_away());
         }
-        self.tell_seats(now, &Told::Hold);
+        // With nobody to go on, a running turn has its best chance here.
+        let others = !self.alone && !self.peers.is_empty();
+        self.tell_seats(now, if others { &Told::HandOver } else { &Told::Hold });
         self.leave();
     }
 
@@ -58,6 +65,11 @@ impl Switchboard {
             }
             self.pump(now, &key);
         }
+    }
+
+    /// Until listeners that have not acknowledged are asked: for the first time, and again.
+    pub(super) fn beacon_waits(&self) -> (Duration, Duration) {
+        if self.drain.is_some() { (BEACON, limits::KNOCK) } else { (limits::BEACON, limits::BEACON) }
     }
 
     /// The time for running turns is up: what there is of them is recorded, and they go on elsewhere.

@@ -4,7 +4,6 @@ use super::{Switchboard, Timer};
 use crate::peer::Words;
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{Cursor, NodeId, SessionKey, Stamp};
-use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::store::{Append, Op};
 use turnway_core::time::{Mono, Now};
@@ -110,7 +109,7 @@ impl Switchboard {
             }
         }
         if !mail.is_empty() {
-            self.timers.set(Timer::Beacon, now.mono + limits::BEACON);
+            self.timers.set(Timer::Beacon, now.mono + self.beacon_waits().1);
         }
         for node in silent {
             self.doubt(now, node);

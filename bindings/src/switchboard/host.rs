@@ -120,7 +120,9 @@ impl Switchboard {
         if let Some(Seat::Owned(mut owned)) = self.seats.remove(key) {
             let unsaid = owned.unsaid.drain(..).filter_map(|output| match output {
                 Said::Order(order @ Order::Drop { .. }) => Some(order),
-                Said::Order(Order::Invoke(_) | Order::Cancel { .. } | Order::Credit { .. })
+                Said::Order(
+                    Order::Invoke(_) | Order::Cancel { .. } | Order::Stop { .. } | Order::Credit { .. },
+                )
                 | Said::Record(_)
                 | Said::Consume { .. }
                 | Said::Chunk { .. }

@@ -46,6 +46,8 @@ pub struct Stats {
     pub whole_turn: [Spread; Outcome::ALL.len()],
     /// Attempts after the first.
     pub restarts: u64,
+    /// Attempts that went on here after another owner was lost.
+    pub resumed: u64,
     /// Reports of agents that came too late: dropped.
     pub late_reports: u64,
     /// Facts written here.

@@ -157,7 +157,7 @@ impl Sub {
         at: Cursor,
         entry: &Arc<Entry>,
     ) -> Option<RunId> {
-        let Fact::AgentStreamDelta { attempt, offset, text } = &entry.fact else { return None };
+        let Fact::AgentStreamDelta { attempt, offset, text, .. } = &entry.fact else { return None };
         let run_id = entry.run_id.as_ref().filter(|_| self.hold.is_none())?;
         if at.seq > self.cursor.seq {
             // A link that names no offset of a run has none of its text (protocol.md §1.4), and one that names

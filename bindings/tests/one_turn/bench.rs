@@ -144,7 +144,7 @@ impl Bench {
     pub(crate) fn report(&mut self, event: AgentEvent) {
         let invoke = self.orders.iter().rev().find_map(|order| match order {
             Order::Invoke(invoke) => Some(invoke.clone()),
-            Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
+            Order::Cancel { .. } | Order::Drop { .. } | Order::Stop { .. } | Order::Credit { .. } => None,
         });
         let invoke = invoke.expect("an order");
         let (key, run_id, attempt, epoch) = (invoke.key, invoke.run_id, invoke.attempt, invoke.epoch);
@@ -154,7 +154,11 @@ impl Bench {
     pub(crate) fn answer(&mut self, pieces: &[&str]) {
         self.report(AgentEvent::Acked);
         for piece in pieces {
-            self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private((*piece).to_owned()) });
+            self.report(AgentEvent::Delta {
+                kind: TextKind::Text,
+                text: Private((*piece).to_owned()),
+                id: None,
+            });
         }
         self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None });
     }

@@ -41,9 +41,9 @@ fn a_turn_is_timed_from_its_coming_to_its_end() {
     bench.report(AgentEvent::Acked);
     bench.run(40 * MILLI);
     let (reasoning, text) = (TextKind::Reasoning, TextKind::Text);
-    bench.report(AgentEvent::Delta { kind: reasoning, text: Private("hm".to_owned()) });
+    bench.report(AgentEvent::Delta { kind: reasoning, text: Private("hm".to_owned()), id: None });
     bench.run(20 * MILLI);
-    bench.report(AgentEvent::Delta { kind: text, text: Private("so".to_owned()) });
+    bench.report(AgentEvent::Delta { kind: text, text: Private("so".to_owned()), id: None });
     let open = stats(&bench);
     assert_eq!((open.open_turns, open.waiting_turns, open.oldest_turn), (1, 0, 60 * MILLI));
     assert_eq!(open.first_delta, one(40 * MILLI), "what is shown first counts, and once");

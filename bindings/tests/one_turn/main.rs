@@ -82,13 +82,13 @@ fn what_runs_and_what_waits_can_be_cancelled() {
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "one") });
     bench.give(Input::Say { link: LinkId(1), command: say("m2", "two") });
     bench.report(AgentEvent::Acked);
-    bench.report(AgentEvent::Delta { kind: TextKind::Text, text: Private("so".to_owned()) });
+    bench.report(AgentEvent::Delta { kind: TextKind::Text, text: Private("so".to_owned()), id: None });
     bench.seen(1);
     bench.give(Input::Say {
         link: LinkId(1),
         command: Command::Cancel { request_id: None, target: Target::Session(session()), receipt: false },
     });
-    bench.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(" late".to_owned()) });
+    bench.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(" late".to_owned()), id: None });
     bench.report(AgentEvent::CancelAcked);
     let seen = bench.seen(1);
     assert_eq!(seen, ["9 run.cancelling", "10 run.cancelled", "11 run.started"], "{seen:?}");
@@ -135,7 +135,7 @@ fn a_slow_link_gets_everything_later() {
     bench.report(AgentEvent::Acked);
     let piece = "x".repeat(4096);
     for _ in 0..200 {
-        bench.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(piece.clone()) });
+        bench.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(piece.clone()), id: None });
     }
     bench.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None });
     let mut seen = bench.seen(1);
@@ -255,7 +255,7 @@ fn a_strangers_cancel_is_its_own() {
     bench.seen(1);
     let run_id = bench.orders.iter().find_map(|order| match order {
         Order::Invoke(invoke) => Some(invoke.run_id.clone()),
-        Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
+        Order::Cancel { .. } | Order::Drop { .. } | Order::Stop { .. } | Order::Credit { .. } => None,
     });
     let stop =
         Command::Cancel { request_id: None, target: Target::Run(run_id.expect("an order")), receipt: false };
@@ -280,7 +280,7 @@ fn questions_leave_no_trace() {
     bench.report(AgentEvent::Acked);
     let run_id = bench.orders.iter().find_map(|order| match order {
         Order::Invoke(invoke) => Some(invoke.run_id.clone()),
-        Order::Cancel { .. } | Order::Drop { .. } | Order::Credit { .. } => None,
+        Order::Cancel { .. } | Order::Drop { .. } | Order::Stop { .. } | Order::Credit { .. } => None,
     });
     let find = Command::Find { run_id: run_id.clone().expect("an order") };
     let look = Command::Look { request_id: None, session: session() };

@@ -1,5 +1,5 @@
 //! What an agent is told, what it may report, and what is known of it beforehand.
-use crate::id::{AgentId, Epoch, RunId, SessionKey, UserId};
+use crate::id::{AgentId, Epoch, RunId, SaidId, SessionKey, UserId};
 use crate::limits;
 use crate::private::Private;
 use crate::protocol::entry::Scope;
@@ -21,6 +21,17 @@ pub enum OnOwnerLoss {
     RetryIfSilent,
     /// End it `failed{owner_lost}`.
     Fail,
+    /// Let the same attempt go on: its agent outlives the connection, and says again what was not recorded.
+    Resume,
+}
+
+/// How far an attempt is recorded, in the words of an agent whose events have names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The last event of which all is recorded, and all before it.
+    pub event_id: SaidId,
+    /// Where its text ends: bytes of this attempt's text.
+    pub text_bytes: u64,
 }
 
 /// What is known of one agent before it is asked: its waits and its abilities.
@@ -87,6 +98,18 @@ pub enum Order {
         /// Which attempt.
         attempt: u32,
     },
+    /// Tell an agent that outlives its connection that nobody is going to ask for the rest of a run that has
+    /// ended. Nothing is reported of it.
+    Stop {
+        /// Whom.
+        agent_id: AgentId,
+        /// Which run.
+        run_id: RunId,
+        /// Which attempt.
+        attempt: u32,
+        /// The ownership that ended it.
+        epoch: Epoch,
+    },
     /// Text up to here is checkpointed: read on (at most [`limits::UNSAVED_TEXT_BYTES_MAX`] past it).
     Credit {
         /// Which run.
@@ -119,6 +142,24 @@ pub struct Invoke {
     pub history: Option<History>,
     /// W3C trace context.
     pub traceparent: Option<String>,
+    /// It was asked before, under an ownership that is lost: it is to say what follows this.
+    pub resume: Option<Resume>,
+}
+
+/// From where an attempt goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// What is recorded of it; none: nothing, or a part of its first event.
+    pub after: Option<Mark>,
+    /// Bytes of its text that are recorded: no less than up to the mark.
+    pub saved: u64,
+}
+
+impl Resume {
+    /// Bytes of text before the first event that is said again.
+    pub fn from(&self) -> u64 {
+        self.after.as_ref().map_or(0, |mark| mark.text_bytes)
+    }
 }
 
 /// Text the answer consists of, or thinking beside it.
@@ -151,8 +192,8 @@ pub enum StopReason {
     Timeout,
 }
 
-/// What a fact about an agent's words has besides them: the names of its fields, counts and a hash.
-const DATA_NAMES_BYTES: usize = 256;
+/// What a fact about an agent's words has besides them: the names of its fields, counts, a mark or a hash.
+const DATA_NAMES_BYTES: usize = 512;
 
 /// What an agent may report of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,6 +206,8 @@ pub enum AgentEvent {
         kind: TextKind,
         /// The piece.
         text: Private<String>,
+        /// The event that ends with it, where events have names.
+        id: Option<SaidId>,
     },
     /// A state in the agent's own words.
     State {
@@ -172,6 +215,8 @@ pub enum AgentEvent {
         state: String,
         /// More of it.
         detail: Option<Json>,
+        /// The event, where events have names.
+        id: Option<SaidId>,
     },
     /// That was all.
     Done {
@@ -193,7 +238,9 @@ impl AgentEvent {
     /// words about a failure are cut, so neither counts.
     pub fn data_bytes(&self) -> usize {
         match self {
-            Self::State { state, detail } => json_bytes(&(Scope::Agent, state, detail)) + DATA_NAMES_BYTES,
+            Self::State { state, detail, .. } => {
+                json_bytes(&(Scope::Agent, state, detail)) + DATA_NAMES_BYTES
+            }
             Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_NAMES_BYTES,
             Self::Acked | Self::Delta { .. } | Self::CancelAcked | Self::Failed(_) => 0,
         }
@@ -216,4 +263,6 @@ pub enum AgentFailure {
     Broken(String),
     /// It answered more than it may.
     TooLarge,
+    /// Asked for the rest of an attempt, it does not know of it.
+    NotKnown,
 }

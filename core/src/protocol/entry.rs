@@ -2,7 +2,7 @@
 //! they outlive releases.
 use crate::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionKey, UserId};
 use crate::private::Private;
-use crate::protocol::agent::StopReason;
+use crate::protocol::agent::{Mark, StopReason};
 use crate::protocol::input::{Message, Strategy};
 use crate::protocol::json::Json;
 use crate::protocol::refusal::Code;
@@ -132,6 +132,9 @@ pub enum Fact {
         request_id: Option<RequestId>,
         /// When the whole run is over at the latest; a restart does not move it.
         deadline_ms: Millis,
+        /// Another owner may let this attempt go on: its agent's events have names.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        resumable: bool,
     },
     /// Another attempt begins, with text from 0.
     #[serde(rename = "run.restarted")]
@@ -141,6 +144,19 @@ pub enum Fact {
         /// From 2.
         attempt: u32,
         /// Why.
+        reason: String,
+        /// As of `run.started`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        resumable: bool,
+    },
+    /// The same attempt goes on under another owner; written before its agent is asked for the rest.
+    #[serde(rename = "run.resumed")]
+    RunResumed {
+        /// Who answers.
+        agent_id: AgentId,
+        /// Which attempt.
+        attempt: u32,
+        /// Why it had to be.
         reason: String,
     },
     /// The agent has the input (INPUT_ACK).
@@ -160,6 +176,9 @@ pub enum Fact {
         offset: u64,
         /// The stretch.
         text: Private<String>,
+        /// How far the attempt is recorded with it, where that can be said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mark: Option<Mark>,
     },
     /// The agent has said its last word.
     #[serde(rename = "agent.invoke.done")]
@@ -179,6 +198,9 @@ pub enum Fact {
         /// More of it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<Json>,
+        /// How far the attempt is recorded with it, where that can be said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mark: Option<Mark>,
     },
     /// The attempt was stopped by a node that leaves; it does not count (ownership.md §2.5).
     #[serde(rename = "run.suspended")]
@@ -257,6 +279,7 @@ impl Fact {
             Self::TurnAdmitted { .. } => "turn.admitted",
             Self::RunStarted { .. } => "run.started",
             Self::RunRestarted { .. } => "run.restarted",
+            Self::RunResumed { .. } => "run.resumed",
             Self::AgentInvokeStarted { .. } => "agent.invoke.started",
             Self::AgentStreamDelta { .. } => "agent.stream.delta",
             Self::AgentInvokeDone { .. } => "agent.invoke.done",
@@ -344,6 +367,7 @@ impl Entry {
             | Fact::TurnAdmitted { .. }
             | Fact::RunStarted { .. }
             | Fact::RunRestarted { .. }
+            | Fact::RunResumed { .. }
             | Fact::AgentInvokeStarted { .. }
             | Fact::AgentInvokeDone { .. }
             | Fact::RunState { .. }
@@ -358,34 +382,4 @@ impl Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::id::{SessionId, TenantId};
-
-    /// Covers: ST-1, MP-E7, EV-C1, LN-EV1, MP-D14.
-    #[test]
-    fn a_fact_keeps_its_envelope_through_json() {
-        let key = SessionKey {
-            tenant: TenantId::default_tenant(),
-            session: SessionId::parse("s1").expect("a name"),
-        };
-        let entry = Entry {
-            id: EventId::new(Millis(1_764_000_000_123), 7),
-            time: Millis(1_764_000_000_123),
-            source: "agent:echo".into(),
-            correlation_id: "s1.x".into(),
-            causation_id: Some(EventId::new(Millis(1), 1)),
-            traceparent: None,
-            run_id: None,
-            fact: Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()) },
-        };
-        let json = entry.to_json(&key, Seq(9), Epoch(4));
-        let value: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-        assert_eq!(value["specversion"], "1.0");
-        assert_eq!(value["type"], "agent.stream.delta");
-        assert_eq!(value["time"], "2025-11-24T16:00:00.123Z");
-        assert_eq!(value["data"]["text"], "höh");
-        let back = Entry::from_json(&json).expect("an envelope");
-        assert_eq!((back.seq, back.epoch, back.entry), (Seq(9), Epoch(4), entry));
-    }
-}
+mod tests;

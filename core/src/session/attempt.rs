@@ -1,10 +1,11 @@
 //! The running turn: beginning it, what its agent reports, and its clocks (scenarios A and G).
-use crate::id::{RunId, Seq};
+use crate::id::{RunId, SaidId, Seq};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
-use crate::protocol::agent::{AgentEvent, AgentFailure, Invoke, OnOwnerLoss, Order, TextKind};
+use crate::protocol::agent::{AgentEvent, AgentFailure, AgentPolicy, Mark, OnOwnerLoss, Order, TextKind};
 use crate::protocol::entry::{Fact, Scope};
+use crate::protocol::json::Json;
 use crate::protocol::refusal::Code;
 use crate::session::ending::Ending;
 use crate::session::outbox::Output;
@@ -41,7 +42,11 @@ pub(super) struct Live {
     /// The first text must be recorded before it is shown: the agent may be asked again only if it
     /// was silent (`retry_if_silent`).
     careful: bool,
-    states: u32,
+    /// It goes on from another owner's: bytes of text that are still to be said again. None: it was begun here.
+    pub(super) again: Option<u64>,
+    /// The last event of which everything was told here, where events have names.
+    mark: Option<Mark>,
+    pub(super) states: u32,
     /// The fact after which the order goes out, and whether it has.
     pub(super) begun: Seq,
     pub(super) ordered: bool,
@@ -51,6 +56,52 @@ pub(super) struct Live {
     silence: Duration,
     run_at: Mono,
     cancel_at: Option<Mono>,
+}
+
+impl Live {
+    /// An attempt that the fact at `seq` tells of, and that is over by `run_at`.
+    pub(super) fn new(run_id: &RunId, attempt: u32, seq: Seq, policy: &AgentPolicy, run_at: Mono) -> Self {
+        Self {
+            run_id: run_id.clone(),
+            attempt,
+            text: Text::default(),
+            gate: seq,
+            careful: matches!(policy.on_owner_loss, OnOwnerLoss::RetryIfSilent | OnOwnerLoss::Resume),
+            again: None,
+            mark: None,
+            states: 0,
+            begun: seq,
+            ordered: false,
+            input_ack: policy.input_ack,
+            sign_at: run_at,
+            silence: policy.silence,
+            run_at,
+            cancel_at: None,
+        }
+    }
+
+    /// Everything of this event was told.
+    fn reach(&mut self, id: Option<SaidId>) {
+        let Some(event_id) = id else { return };
+        let text_bytes = self.text.len() - self.again.unwrap_or(0);
+        self.mark = Some(Mark { event_id, text_bytes });
+    }
+
+    /// What of a piece is new: an attempt that goes on is told again what lies after its mark. None: it is told
+    /// otherwise than before.
+    fn new_part<'a>(&mut self, piece: &'a str) -> Option<&'a str> {
+        let Some(again) = self.again.as_mut().filter(|_| !planted(Mutant::ResumeRepeats)) else {
+            return Some(piece);
+        };
+        let known = usize::try_from(*again).unwrap_or(usize::MAX).min(piece.len());
+        *again -= known as u64;
+        piece.get(known..)
+    }
+}
+
+/// What an agent says is not what it said to the owner before.
+fn otherwise() -> Ending {
+    Ending::from(AgentFailure::Broken("asked to go on, it does not say again what it said before".to_owned()))
 }
 
 impl Attempt {
@@ -82,105 +133,6 @@ impl Attempt {
 }
 
 impl SessionRuntime {
-    /// Begins the next turn, or what a lost owner left of one.
-    pub(super) fn begin(&mut self, now: Now) {
-        if self.held || !matches!(self.attempt, Attempt::None) {
-            return;
-        }
-        if let Some(run_id) = self.state.running.clone() {
-            self.take_over(now, &run_id);
-        } else if self.is_open()
-            && let Some(run_id) = self.state.waiting.first().cloned()
-            && self.inputs.contains_key(&run_id)
-        {
-            self.start(now, &run_id);
-        }
-    }
-
-    /// What becomes of a turn that another owner, or an earlier one here, had begun (§2.5, §2.6).
-    fn take_over(&mut self, now: Now, run_id: &RunId) {
-        let Some(run) = self.state.runs.get(run_id).filter(|_| self.inputs.contains_key(run_id)) else {
-            return;
-        };
-        if matches!(run.phase, RunPhase::Cancelling { .. }) {
-            return self.cancel_orphan(now, run_id);
-        }
-        let counted = run.attempt.saturating_sub(run.excused);
-        let policy = run.agent.as_ref().map(|agent| self.directory.policy(agent)).unwrap_or_default();
-        let lost = match policy.on_owner_loss {
-            OnOwnerLoss::Retry => false,
-            OnOwnerLoss::RetryIfSilent => run.spoke,
-            OnOwnerLoss::Fail => true,
-        };
-        let failed = if lost && !planted(Mutant::AlwaysRetry) {
-            Some((Code::OwnerLost, "the node that ran this turn was lost"))
-        } else if counted >= limits::TURN_ATTEMPTS_MAX && !planted(Mutant::NoPoison) {
-            Some((Code::PoisonTurn, "every node that ran this turn was lost"))
-        } else if run.deadline <= now.store {
-            Some((Code::AgentTimeout, "the run took too long"))
-        } else {
-            None
-        };
-        if let Some((code, why)) = failed {
-            return self.end(now, run_id, Ending::Failed { code, message: why.to_owned(), agent_code: None });
-        }
-        if counted < 2 {
-            self.start(now, run_id);
-        } else {
-            self.attempt = Attempt::Delayed { at: now.mono + limits::TURN_ATTEMPT_WAIT };
-        }
-    }
-
-    /// Records the attempt, then orders it: a turn that kills its process is counted all the same.
-    fn start(&mut self, now: Now, run_id: &RunId) {
-        let (Some(run), Some(taken)) = (self.state.runs.get(run_id), self.inputs.get(run_id)) else { return };
-        let input = Arc::clone(&taken.input);
-        let Some(agent_id) = run.agent.clone() else { return };
-        let (attempt, request_id) = (run.attempt + 1, run.request_id.clone());
-        let policy = self.directory.policy(&agent_id);
-        let fact = if run.attempt == 0 {
-            let deadline_ms = now.store.after(policy.run);
-            Fact::RunStarted { agent_id: agent_id.clone(), attempt, request_id, deadline_ms }
-        } else {
-            self.counts.restarts += 1;
-            Fact::RunRestarted { agent_id: agent_id.clone(), attempt, reason: "owner_lost".to_owned() }
-        };
-        let seq = self.record(now, fact, About::run(run_id));
-        let run_at = self.state.runs.get(run_id).map_or(now.mono, |run| now.mono_at(run.deadline));
-        let live = Live {
-            run_id: run_id.clone(),
-            attempt,
-            text: Text::default(),
-            gate: seq,
-            careful: policy.on_owner_loss == OnOwnerLoss::RetryIfSilent,
-            states: 0,
-            begun: seq,
-            ordered: false,
-            input_ack: policy.input_ack,
-            sign_at: run_at,
-            silence: policy.silence,
-            run_at,
-            cancel_at: None,
-        };
-        self.attempt = Attempt::Live(Box::new(live));
-        let invoke = Invoke {
-            key: self.key.clone(),
-            run_id: run_id.clone(),
-            attempt,
-            epoch: self.token.epoch,
-            agent_id,
-            user: input.user.clone(),
-            message: input.message.clone(),
-            history: input.history.clone(),
-            traceparent: input.traceparent.clone(),
-        };
-        if planted(Mutant::OrderEarly) {
-            self.outbox.now(Output::Order(Order::Invoke(invoke)));
-        } else {
-            self.outbox.after(seq, Output::Order(Order::Invoke(invoke)));
-        }
-    }
-
     /// The order has gone out: only now is its acknowledgement waited for.
     pub(super) fn ordered(&mut self, now: Now, durable: Seq) {
         let Attempt::Live(live) = &mut self.attempt else { return };
@@ -213,19 +165,21 @@ impl SessionRuntime {
         if event.data_bytes() > limits::FACT_DATA_BYTES_MAX {
             return self.end(now, run_id, Ending::from(AgentFailure::TooLarge));
         }
+        let again = live.again;
         match event {
             AgentEvent::Acked => self.acked(now, run_id),
-            AgentEvent::Delta { kind: TextKind::Text, text } => self.spoke(now, run_id, &text),
-            AgentEvent::Delta { kind: TextKind::Reasoning, text } => self.reasoned(&text),
+            AgentEvent::Delta { kind: TextKind::Text, text, id } => self.spoke(now, run_id, &text, id),
+            AgentEvent::Delta { kind: TextKind::Reasoning, text, id } => self.reasoned(&text, id),
             AgentEvent::State { .. } if live.states >= limits::AGENT_STATES_MAX => {
                 self.counts.late_reports += 1
             }
-            AgentEvent::State { state, detail } => {
-                live.states += 1;
-                self.record(now, Fact::RunState { scope: Scope::Agent, state, detail }, About::agent(run_id));
+            AgentEvent::State { state, detail, id } => self.told(now, run_id, state, detail, id),
+            AgentEvent::Done { .. } if again.is_some_and(|bytes| bytes > 0) => {
+                self.end(now, run_id, otherwise())
             }
             AgentEvent::Done { stop, usage } => self.end(now, run_id, Ending::Completed { stop, usage }),
             AgentEvent::CancelAcked => self.counts.late_reports += 1,
+            AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => self.forgotten(now, run_id),
             AgentEvent::Failed(failure) => self.end(now, run_id, Ending::from(failure)),
         }
     }
@@ -253,21 +207,43 @@ impl SessionRuntime {
         self.record(now, Fact::AgentInvokeStarted { agent_id, attempt }, About::agent(run_id));
     }
 
-    fn spoke(&mut self, now: Now, run_id: &RunId, piece: &Private<String>) {
-        if piece.reveal().is_empty() {
+    /// A state of the agent, recorded as it comes; where events have names, after the text before it, so that
+    /// the log has the events in their order.
+    fn told(&mut self, now: Now, run_id: &RunId, state: String, detail: Option<Json>, id: Option<SaidId>) {
+        if id.is_some() {
+            self.save(now, run_id);
+        }
+        let Attempt::Live(live) = &mut self.attempt else { return };
+        if live.again.is_some_and(|bytes| bytes > 0) {
+            // Before text that is recorded: this one was left out there too.
             return;
+        }
+        live.states += 1;
+        live.reach(id);
+        let mark = live.mark.clone().filter(|_| !planted(Mutant::StateUnmarked));
+        let fact = Fact::RunState { scope: Scope::Agent, state, detail, mark };
+        self.record(now, fact, About::agent(run_id));
+    }
+
+    fn spoke(&mut self, now: Now, run_id: &RunId, piece: &Private<String>, id: Option<SaidId>) {
+        let Attempt::Live(live) = &mut self.attempt else { return };
+        let Some(piece) = live.new_part(piece.reveal()) else { return self.end(now, run_id, otherwise()) };
+        if piece.is_empty() {
+            return live.reach(id);
         }
         if self.routing(run_id).is_some() {
             // A first chunk implies the start, though the ACK is still expected (SR-G5).
             let (scope, state) = (Scope::Run, "RUNNING".to_owned());
-            self.record(now, Fact::RunState { scope, state, detail: None }, About::agent(run_id));
+            let fact = Fact::RunState { scope, state, detail: None, mark: None };
+            self.record(now, fact, About::agent(run_id));
         }
         let Attempt::Live(live) = &mut self.attempt else { return };
-        if live.text.len() + piece.reveal().len() as u64 > limits::TURN_TEXT_BYTES_MAX as u64 {
+        if live.text.len() + piece.len() as u64 > limits::TURN_TEXT_BYTES_MAX as u64 {
             return self.end(now, run_id, Ending::from(AgentFailure::TooLarge));
         }
-        let show = live.text.push(now, piece.reveal());
-        let first = live.careful && live.text.len() == piece.reveal().len() as u64;
+        let show = live.text.push(now, piece);
+        live.reach(id);
+        let first = live.careful && live.text.len() == piece.len() as u64;
         if first || live.text.is_save_due() {
             self.save(now, run_id);
         }
@@ -279,8 +255,9 @@ impl SessionRuntime {
         }
     }
 
-    fn reasoned(&mut self, piece: &Private<String>) {
+    fn reasoned(&mut self, piece: &Private<String>, id: Option<SaidId>) {
         let Attempt::Live(live) = &mut self.attempt else { return };
+        live.reach(id);
         let (offset, gate) = (live.text.reasoning, live.gate);
         live.text.reasoning += piece.reveal().len() as u64;
         let (run_id, attempt, kind) = (live.run_id.clone(), live.attempt, TextKind::Reasoning);
@@ -302,7 +279,9 @@ impl SessionRuntime {
             let Attempt::Live(live) = &self.attempt else { return };
             let Some((offset, text)) = live.text.unsaved() else { return };
             let (attempt, bytes) = (live.attempt, text.len() as u64);
-            let fact = Fact::AgentStreamDelta { attempt, offset, text: Private(text) };
+            // With the last stretch of what there is, for the mark may be anywhere in it.
+            let mark = live.mark.clone().filter(|_| offset + bytes == live.text.len());
+            let fact = Fact::AgentStreamDelta { attempt, offset, text: Private(text), mark };
             let seq = self.record(now, fact, About::agent(run_id));
             let Attempt::Live(live) = &mut self.attempt else { return };
             live.text.saved(now, seq, bytes);
@@ -336,7 +315,7 @@ impl SessionRuntime {
             Attempt::Delayed { .. } => {
                 self.attempt = Attempt::None;
                 if let Some(run_id) = self.state.running.clone() {
-                    self.start(now, &run_id);
+                    self.go_on_with(now, &run_id);
                 }
             }
             Attempt::Live(live) => {
@@ -378,6 +357,15 @@ impl SessionRuntime {
         self.held = true;
         if matches!(self.attempt, Attempt::Delayed { .. }) {
             self.attempt = Attempt::None;
+        }
+    }
+
+    /// What another owner can go on with is left to it at once; what cannot may end here.
+    pub(super) fn hand_over(&mut self, now: Now) {
+        self.hold();
+        let Attempt::Live(live) = &self.attempt else { return };
+        if live.cancel_at.is_none() && self.outlives_its_owner(&live.run_id) {
+            self.suspend(now);
         }
     }
 

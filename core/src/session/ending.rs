@@ -40,8 +40,19 @@ impl From<AgentFailure> for Ending {
             AgentFailure::TooLarge => {
                 (Code::TooLarge, "the answer is larger than one turn may be".to_owned(), None)
             }
+            AgentFailure::NotKnown => (Code::AgentError, "it does not know of this run".to_owned(), None),
         };
         Self::Failed { code, message: short(&message), agent_code }
+    }
+}
+
+/// Whether an agent that outlives its connection may not know that its turn is over.
+fn runs_on(ending: &Ending, live: bool) -> bool {
+    match ending {
+        Ending::Completed { .. } | Ending::Failed { agent_code: Some(_), .. } => false,
+        Ending::Failed { code, .. } => *code != Code::AgentUnavailable,
+        // It was told to stop, and of what does not run here it was not.
+        Ending::Cancelled { .. } => !live,
     }
 }
 
@@ -70,11 +81,12 @@ impl SessionRuntime {
             Ending::Completed { .. } => (Source::Agent, true),
             Ending::Failed { .. } | Ending::Cancelled { .. } => (Source::Gateway, false),
         };
+        let stop = run.agent.clone().filter(|_| run.resume.is_some() && runs_on(&ending, live));
         if let (true, Some(agent_id)) = (completed, run.agent.clone()) {
             self.record(now, Fact::AgentInvokeDone { agent_id, attempt }, About::agent(run_id));
         }
         let (fact, answers) = self.terminal(ending, attempt, text_bytes);
-        self.record(now, fact, About { source, ends, answers, ..About::run(run_id) });
+        let ended = self.record(now, fact, About { source, ends, answers, ..About::run(run_id) });
         self.inputs.remove(run_id);
         if let (Attempt::Live(live), false) = (&self.attempt, completed)
             && live.run_id == *run_id
@@ -86,6 +98,11 @@ impl SessionRuntime {
                 // Never before the order itself, which still waits for its fact.
                 self.outbox.after(live.begun, drop);
             }
+        }
+        if let Some(agent_id) = stop {
+            // Only then: before it is durable another owner may still go on.
+            let (run_id, epoch) = (run_id.clone(), self.token.epoch);
+            self.outbox.after(ended, Output::Order(Order::Stop { agent_id, run_id, attempt, epoch }));
         }
         if live || running {
             self.attempt = Attempt::None;

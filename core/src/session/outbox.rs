@@ -119,7 +119,10 @@ impl Outbox {
         let drops = self.ready.iter().chain(gated).filter_map(|output| match output {
             Output::Order(Order::Drop { run_id, attempt }) if unsent(run_id, *attempt) => None,
             Output::Order(order @ Order::Drop { .. }) => Some(order.clone()),
-            Output::Order(Order::Invoke(_) | Order::Cancel { .. } | Order::Credit { .. })
+            // A stop whose fact is not durable: the next owner may go on.
+            Output::Order(
+                Order::Invoke(_) | Order::Cancel { .. } | Order::Stop { .. } | Order::Credit { .. },
+            )
             | Output::Record(_)
             | Output::Consume { .. }
             | Output::Chunk { .. }
@@ -135,7 +138,9 @@ impl Outbox {
         for output in self.ready.iter_mut().chain(gated) {
             match output {
                 Output::Order(Order::Invoke(invoke)) => invoke.epoch = epoch,
-                Output::Order(Order::Cancel { epoch: under, .. }) => *under = epoch,
+                Output::Order(Order::Cancel { epoch: under, .. } | Order::Stop { epoch: under, .. }) => {
+                    *under = epoch
+                }
                 Output::Order(Order::Drop { .. } | Order::Credit { .. })
                 | Output::Record(_)
                 | Output::Consume { .. }

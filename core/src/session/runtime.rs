@@ -47,6 +47,8 @@ pub enum Input {
     Durable(Seq),
     /// Begin nothing new: the node leaves.
     Hold,
+    /// The same, and what another owner can go on with is left to it.
+    HandOver,
     /// Record what there is of the running attempt; it goes on elsewhere, uncounted.
     Suspend,
 }
@@ -58,6 +60,8 @@ pub struct Counts {
     pub late_reports: u64,
     /// Attempts after the first.
     pub restarts: u64,
+    /// Attempts that went on under another owner.
+    pub resumed: u64,
 }
 
 /// An input that was handed over.
@@ -267,6 +271,7 @@ impl Machine for SessionRuntime {
                 self.credit(seq);
             }
             Input::Hold => self.hold(),
+            Input::HandOver => self.hand_over(now),
             Input::Suspend => self.suspend(now),
         }
         self.settle(now);

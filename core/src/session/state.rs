@@ -1,8 +1,10 @@
 //! A session's state: what its facts say, and nothing else.
 use crate::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, UserId};
 use crate::mutant::{Mutant, planted};
+use crate::protocol::agent::Mark;
 use crate::protocol::codec::{self, CodecError, Kind};
 use crate::protocol::entry::{Admission, Entry, Fact, Scope};
+use crate::session::digest::TextHash;
 use crate::shrink::Shrink;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -59,16 +61,31 @@ pub struct Run {
     pub phase: RunPhase,
     /// Attempts begun.
     pub attempt: u32,
-    /// Attempts that do not count: a node that left ended them.
+    /// How often an attempt went on under another owner.
+    pub resumed: u32,
+    /// Attempts, or parts of them, that do not count: a node that left ended them.
     pub excused: u32,
     /// Bytes of the latest attempt's text that are recorded.
     pub saved: u64,
     /// Whether text of any attempt was recorded.
     pub spoke: bool,
+    /// What another owner needs to go on with the latest attempt; none: it begins another.
+    pub resume: Option<Box<Resumable>>,
     /// When the whole run is over at the latest.
     pub deadline: Millis,
     /// The fact that the next one of this turn follows from.
     pub cause: EventId,
+}
+
+/// An attempt that outlives its owner, as far as it is recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumable {
+    /// The last of its events of which all is recorded; none: of the first not all is.
+    pub mark: Option<Mark>,
+    /// States of the agent.
+    pub states: u32,
+    /// Of its text.
+    pub hash: TextHash,
 }
 
 /// A session as its log has it. [`State::apply`] is the only thing that changes it, live and on
@@ -147,6 +164,7 @@ impl State {
             | Fact::TurnAdmitted { .. }
             | Fact::RunStarted { .. }
             | Fact::RunRestarted { .. }
+            | Fact::RunResumed { .. }
             | Fact::AgentInvokeStarted { .. }
             | Fact::AgentStreamDelta { .. }
             | Fact::AgentInvokeDone { .. }
@@ -175,9 +193,11 @@ impl State {
                 began: Seq(0),
                 phase: RunPhase::Waiting,
                 attempt: 0,
+                resumed: 0,
                 excused: 0,
                 saved: 0,
                 spoke: false,
+                resume: None,
                 deadline: Millis(u64::MAX),
                 cause: entry.id,
             };
@@ -199,23 +219,34 @@ impl State {
                 let place = if first { 0 } else { self.waiting.len() };
                 self.waiting.insert(place, run_id.clone());
             }
-            Fact::RunStarted { attempt, deadline_ms, .. } => {
+            Fact::RunStarted { attempt, deadline_ms, resumable, .. } => {
                 (run.deadline, run.cause) = (*deadline_ms, entry.id);
-                run.begin(*attempt, seq);
+                run.begin(*attempt, seq, *resumable);
                 self.waiting.retain(|waiting| waiting != run_id);
                 self.running = Some(run_id.clone());
             }
-            Fact::RunRestarted { attempt, .. } => {
+            Fact::RunRestarted { attempt, resumable, .. } => {
                 run.cause = entry.id;
-                run.begin(*attempt, seq);
+                run.begin(*attempt, seq, *resumable);
             }
+            Fact::RunResumed { .. } => (run.cause, run.resumed) = (entry.id, run.resumed + 1),
             Fact::AgentInvokeStarted { .. } => run.runs_on(),
-            Fact::AgentStreamDelta { offset, text, .. } => {
+            Fact::AgentStreamDelta { offset, text, mark, .. } => {
                 run.saved = offset + text.reveal().len() as u64;
                 run.spoke = true;
+                if let Some(resume) = &mut run.resume {
+                    resume.hash.update(text.reveal().as_bytes());
+                    resume.reach(mark.as_ref());
+                }
             }
             Fact::RunState { scope: Scope::Run, .. } => run.runs_on(),
-            Fact::RunState { scope: Scope::Agent, .. } | Fact::AgentInvokeDone { .. } => {}
+            Fact::RunState { scope: Scope::Agent, mark, .. } => {
+                if let Some(resume) = &mut run.resume {
+                    resume.states += 1;
+                    resume.reach(mark.as_ref());
+                }
+            }
+            Fact::AgentInvokeDone { .. } => {}
             Fact::RunSuspended { .. } => run.excused += 1,
             Fact::RunCancelling { reason, deadline_ms, .. } => {
                 run.phase = RunPhase::Cancelling { reason: reason.clone(), deadline: *deadline_ms };
@@ -233,10 +264,25 @@ impl State {
     }
 }
 
+impl Resumable {
+    fn reach(&mut self, mark: Option<&Mark>) {
+        if let Some(mark) = mark {
+            self.mark = Some(mark.clone());
+        }
+    }
+}
+
 impl Run {
-    fn begin(&mut self, attempt: u32, seq: Seq) {
+    fn begin(&mut self, attempt: u32, seq: Seq, resumable: bool) {
         self.phase = RunPhase::Routing;
         (self.attempt, self.began, self.saved) = (attempt, seq, 0);
+        self.resume = resumable.then(Box::default);
+    }
+
+    /// Owners that were lost with it, counting the one that has it now (ownership.md §2.5).
+    pub(super) fn tries(&self) -> u32 {
+        let resumed = if planted(Mutant::ResumeUncounted) { 0 } else { self.resumed };
+        (self.attempt + resumed).saturating_sub(self.excused)
     }
 
     fn runs_on(&mut self) {

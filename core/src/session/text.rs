@@ -3,17 +3,17 @@ use crate::id::Seq;
 use crate::limits;
 use crate::private::Private;
 use crate::protocol::json::text_within;
+use crate::session::digest::TextHash;
 use crate::time::{Mono, Now};
-use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a stretch's fact says besides its text: attempt, offset, names and quotes.
-const FRAME_BYTES: usize = 128;
+/// What a stretch's fact says besides its text: attempt, offset, a mark, names and quotes.
+const FRAME_BYTES: usize = 512;
 
 /// One attempt's text. Offsets are UTF-8 bytes from its beginning.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Text {
     /// The text from `kept_from` on: what is not yet durable.
     kept: String,
@@ -24,7 +24,7 @@ pub(super) struct Text {
     shown: u64,
     /// Recorded but not yet durable: places of checkpoints, and how far they go.
     unsettled: VecDeque<(Seq, u64)>,
-    hash: Sha256,
+    hash: TextHash,
     /// When gathered text is shown.
     pub(super) show_at: Option<Mono>,
     /// When unrecorded text is recorded.
@@ -39,23 +39,12 @@ impl fmt::Debug for Text {
     }
 }
 
-impl Default for Text {
-    fn default() -> Self {
-        Self {
-            kept: String::new(),
-            kept_from: 0,
-            saved: 0,
-            shown: 0,
-            unsettled: VecDeque::new(),
-            hash: Sha256::new(),
-            show_at: None,
-            save_at: None,
-            reasoning: 0,
-        }
-    }
-}
-
 impl Text {
+    /// The text of an attempt of which so much is recorded.
+    pub(super) fn recorded(bytes: u64, hash: TextHash) -> Self {
+        Self { kept_from: bytes, saved: bytes, shown: bytes, hash, ..Self::default() }
+    }
+
     pub(super) fn len(&self) -> u64 {
         self.kept_from + self.kept.len() as u64
     }
@@ -133,7 +122,7 @@ impl Text {
 
     /// Of all of it, hex.
     pub(super) fn sha256(&self) -> String {
-        format!("{:x}", self.hash.clone().finalize())
+        self.hash.hex()
     }
 }
 

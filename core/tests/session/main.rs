@@ -1,6 +1,7 @@
 //! The session machine by script: what is said to it, and what it records, orders and shows.
 mod bounds;
 mod kinds;
+mod resume;
 mod script;
 
 use script::{Script, check, check_with};

@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, Epoch, MessageId, Nonce, Place, RunId, SessionId, SessionKey, TenantId, Token, UserId,
+    AgentId, ControlId, Epoch, MessageId, Nonce, Place, RunId, SaidId, SessionId, SessionKey, TenantId,
+    Token, UserId,
 };
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
-    AgentEvent, AgentFailure, AgentPolicy, Directory, OnOwnerLoss, Order, StopReason, TextKind,
+    AgentEvent, AgentFailure, AgentPolicy, Directory, Mark, OnOwnerLoss, Order, StopReason, TextKind,
 };
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::{Entry, Fact, Scope};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Content, Control, Input as Request, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
@@ -50,6 +51,10 @@ pub(crate) fn agent(name: &str) -> AgentId {
 
 pub(crate) fn run(message: &str) -> RunId {
     RunId::derive(&key(), &user(), &MessageId::parse(message).expect("a name"))
+}
+
+fn said(id: &str) -> SaidId {
+    SaidId::parse(id).expect("a name")
 }
 
 impl Script {
@@ -115,8 +120,19 @@ impl Script {
                 self.running = Some((invoke.run_id, invoke.attempt, invoke.epoch));
                 let after =
                     invoke.history.map(|history| format!(",{}", history.reveal())).unwrap_or_default();
-                format!("INVOKE({},{}{after})", invoke.agent_id, invoke.attempt)
+                match invoke.resume {
+                    Some(resume) => {
+                        let mark = resume.after.as_ref().map_or("-", |mark| mark.event_id.as_str());
+                        let (from, saved) = (resume.from(), resume.saved);
+                        format!(
+                            "RESUME({},{} after {mark}:{from} of {saved})",
+                            invoke.agent_id, invoke.attempt
+                        )
+                    }
+                    None => format!("INVOKE({},{}{after})", invoke.agent_id, invoke.attempt),
+                }
             }
+            Output::Order(Order::Stop { attempt, .. }) => format!("STOP({attempt})"),
             Output::Order(Order::Cancel { .. }) => "CANCEL".to_owned(),
             Output::Order(Order::Drop { .. }) => "DROP".to_owned(),
             Output::Order(Order::Credit { upto, .. }) => format!("CREDIT({upto})"),
@@ -166,6 +182,10 @@ impl Script {
         self.give(Input::Agent { run_id, attempt, epoch, event });
     }
 
+    fn say(&mut self, text: &str, id: Option<SaidId>) {
+        self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(text.to_owned()), id });
+    }
+
     /// Another node takes over with what is durable: the log, the inbox, the control lane.
     fn crash(&mut self) {
         self.record.push("|".to_owned());
@@ -212,25 +232,29 @@ impl Script {
             ["caught-up"] => self.give(Input::CaughtUp),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => {
-                self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private((*text).to_owned()) })
+                self.say(text, None);
+            }
+            ["text", text, id] => self.say(text, Some(said(id))),
+            ["state", word, id] => {
+                let (state, id) = ((*word).to_owned(), Some(said(id)));
+                self.report(AgentEvent::State { state, detail: None, id });
             }
             ["think", text] => {
                 self.report(AgentEvent::Delta {
                     kind: TextKind::Reasoning,
                     text: Private((*text).to_owned()),
+                    id: None,
                 });
             }
             ["flood", bytes] => {
-                let text = Private("x".repeat(bytes.parse().expect("a number")));
-                self.report(AgentEvent::Delta { kind: TextKind::Text, text });
+                self.say(&"x".repeat(bytes.parse().expect("a number")), None);
             }
             ["murmur", bytes] => {
-                let text = "\u{1}".repeat(bytes.parse().expect("a number"));
-                self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(text) });
+                self.say(&"\u{1}".repeat(bytes.parse().expect("a number")), None);
             }
             ["state", bytes] => {
                 let detail = Some(Json("x".repeat(bytes.parse().expect("a number")).into()));
-                self.report(AgentEvent::State { state: "busy".to_owned(), detail });
+                self.report(AgentEvent::State { state: "busy".to_owned(), detail, id: None });
             }
             ["done", bytes] => {
                 let usage = Some(Json("x".repeat(bytes.parse().expect("a number")).into()));
@@ -241,9 +265,11 @@ impl Script {
             ["gone"] => {
                 self.report(AgentEvent::Failed(AgentFailure::Unavailable("no connection".to_owned())))
             }
+            ["not-known"] => self.report(AgentEvent::Failed(AgentFailure::NotKnown)),
             ["cancel-ack"] => self.report(AgentEvent::CancelAcked),
             ["crash"] => self.crash(),
             ["drain"] => self.give(Input::Hold),
+            ["hand-over"] => self.give(Input::HandOver),
             ["suspend"] => self.give(Input::Suspend),
             ["hold"] => self.durable = false,
             ["settle"] => {
@@ -262,6 +288,11 @@ fn owner(directory: &Arc<Directory>, epoch: u64, state: State) -> SessionRuntime
     SessionRuntime::new(key(), token, Arc::clone(directory), Rng::from_number(epoch), state)
 }
 
+/// How far an attempt is recorded: event and place.
+fn shown(mark: Option<&Mark>) -> String {
+    mark.map(|mark| format!(" {}:{}", mark.event_id, mark.text_bytes)).unwrap_or_default()
+}
+
 #[expect(clippy::wildcard_enum_match_arm, reason = "most facts have no more to say than their name")]
 fn name(fact: &Fact) -> String {
     match fact {
@@ -274,7 +305,12 @@ fn name(fact: &Fact) -> String {
             let position = position.map(|position| format!(",{position}")).unwrap_or_default();
             format!("admitted({agent_id},{strategy:?}{position})")
         }
-        Fact::AgentStreamDelta { offset, text, .. } => format!("stretch({offset}+{})", text.reveal().len()),
+        Fact::AgentStreamDelta { offset, text, mark, .. } => {
+            format!("stretch({offset}+{}{})", text.reveal().len(), shown(mark.as_ref()))
+        }
+        Fact::RunState { scope: Scope::Agent, mark: mark @ Some(_), .. } => {
+            format!("run.state({})", shown(mark.as_ref()).trim_start())
+        }
         Fact::SessionNotice { name, .. } => name.clone(),
         other => other.name().to_owned(),
     }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
+use turnway_core::id::SaidId;
 use turnway_core::limits;
 use turnway_core::private::Private;
-use turnway_core::protocol::agent::{AgentEvent, Invoke, TextKind};
+use turnway_core::protocol::agent::{AgentEvent, Invoke, Resume, TextKind};
 use turnway_core::time::Mono;
 
 /// Text of one [`AgentEvent::Delta`]: a checkpoint's worth, so that no single report outgrows a fact.
@@ -32,7 +33,7 @@ pub(super) struct Attempt {
     pub(super) invoke: Invoke,
     line: Arc<Line>,
     reports: Sender<Report>,
-    /// Bytes of text reported so far.
+    /// Bytes of text up to what is reported next.
     reported: u64,
     watch: Watch,
 }
@@ -49,6 +50,11 @@ pub(super) struct Watch {
 // === impl Line ===
 
 impl Line {
+    /// Of an attempt of whose text so much is recorded.
+    pub(super) fn new(recorded: u64) -> Self {
+        Self { credit: AtomicU64::new(recorded), ..Self::default() }
+    }
+
     /// Asks it to stop.
     pub(super) fn cancel(&self) {
         // Set before the waiters are woken: each looks at the state again and only then waits.
@@ -97,9 +103,9 @@ impl Line {
 // === impl Watch ===
 
 impl Watch {
-    /// From now on.
-    pub(super) fn start(clock: &Clock, metrics: &Arc<Metrics>) -> Self {
-        Self { clock: clock.clone(), metrics: Arc::clone(metrics), began: clock.mono(), spoke: false }
+    /// From now on; of an attempt that goes on the first piece was another owner's.
+    pub(super) fn start(clock: &Clock, metrics: &Arc<Metrics>, goes_on: bool) -> Self {
+        Self { clock: clock.clone(), metrics: Arc::clone(metrics), began: clock.mono(), spoke: goes_on }
     }
 
     fn passed(&self) -> Duration {
@@ -117,7 +123,8 @@ impl Watch {
 
 impl Attempt {
     pub(super) fn new(invoke: Invoke, line: Arc<Line>, reports: Sender<Report>, watch: Watch) -> Self {
-        Self { invoke, line, reports, reported: 0, watch }
+        let reported = invoke.resume.as_ref().map_or(0, Resume::from);
+        Self { invoke, line, reports, reported, watch }
     }
 
     /// Its agent has said the last of it.
@@ -147,7 +154,9 @@ impl Attempt {
     /// Reports text in pieces of at most [`DELTA_TEXT_BYTES_MAX`]. Waits while too much of it is not
     /// checkpointed (ownership.md §2.4), unless it was asked to stop: then the rest is left out, since the
     /// end of the stream must still be seen and late text is never shown.
-    pub(super) async fn say(&mut self, kind: TextKind, mut text: String) {
+    ///
+    /// An event's name goes with its last piece: only then all of it was told.
+    pub(super) async fn say(&mut self, kind: TextKind, mut text: String, mut id: Option<SaidId>) {
         self.watch.spoke();
         while !text.is_empty() {
             let rest = text.split_off(text.floor_char_boundary(DELTA_TEXT_BYTES_MAX));
@@ -158,7 +167,8 @@ impl Attempt {
                 }
                 self.reported = upto;
             }
-            self.report(AgentEvent::Delta { kind, text: Private(text) }).await;
+            let id = id.take_if(|_| rest.is_empty());
+            self.report(AgentEvent::Delta { kind, text: Private(text), id }).await;
             text = rest;
         }
     }

@@ -38,11 +38,15 @@ pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
             () = line.cancel_ordered() => return AgentEvent::CancelAcked,
             _ = ticks.tick() => {}
         }
-        attempt.say(TextKind::Text, format!("{number}\n")).await;
+        attempt.say(TextKind::Text, format!("{number}\n"), None).await;
         if task.is_milestone(number) {
             let detail = json!({ "at": number, "of": task.count });
             attempt
-                .report(AgentEvent::State { state: "counting".to_owned(), detail: Some(Json(detail)) })
+                .report(AgentEvent::State {
+                    state: "counting".to_owned(),
+                    detail: Some(Json(detail)),
+                    id: None,
+                })
                 .await;
         }
     }

@@ -19,7 +19,8 @@ pub struct AgentSpec {
     pub endpoint: Endpoint,
     /// Its waits, and what becomes of its turns when their owner is lost.
     pub policy: AgentPolicy,
-    /// Whether it takes `POST {endpoint}/cancel`; otherwise closing the request cancels.
+    /// Whether it takes `POST {endpoint}/cancel`; otherwise closing the request cancels. Whoever outlives the
+    /// request does.
     pub cancel: bool,
     /// Whether it takes `POST {endpoint}/steer`. Kept for when steering comes.
     pub steer: bool,
@@ -38,6 +39,8 @@ pub struct Profile {
     pub cancel: bool,
     /// Whether it takes further inputs while it runs.
     pub steer: bool,
+    /// Whether it outlives the connection and can be asked for the rest.
+    pub resume: bool,
 }
 
 /// Where an agent is.
@@ -131,7 +134,8 @@ pub enum BadKey {
 #[derive(Default)]
 struct Conduct {
     policy: AgentPolicy,
-    cancel: bool,
+    /// None where nobody said.
+    cancel: Option<bool>,
     steer: bool,
 }
 
@@ -200,7 +204,13 @@ impl AgentSpec {
                 wrong.push((Some(at), BadAgent::Key { agent: shown(id), key: key.to_owned(), bad }));
             }
         }
-        let Conduct { policy, cancel, steer } = conduct;
+        let is_builtin = matches!(endpoint, Some(Endpoint::Builtin(_)));
+        if let Err((key, bad)) = conduct.agrees(is_builtin) {
+            let at = seen.iter().position(|seen| *seen == key);
+            wrong.push((at, BadAgent::Key { agent: shown(id), key: key.to_owned(), bad }));
+        }
+        let (resumes, Conduct { policy, cancel, steer }) = (conduct.resumes(), conduct);
+        let cancel = cancel.unwrap_or(resumes);
         match (name, endpoint) {
             (Some(id), Some(endpoint)) if wrong.is_empty() => {
                 Ok(Self { id, endpoint, policy, cancel, steer })
@@ -215,7 +225,8 @@ impl AgentSpec {
             Endpoint::Http(http) => ("http", Some(http.base())),
             Endpoint::Builtin(_) => ("builtin", None),
         };
-        Profile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.steer }
+        let resume = self.policy.on_owner_loss == OnOwnerLoss::Resume;
+        Profile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.steer, resume }
     }
 
     /// The agents of `--demo`: `echo`, then `counter`.
@@ -246,7 +257,7 @@ impl Conduct {
         if matches!(endpoint, Endpoint::Builtin(_)) {
             // They depend on nothing but their input, so running one again is harmless.
             conduct.policy.on_owner_loss = OnOwnerLoss::Retry;
-            conduct.cancel = true;
+            conduct.cancel = Some(true);
         }
         conduct
     }
@@ -259,9 +270,28 @@ impl Conduct {
             "silence" => self.policy.silence = wait(value)?,
             "run" => self.policy.run = wait(value)?,
             "cancel_ack" => self.policy.cancel_ack = wait(value)?,
-            "cancel" => self.cancel = flag(value)?,
+            "cancel" => self.cancel = Some(flag(value)?),
             "steer" => self.steer = flag(value)?,
             _ => return Err(BadKey::Unknown { hint: hint(key, agent_keys().chain(["url"])) }),
+        }
+        Ok(())
+    }
+}
+
+impl Conduct {
+    fn resumes(&self) -> bool {
+        self.policy.on_owner_loss == OnOwnerLoss::Resume
+    }
+
+    /// Whether its keys agree with each other; else which does not, and why.
+    fn agrees(&self, is_builtin: bool) -> Result<(), (&'static str, BadKey)> {
+        if self.resumes() && is_builtin {
+            let why = "retry, retry_if_silent or fail: a builtin agent ends with its node";
+            return Err(("on_owner_loss", wrong("resume", why)));
+        }
+        if self.resumes() && self.cancel == Some(false) {
+            let why = "true: with on_owner_loss=resume the end of a request cancels nothing";
+            return Err(("cancel", wrong("false", why)));
         }
         Ok(())
     }
@@ -294,9 +324,8 @@ fn on_owner_loss(value: &str) -> Result<OnOwnerLoss, BadKey> {
         "retry" => Ok(OnOwnerLoss::Retry),
         "retry_if_silent" => Ok(OnOwnerLoss::RetryIfSilent),
         "fail" => Ok(OnOwnerLoss::Fail),
-        // Said apart from a typing error: somebody who asks for it knows what it would mean.
-        "resume" => Err(wrong(value, "retry, retry_if_silent or fail (no agent can be resumed yet)")),
-        _ => Err(wrong(value, "retry, retry_if_silent or fail")),
+        "resume" => Ok(OnOwnerLoss::Resume),
+        _ => Err(wrong(value, "retry, retry_if_silent, fail or resume")),
     }
 }
 
@@ -314,86 +343,4 @@ fn wrong(value: &str, why: &'static str) -> BadKey {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::AGENT_SETTINGS;
-
-    /// Covers: MP-D15, MP-E1.
-    #[test]
-    fn the_flag_form_sets_what_it_names() {
-        let spec = parse_agent(
-            "a=http://h:9/base/,cancel=true,silence=30s,on_owner_loss=fail,run=1h,input_ack=250ms,cancel_ack=2m",
-        )
-        .expect("a good agent");
-        assert_eq!(spec.id.as_str(), "a");
-        assert!(spec.cancel && !spec.steer);
-        let policy = AgentPolicy {
-            on_owner_loss: OnOwnerLoss::Fail,
-            input_ack: Duration::from_millis(250),
-            silence: Duration::from_secs(30),
-            run: Duration::from_secs(3600),
-            cancel_ack: Duration::from_secs(120),
-        };
-        assert_eq!(spec.policy, policy);
-        let Endpoint::Http(http) = spec.endpoint else { panic!("an http agent") };
-        assert_eq!(http.invoke, "http://h:9/base/invoke");
-        assert_eq!(http.cancel, "http://h:9/base/cancel");
-        assert_eq!(http.health, "http://h:9/base/health");
-    }
-
-    #[test]
-    fn a_builtin_may_be_repeated() {
-        let spec = parse_agent("e=builtin:echo").expect("a good agent");
-        assert_eq!(spec.endpoint, Endpoint::Builtin(Builtin::Echo));
-        assert_eq!(spec.policy.on_owner_loss, OnOwnerLoss::Retry);
-    }
-
-    #[test]
-    fn each_mistake_is_named() {
-        for (text, key, said) in [
-            ("nonsense", "", "ID=URL"),
-            ("a b=http://h", "agents", "\"a b\""),
-            ("a=ftp://h", "agents.a.url", "http or https"),
-            ("a=http://", "agents.a.url", "not a URL"),
-            ("a=/x", "agents.a.url", "http://"),
-            ("a=http://u:p@h/", "agents.a.url", "user"),
-            ("a=http://h/?q=1", "agents.a.url", "query"),
-            ("a=builtin:nobody", "agents.a.url", "builtin:echo"),
-            ("a=http://h,colour=red", "agents.a.colour", "unknown key; there are url, on_owner_loss, "),
-            ("a=http://h,cancle=true", "agents.a.cancle", "did you mean \"cancel\"?"),
-            ("a=http://h,resume=true", "agents.a.resume", "unknown key"),
-            ("a=http://h,on_owner_loss=resume", "agents.a.on_owner_loss", "no agent can be resumed yet"),
-            ("a=http://h,silence=1s,silence=2s", "agents.a.silence", "given twice"),
-            ("a=http://h,silence=fast", "agents.a.silence", "not \"fast\""),
-            ("a=http://h,run=0s", "agents.a.run", "a wait"),
-            ("a=http://h,run=25h", "agents.a.run", "a wait"),
-            ("a=http://h,run=99999999999999999999h", "agents.a.run", "a wait"),
-            ("a=http://h,cancel=yes", "agents.a.cancel", "true or false"),
-            ("a=http://h,cancel", "agents.a", "\"cancel\" is not key=value"),
-            ("a=http://h,", "agents.a", "\"\" is not key=value"),
-        ] {
-            let bad = parse_agent(text).expect_err(text);
-            let [bad] = bad.as_slice() else { panic!("{text}: {bad:?}") };
-            assert_eq!(bad.key().unwrap_or_default(), key, "{text}");
-            assert!(bad.to_string().contains(said), "{text}: {bad}");
-        }
-        for text in ["a=http://u:hunter2@h/", "http://u:hunter2@h/?a=b", "a=http://u:1,hunter2@h/"] {
-            let bad = parse_agent(text).expect_err(text);
-            assert!(!format!("{bad:?}").contains("hunter2"), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn all_mistakes_of_one_agent_are_told() {
-        let bad = parse_agent("a b=ftp://h,silence=x,colour=red,cancel").expect_err("bad");
-        assert_eq!(bad.len(), 5, "{bad:?}");
-    }
-
-    #[test]
-    fn what_the_table_says_holds_by_itself_is_so() {
-        let plain = AgentSpec::new("a", "http://h").expect("an agent");
-        let pairs = AGENT_SETTINGS.iter().map(|setting| (setting.name, setting.default));
-        let spelt = AgentSpec::of("a", pairs.chain([("url", "http://h")])).expect("all of them known");
-        assert_eq!(spelt, plain);
-    }
-}
+mod tests;

@@ -19,7 +19,7 @@ pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
                 if attempt.is_cancelled() {
                     break;
                 }
-                attempt.say(TextKind::Text, word.to_owned()).await;
+                attempt.say(TextKind::Text, word.to_owned(), None).await;
             }
         }
     }
@@ -32,7 +32,7 @@ pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
 async fn say_slowly(attempt: &mut Attempt, text: &str) {
     let line = attempt.line();
     for word in words(text) {
-        attempt.say(TextKind::Text, word.to_owned()).await;
+        attempt.say(TextKind::Text, word.to_owned(), None).await;
         tokio::select! {
             biased;
             () = line.cancel_ordered() => return,

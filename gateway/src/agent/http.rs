@@ -1,10 +1,12 @@
-//! Agents behind HTTP: one `POST {endpoint}/invoke` per attempt, answered by SSE (protocol.md §2).
+//! Agents behind HTTP: one `POST {endpoint}/invoke` per attempt, answered by SSE (protocol.md §2); where an
+//! attempt goes on under another owner, `GET {endpoint}/runs/{run_id}/events`.
 use crate::agent::attempt::Attempt;
 use crate::agent::directory::BadAgent;
 use crate::agent::health::Health;
-use crate::agent::request::{self, Post};
+use crate::agent::request::{self, Names, Whole};
 use crate::agent::sse::{Events, Said};
 use bytes::Bytes;
+use http::uri::InvalidUri;
 use http::{HeaderValue, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -16,6 +18,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use turnway_core::id::RunId;
 use turnway_core::limits;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure};
 
@@ -52,6 +55,8 @@ pub(super) struct HttpAgent {
     pub(super) endpoint: HttpEndpoint,
     /// Whether it takes `POST {endpoint}/cancel`.
     pub(super) takes_cancel: bool,
+    /// Whether its events have names, and it can be asked for those that follow one.
+    pub(super) resumes: bool,
     /// How long its answer to that is waited for.
     pub(super) cancel_wait: Duration,
     pub(super) health: Arc<Health>,
@@ -86,6 +91,11 @@ impl HttpEndpoint {
         Ok(Self { invoke: at("invoke")?, cancel: at("cancel")?, health: at("health")? })
     }
 
+    /// `GET`: what a run has said, or what follows the event that `Last-Event-ID` names.
+    pub fn events(&self, run_id: &RunId) -> Result<Uri, InvalidUri> {
+        format!("{}/runs/{run_id}/events", self.base()).parse()
+    }
+
     /// As it was given, without a slash at its end.
     pub fn base(&self) -> String {
         self.invoke.to_string().trim_end_matches("/invoke").to_owned()
@@ -94,6 +104,22 @@ impl HttpEndpoint {
     /// Whether it needs TLS.
     pub fn is_https(&self) -> bool {
         self.invoke.scheme_str() == Some("https")
+    }
+}
+
+// === impl HttpAgent ===
+
+impl HttpAgent {
+    /// Tells it to stop an attempt that another request, or nobody, listens to. Nothing is made of its answer.
+    pub(super) fn stop(&self, client: &Client, names: Names<'_>, auth: HeaderValue) {
+        if let Ok(request) = request::stop(names, &self.endpoint, auth) {
+            self.send(client, request);
+        }
+    }
+
+    fn send(&self, client: &Client, request: Whole) {
+        let wait = limits::AGENT_CONNECT.saturating_add(self.cancel_wait);
+        tokio::spawn(tokio::time::timeout(wait, client.request(request)));
     }
 }
 
@@ -138,7 +164,7 @@ pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Clien
         return failed(AgentFailure::Broken("no request could be made".to_owned()));
     };
     let connection = capture_connection(&mut invoke);
-    let line = attempt.line();
+    let (line, goes_on) = (attempt.line(), attempt.invoke.resume.is_some());
     {
         let talk = talk(attempt, agent, client, invoke, connection.clone());
         tokio::pin!(talk);
@@ -147,13 +173,12 @@ pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Clien
             () = line.cancel_ordered() => {}
             end = &mut talk => return end,
         }
-        // An agent that was sent nothing has nothing to stop.
-        let is_sent = connection.connection_metadata().is_some();
+        // An agent that was sent nothing has nothing to stop, unless another owner sent it.
+        let is_sent = connection.connection_metadata().is_some() || goes_on;
         if agent.takes_cancel && is_sent {
             // By itself, for it may end after the stream does. What it answers does not matter: the end
             // of the stream is CANCEL_ACK, and one that does not come is the runtime's to notice.
-            let wait = limits::AGENT_CONNECT.saturating_add(agent.cancel_wait);
-            tokio::spawn(tokio::time::timeout(wait, client.request(cancel)));
+            agent.send(client, cancel);
             let (_, events) = talk.await;
             return (AgentEvent::CancelAcked, events);
         }
@@ -165,7 +190,7 @@ async fn talk(
     attempt: &mut Attempt,
     agent: &HttpAgent,
     client: &Client,
-    request: Post,
+    request: Whole,
     connection: CaptureConnection,
 ) -> End {
     let response = match open(client, request, connection).await {
@@ -179,10 +204,10 @@ async fn talk(
         }
         Err(NoAnswer::Failed(failure)) => return failed(failure),
     };
-    if let Err(failure) = check(&response) {
+    if let Err(failure) = check(&response, attempt.invoke.resume.is_some()) {
         return failed(failure);
     }
-    let mut events = Events::new(response.into_body());
+    let mut events = Events::new(response.into_body(), agent.resumes);
     let mut first = said_with_the_head(events.next(&attempt.invoke.run_id)).await;
     attempt.report(AgentEvent::Acked).await;
     loop {
@@ -191,8 +216,10 @@ async fn talk(
             None => events.next(&attempt.invoke.run_id).await,
         };
         match said {
-            Said::Delta { kind, text } => attempt.say(kind, text).await,
-            Said::State { state, detail } => attempt.report(AgentEvent::State { state, detail }).await,
+            Said::Delta { kind, text, id } => attempt.say(kind, text, id).await,
+            Said::State { state, detail, id } => {
+                attempt.report(AgentEvent::State { state, detail, id }).await
+            }
             Said::Unknown => {
                 agent.unknown.fetch_add(1, Ordering::Relaxed);
             }
@@ -233,7 +260,7 @@ enum NoAnswer {
 /// here; how long an agent may think is the runtime's business.
 async fn open(
     client: &Client,
-    request: Post,
+    request: Whole,
     mut connection: CaptureConnection,
 ) -> Result<Response<Incoming>, NoAnswer> {
     let response = client.request(request);
@@ -266,9 +293,10 @@ async fn open(
 }
 
 /// Whether the answer is a stream of events. Redirects are not followed (S-27).
-fn check(response: &Response<Incoming>) -> Result<(), AgentFailure> {
+fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), AgentFailure> {
     let status = response.status();
     match status {
+        StatusCode::NOT_FOUND | StatusCode::GONE if goes_on => return Err(AgentFailure::NotKnown),
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE

@@ -5,14 +5,14 @@ use http::{HeaderValue, Request, Uri, header};
 use http_body_util::Full;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use turnway_core::id::{AgentId, RunId, SessionId, UserId};
-use turnway_core::protocol::agent::Invoke;
+use turnway_core::id::{AgentId, Epoch, RunId, SessionId, UserId};
+use turnway_core::protocol::agent::{Invoke, Resume};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Message;
 use turnway_core::protocol::trace::is_traceparent;
 
 /// A request with its whole body.
-pub(super) type Post = Request<Full<Bytes>>;
+pub(super) type Whole = Request<Full<Bytes>>;
 
 /// Why there is no request to send; neither can happen with ids that were parsed.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +20,21 @@ pub(super) enum NoRequest {
     /// A header or a URI that cannot be.
     #[error(transparent)]
     Http(#[from] http::Error),
+    /// A URI that cannot be.
+    #[error(transparent)]
+    Uri(#[from] http::uri::InvalidUri),
     /// A body that cannot be written.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
+}
+
+/// What every request about an attempt names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names<'a> {
+    pub(super) session: &'a SessionId,
+    pub(super) run_id: &'a RunId,
+    pub(super) attempt: u32,
+    pub(super) epoch: Epoch,
 }
 
 /// The body of `POST {endpoint}/invoke`.
@@ -51,17 +63,58 @@ struct CancelBody<'a> {
     attempt: u32,
 }
 
-/// The request that starts an attempt and the one that stops it, under the same names and the same token.
+// === impl Names ===
+
+impl<'a> Names<'a> {
+    pub(super) fn of(invoke: &'a Invoke) -> Self {
+        let Invoke { key, run_id, attempt, epoch, .. } = invoke;
+        Self { session: &key.session, run_id, attempt: *attempt, epoch: *epoch }
+    }
+
+    fn on(self, request: http::request::Builder, trace: &str, auth: HeaderValue) -> http::request::Builder {
+        request
+            .header("traceparent", trace)
+            .header("x-session-id", self.session.as_str())
+            .header("x-run-id", self.run_id.as_str())
+            .header("x-run-attempt", self.attempt)
+            .header("x-owner-epoch", self.epoch.0)
+            .header(header::AUTHORIZATION, auth)
+            .header(header::ACCEPT, "text/event-stream")
+    }
+
+    fn post(
+        self,
+        uri: &Uri,
+        trace: &str,
+        auth: HeaderValue,
+        body: &impl Serialize,
+    ) -> Result<Whole, NoRequest> {
+        let body = serde_json::to_vec(body)?;
+        Ok(self
+            .on(Request::post(uri.clone()), trace, auth)
+            .header("idempotency-key", self.run_id.as_str())
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::from(body))?)
+    }
+}
+
+/// The request that starts an attempt, or asks for the rest of one, and the one that stops it, under the same
+/// names and the same token.
 pub(super) fn both(
     invoke: &Invoke,
     endpoint: &HttpEndpoint,
     auth: HeaderValue,
-) -> Result<(Post, Post), NoRequest> {
+) -> Result<(Whole, Whole), NoRequest> {
     let trace = invoke
         .traceparent
         .as_deref()
         .filter(|text| is_traceparent(text))
         .map_or_else(traceparent, str::to_owned);
+    let names = Names::of(invoke);
+    let stop = names.post(&endpoint.cancel, &trace, auth.clone(), &CancelBody::of(names))?;
+    if let Some(resume) = &invoke.resume {
+        return Ok((rest(names, resume, endpoint, &trace, auth)?, stop));
+    }
     let body = InvokeBody {
         agent_id: &invoke.agent_id,
         session_id: &invoke.key.session,
@@ -70,37 +123,38 @@ pub(super) fn both(
         messages: invoke.history.as_ref().map(messages).transpose()?,
         context: Context { user_id: &invoke.user },
     };
-    let start = post(invoke, &endpoint.invoke, &trace, auth.clone(), &body)?;
-    let body =
-        CancelBody { run_id: &invoke.run_id, session_id: &invoke.key.session, attempt: invoke.attempt };
-    let stop = post(invoke, &endpoint.cancel, &trace, auth, &body)?;
-    Ok((start, stop))
+    Ok((names.post(&endpoint.invoke, &trace, auth, &body)?, stop))
+}
+
+/// The request that stops what nobody will ask for again.
+pub(super) fn stop(names: Names<'_>, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
+    names.post(&endpoint.cancel, &traceparent(), auth, &CancelBody::of(names))
+}
+
+/// What follows the last event that is recorded; without one, everything.
+fn rest(
+    names: Names<'_>,
+    resume: &Resume,
+    endpoint: &HttpEndpoint,
+    trace: &str,
+    auth: HeaderValue,
+) -> Result<Whole, NoRequest> {
+    let mut request = names.on(Request::get(endpoint.events(names.run_id)?), trace, auth);
+    if let Some(mark) = &resume.after {
+        request = request.header("last-event-id", mark.event_id.as_str());
+    }
+    Ok(request.body(Full::default())?)
+}
+
+impl<'a> CancelBody<'a> {
+    fn of(names: Names<'a>) -> Self {
+        Self { run_id: names.run_id, session_id: names.session, attempt: names.attempt }
+    }
 }
 
 /// The earlier messages, as they lie in the inbox.
 fn messages(history: &History) -> serde_json::Result<&RawValue> {
     serde_json::from_str(history.reveal())
-}
-
-fn post(
-    invoke: &Invoke,
-    uri: &Uri,
-    trace: &str,
-    auth: HeaderValue,
-    body: &impl Serialize,
-) -> Result<Post, NoRequest> {
-    let body = serde_json::to_vec(body)?;
-    Ok(Request::post(uri.clone())
-        .header("traceparent", trace)
-        .header("x-session-id", invoke.key.session.as_str())
-        .header("x-run-id", invoke.run_id.as_str())
-        .header("x-run-attempt", invoke.attempt)
-        .header("x-owner-epoch", invoke.epoch.0)
-        .header("idempotency-key", invoke.run_id.as_str())
-        .header(header::AUTHORIZATION, auth)
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::ACCEPT, "text/event-stream")
-        .body(Full::from(body))?)
 }
 
 /// A trace of its own, not sampled: nobody asked for one.

@@ -9,7 +9,7 @@ use sse_stream::{Sse, SseByteStream};
 use std::borrow::Cow;
 use std::time::Duration;
 use turnway_bindings::channel::json::strict;
-use turnway_core::id::RunId;
+use turnway_core::id::{RunId, SaidId};
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentFailure, StopReason, TextKind};
@@ -28,9 +28,9 @@ const REST_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) enum Said {
     /// A piece of text.
-    Delta { kind: TextKind, text: String },
+    Delta { kind: TextKind, text: String, id: Option<SaidId> },
     /// A state.
-    State { state: String, detail: Option<Json> },
+    State { state: String, detail: Option<Json>, id: Option<SaidId> },
     /// The end.
     Done { stop: StopReason, usage: Option<Json> },
     /// An error of its own, which is an end too.
@@ -42,6 +42,8 @@ pub(super) enum Said {
 /// The events of one answer.
 pub(super) struct Events {
     stream: SseByteStream<Budget<BodyDataStream<Incoming>>>,
+    /// Whether each has a name of its own.
+    named: bool,
 }
 
 #[derive(Deserialize)]
@@ -80,14 +82,15 @@ struct Failed {
 // === impl Events ===
 
 impl Events {
-    pub(super) fn new(body: Incoming) -> Self {
-        Self { stream: SseByteStream::new(Budget::new(BodyDataStream::new(body))) }
+    /// `named`: each must have a name, so that the rest can be asked for.
+    pub(super) fn new(body: Incoming, named: bool) -> Self {
+        Self { stream: SseByteStream::new(Budget::new(BodyDataStream::new(body))), named }
     }
 
     /// The next event; a body that ends without a last event is a failure too.
     pub(super) async fn next(&mut self, run_id: &RunId) -> Said {
         match self.stream.next().await {
-            Some(Ok(event)) => read(&event, run_id).unwrap_or_else(Said::Failed),
+            Some(Ok(event)) => read(&event, run_id, self.named).unwrap_or_else(Said::Failed),
             Some(Err(error)) => Said::Failed(failure(&error)),
             None => Said::Failed(AgentFailure::Broken("the stream ended without done or error".to_owned())),
         }
@@ -118,7 +121,8 @@ fn failure(error: &sse_stream::Error) -> AgentFailure {
 }
 
 /// Reads one event. Errors never repeat what the agent wrote (S-38).
-fn read(event: &Sse, run_id: &RunId) -> Result<Said, AgentFailure> {
+fn read(event: &Sse, run_id: &RunId, named: bool) -> Result<Said, AgentFailure> {
+    let id = || named.then(|| name(event.id.as_deref())).transpose();
     // Only `done` makes sense without data; the others miss a field then.
     let data = event.data.as_deref().unwrap_or("{}");
     match event.event.as_deref() {
@@ -128,14 +132,14 @@ fn read(event: &Sse, run_id: &RunId) -> Result<Said, AgentFailure> {
                 // An agent that mixes its runs up must not show one person's answer to another.
                 return Err(broken("a delta of another run"));
             }
-            Ok(Said::Delta { kind: delta.kind, text: delta.text.into_owned() })
+            Ok(Said::Delta { kind: delta.kind, text: delta.text.into_owned(), id: id()? })
         }
         Some("state") => {
             let State { state, detail } = parse("state", data)?;
             if state.is_empty() || state.len() > WORD_BYTES_MAX || state.chars().any(char::is_control) {
                 return Err(broken("a state that is no word"));
             }
-            Ok(Said::State { state, detail: carried(detail)? })
+            Ok(Said::State { state, detail: carried(detail)?, id: id()? })
         }
         Some("done") => {
             let Done { usage, stop_reason } = parse("done", data)?;
@@ -153,6 +157,12 @@ fn read(event: &Sse, run_id: &RunId) -> Result<Said, AgentFailure> {
         // it does not know, or no agent could ever say more).
         Some(_) | None => Ok(Said::Unknown),
     }
+}
+
+/// What an agent that can be asked for the rest calls an event.
+fn name(id: Option<&str>) -> Result<SaidId, AgentFailure> {
+    let id = id.ok_or_else(|| broken("an event without an id, and its run is to outlive its owner"))?;
+    SaidId::parse(id).map_err(|_| broken("an event whose id is not 1 to 128 visible ASCII characters"))
 }
 
 fn parse<'a, T: Deserialize<'a>>(name: &str, data: &'a str) -> Result<T, AgentFailure> {
@@ -199,14 +209,14 @@ mod tests {
         };
         let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
         let data = data.replace("$RUN", run_id.as_str());
-        let got = format!("{:?}", read(&Sse::default().event(name).data(data.clone()), &run_id));
+        let got = format!("{:?}", read(&Sse::default().event(name).data(data.clone()), &run_id, false));
         assert!(got.contains(said), "{name} {data}: {got}");
     }
 
     /// Covers: MP-G4, MP-G5, MP-G6, MP-G7, MP-G9, ST-19, ST-23.
     #[test]
     fn each_event_is_read() {
-        check("delta", r#"{"text":"a\n\u00e9"}"#, r#"Delta { kind: Text, text: "a\né" }"#);
+        check("delta", r#"{"text":"a\n\u00e9"}"#, r#"Delta { kind: Text, text: "a\né", id: None }"#);
         check("delta", r#"{"text":"a","run_id":"$RUN"}"#, r#"text: "a""#);
         check("delta", r#"{"text":"a","kind":"reasoning","more":1}"#, "kind: Reasoning");
         check("state", r#"{"state":"thinking","detail":{"a":1}}"#, "detail: Some(<object>)");

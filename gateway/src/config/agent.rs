@@ -17,10 +17,11 @@ pub struct AgentSetting {
 pub const AGENT_SETTINGS: [AgentSetting; 7] = [
     AgentSetting {
         name: "on_owner_loss",
-        form: "retry|retry_if_silent|fail",
+        form: "retry|retry_if_silent|fail|resume",
         default: "retry_if_silent",
         doc: "What becomes of its turns when their node dies: asked again, asked again unless text of it was \
-              shown, or failed with `owner_lost`. Builtin agents default to `retry`.",
+              shown, failed with `owner_lost`, or going on where they were (docs/agents.md). Builtin agents default \
+              to `retry`.",
     },
     AgentSetting {
         name: "input_ack",
@@ -45,7 +46,8 @@ pub const AGENT_SETTINGS: [AgentSetting; 7] = [
         name: "cancel",
         form: "BOOL",
         default: "false",
-        doc: "Whether it takes `POST {url}/cancel`; without it closing the request cancels. Builtin agents do.",
+        doc: "Whether it takes `POST {url}/cancel`; without it closing the request cancels. Builtin agents do, and \
+              those with `on_owner_loss = \"resume\"` must.",
     },
     AgentSetting {
         name: "steer",

@@ -35,6 +35,7 @@ struct Agent {
 struct Capabilities {
     cancel: bool,
     steer: bool,
+    resume: bool,
 }
 
 /// Who answers here
@@ -52,7 +53,7 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> A
         kind: profile.kind,
         default: desk.agents.default_agent() == Some(&profile.id),
         healthy: desk.agents.is_healthy(&profile.id),
-        capabilities: Capabilities { cancel: profile.cancel, steer: profile.steer },
+        capabilities: Capabilities { cancel: profile.cancel, steer: profile.steer, resume: profile.resume },
         endpoint: profile.url.clone().filter(|_| principal.operator),
     };
     let agents = desk.agents.profiles().iter().map(show).collect();

@@ -19,10 +19,14 @@ label_values! {
     Told {
         /// Answer.
         Invoke = "invoke",
+        /// Say what follows, under another owner.
+        Resume = "resume",
         /// Stop.
         Cancel = "cancel",
         /// The request is closed.
         Drop = "drop",
+        /// Nobody will ask for the rest.
+        Stop = "stop",
         /// More may be read.
         Credit = "credit",
     }
@@ -43,6 +47,8 @@ label_values! {
         Broken = "broken",
         /// It said too much.
         TooLarge = "too_large",
+        /// Asked for the rest, it did not know of it.
+        NotKnown = "not_known",
     }
 }
 
@@ -79,7 +85,9 @@ impl AgentMetrics {
     /// An agent is told this.
     pub fn ordered(&self, order: &Order) {
         let told = match order {
+            Order::Invoke(invoke) if invoke.resume.is_some() => Told::Resume,
             Order::Invoke(_) => Told::Invoke,
+            Order::Stop { .. } => Told::Stop,
             Order::Cancel { .. } => Told::Cancel,
             Order::Drop { .. } => Told::Drop,
             Order::Credit { .. } => Told::Credit,
@@ -97,6 +105,7 @@ impl AgentMetrics {
             AgentEvent::Failed(AgentFailure::Reported { .. }) => CallEnd::Reported,
             AgentEvent::Failed(AgentFailure::Broken(_)) => CallEnd::Broken,
             AgentEvent::Failed(AgentFailure::TooLarge) => CallEnd::TooLarge,
+            AgentEvent::Failed(AgentFailure::NotKnown) => CallEnd::NotKnown,
         };
         self.calls[end as usize].inc();
     }

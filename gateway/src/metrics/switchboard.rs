@@ -59,10 +59,15 @@ const GAUGES: [(&str, &str, Read); 9] = [
     ),
 ];
 
-const COUNTERS: [(&str, &str, Read); 19] = [
+const COUNTERS: [(&str, &str, Read); 20] = [
     ("turnway_turn_accepted_total", "Inputs accepted for links of this node.", Number(|s| s.accepted)),
     ("turnway_turn_duplicates_total", "Of these, repeats.", Number(|s| s.duplicates)),
     ("turnway_turn_restarts_total", "Attempts after the first.", Number(|s| s.restarts)),
+    (
+        "turnway_turn_resumptions_total",
+        "Attempts that went on here after their owner was lost or had left.",
+        Number(|s| s.resumed),
+    ),
     (
         "turnway_turn_late_reports_total",
         "Reports of agents dropped because they came too late.",

@@ -1,5 +1,7 @@
 //! Agents behind HTTP, scripted by the test, with a journal of every invocation.
+use super::tape::Tape;
 use bytes::Bytes;
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -8,6 +10,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,12 +37,30 @@ pub struct Invocation {
     pub messages: Value,
 }
 
+/// One `GET …/runs/{run_id}/events`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// The run in its path.
+    pub run_id: String,
+    /// `x-run-attempt`.
+    pub attempt: u64,
+    /// `x-owner-epoch`.
+    pub epoch: u64,
+    /// `last-event-id`: how many events the asker has; 0 without one.
+    pub known: usize,
+    /// What it was answered.
+    pub status: u16,
+}
+
 /// What an agent does with an invocation.
 pub enum Reply {
     /// A status and nothing else.
     Status(u16),
     /// Event-stream headers, then whatever the script says until it returns.
     Speak(Box<dyn FnOnce(Voice) -> BoxFuture<'static, ()> + Send>),
+    /// The same, and the script goes on when its listener is gone, until a cancel; whoever asks for the rest of
+    /// the run gets it.
+    Outlive(Box<dyn FnOnce(Voice) -> BoxFuture<'static, ()> + Send>),
     /// No answer at all; the connection stays open.
     Silence,
 }
@@ -50,18 +71,52 @@ impl Reply {
     where
         F: Future<Output = Result<(), HungUp>> + Send + 'static,
     {
-        Self::Speak(Box::new(|voice| {
-            Box::pin(async {
-                // A gateway that hangs up has its reasons.
-                let _hung_up = script(voice).await.is_err();
-            })
-        }))
+        Self::Speak(scripted(script))
+    }
+
+    /// See [`Reply::Outlive`].
+    pub fn outlive<F>(script: impl FnOnce(Voice) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<(), HungUp>> + Send + 'static,
+    {
+        Self::Outlive(scripted(script))
     }
 }
 
-/// The open answer of one invocation.
+fn scripted<F>(
+    script: impl FnOnce(Voice) -> F + Send + 'static,
+) -> Box<dyn FnOnce(Voice) -> BoxFuture<'static, ()> + Send>
+where
+    F: Future<Output = Result<(), HungUp>> + Send + 'static,
+{
+    Box::new(|voice| {
+        Box::pin(async {
+            // A gateway that hangs up has its reasons.
+            let _hung_up = script(voice).await.is_err();
+        })
+    })
+}
+
+/// The answer of one invocation.
 #[derive(Debug)]
-pub struct Voice(mpsc::Sender<Bytes>);
+pub struct Voice(Ear);
+
+/// Who hears it.
+#[derive(Debug)]
+enum Ear {
+    /// The request, as long as it is open.
+    Line(mpsc::Sender<Bytes>),
+    /// Whoever asks.
+    Tape(Arc<Tape>),
+}
+
+impl Drop for Voice {
+    fn drop(&mut self) {
+        if let Ear::Tape(tape) = &self.0 {
+            tape.end();
+        }
+    }
+}
 
 /// The gateway has closed the request.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +125,10 @@ pub struct HungUp;
 impl Voice {
     /// Any bytes.
     pub async fn raw(&self, bytes: impl Into<Bytes>) -> Result<(), HungUp> {
-        self.0.send(bytes.into()).await.map_err(|_| HungUp)
+        match &self.0 {
+            Ear::Line(line) => line.send(bytes.into()).await.map_err(|_| HungUp),
+            Ear::Tape(tape) => tape.say(&String::from_utf8_lossy(&bytes.into())),
+        }
     }
     /// One event of the agent protocol.
     pub async fn event(&self, name: &str, data: &Value) -> Result<(), HungUp> {
@@ -86,7 +144,10 @@ impl Voice {
     }
     /// Until the gateway closes the request.
     pub async fn hung_up(&self) -> Result<(), HungUp> {
-        self.0.closed().await;
+        match &self.0 {
+            Ear::Line(line) => line.closed().await,
+            Ear::Tape(tape) => tape.stopped().await,
+        }
         Err(HungUp)
     }
 }
@@ -95,20 +156,29 @@ impl Voice {
 #[derive(Debug)]
 pub struct Agents {
     addr: SocketAddr,
-    journal: Arc<Mutex<Vec<Invocation>>>,
+    memory: Arc<Memory>,
     server: JoinHandle<()>,
 }
 
 type Script = Arc<dyn Fn(Invocation) -> Reply + Send + Sync>;
+
+/// What it has seen, and what it keeps.
+#[derive(Debug, Default)]
+struct Memory {
+    journal: Mutex<Vec<Invocation>>,
+    again: Mutex<Vec<Again>>,
+    /// Of runs that outlive their requests, the latest attempt of each.
+    tapes: Mutex<BTreeMap<String, Arc<Tape>>>,
+}
 
 impl Agents {
     /// Starts serving on a free port.
     pub async fn start(script: impl Fn(Invocation) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let addr = listener.local_addr().expect("bound");
-        let journal = Arc::new(Mutex::new(Vec::new()));
-        let server = tokio::spawn(serve(listener, Arc::new(script), Arc::clone(&journal)));
-        Self { addr, journal, server }
+        let memory = Arc::new(Memory::default());
+        let server = tokio::spawn(serve(listener, Arc::new(script), Arc::clone(&memory)));
+        Self { addr, memory, server }
     }
     /// `ID=URL` for `--agent`.
     pub fn flag(&self, agent: &str) -> String {
@@ -116,7 +186,15 @@ impl Agents {
     }
     /// Every invocation so far.
     pub fn journal(&self) -> Vec<Invocation> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.memory.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+    /// Every time somebody asked for the rest of a run.
+    pub fn asked_again(&self) -> Vec<Again> {
+        self.memory.again.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+    /// Forgets every run, as one that has started again.
+    pub fn forget(&self) {
+        self.memory.tapes.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -126,11 +204,11 @@ impl Drop for Agents {
     }
 }
 
-async fn serve(listener: TcpListener, script: Script, journal: Arc<Mutex<Vec<Invocation>>>) {
+async fn serve(listener: TcpListener, script: Script, memory: Arc<Memory>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
-        let (script, journal) = (Arc::clone(&script), Arc::clone(&journal));
-        let service = service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&journal)));
+        let (script, memory) = (Arc::clone(&script), Arc::clone(&memory));
+        let service = service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&memory)));
         // A gateway that hangs up in mid-answer is an error of the connection, and meant.
         tokio::spawn(async move {
             drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await)
@@ -140,53 +218,107 @@ async fn serve(listener: TcpListener, script: Script, journal: Arc<Mutex<Vec<Inv
 
 type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
+fn status(code: u16) -> Response<Body> {
+    let mut response = Response::new(http_body_util::Empty::new().boxed_unsync());
+    *response.status_mut() = StatusCode::from_u16(code).expect("a status");
+    response
+}
+
+/// An event stream of these pieces.
+fn events(pieces: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let frames = pieces.map(|bytes| Ok(Frame::data(bytes)));
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    let kind = hyper::header::HeaderValue::from_static("text/event-stream");
+    response.headers_mut().insert(hyper::header::CONTENT_TYPE, kind);
+    response
+}
+
+fn header(request: &Request<Incoming>, name: &str) -> String {
+    let value = request.headers().get(name).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().to_owned()
+}
+
 async fn answer(
     request: Request<Incoming>,
     script: Script,
-    journal: Arc<Mutex<Vec<Invocation>>>,
+    memory: Arc<Memory>,
 ) -> Result<Response<Body>, Infallible> {
-    let status = |code: u16| {
-        let body = http_body_util::Empty::new().boxed_unsync();
-        let mut response = Response::new(body);
-        *response.status_mut() = StatusCode::from_u16(code).expect("a status");
-        response
-    };
-    let Some(agent) =
-        request.uri().path().strip_suffix("/invoke").map(|path| path.trim_matches('/').to_owned())
-    else {
-        return Ok(status(if request.uri().path().ends_with("/health") { 200 } else { 404 }));
-    };
-    let header = |name: &str| {
-        let value = request.headers().get(name).and_then(|value| value.to_str().ok());
-        value.unwrap_or_default().to_owned()
-    };
-    let (attempt, epoch) = (header("x-run-attempt"), header("x-owner-epoch"));
+    let path = request.uri().path().to_owned();
+    let (attempt, epoch) = (header(&request, "x-run-attempt"), header(&request, "x-owner-epoch"));
+    let path: Vec<&str> = path.trim_matches('/').split('/').collect();
+    if let [_, "runs", run_id, "events"] = *path {
+        let known = header(&request, "last-event-id").parse().unwrap_or(0);
+        let (attempt, epoch) =
+            (attempt.parse().expect("x-run-attempt"), epoch.parse().expect("x-owner-epoch"));
+        return Ok(memory.rest(Again { run_id: run_id.to_owned(), attempt, epoch, known, status: 200 }));
+    }
     let Ok(body) = request.into_body().collect().await else { return Ok(status(400)) };
-    let body: Value = serde_json::from_slice(&body.to_bytes()).expect("the gateway speaks JSON");
+    let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let invocation = Invocation {
-        agent,
-        run_id: text(&body["run_id"]),
-        session_id: text(&body["session_id"]),
-        attempt: attempt.parse().expect("x-run-attempt"),
-        epoch: epoch.parse().expect("x-owner-epoch"),
-        text: text(&body["input_message"]["content"]),
-        messages: body["messages"].clone(),
-    };
-    journal.lock().unwrap_or_else(PoisonError::into_inner).push(invocation.clone());
-    match script(invocation) {
-        Reply::Status(code) => Ok(status(code)),
-        Reply::Silence => std::future::pending().await,
-        Reply::Speak(speak) => {
-            let (voice, heard) = mpsc::channel(16);
-            tokio::spawn(speak(Voice(voice)));
-            let frames = futures_util::stream::unfold(heard, |mut heard| async move {
-                heard.recv().await.map(|bytes| (Ok(Frame::data(bytes)), heard))
-            });
-            let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-            let kind = hyper::header::HeaderValue::from_static("text/event-stream");
-            response.headers_mut().insert(hyper::header::CONTENT_TYPE, kind);
-            Ok(response)
+    match *path {
+        [agent, "invoke"] => {
+            let invocation = Invocation {
+                agent: agent.to_owned(),
+                run_id: text(&body["run_id"]),
+                session_id: text(&body["session_id"]),
+                attempt: attempt.parse().expect("x-run-attempt"),
+                epoch: epoch.parse().expect("x-owner-epoch"),
+                text: text(&body["input_message"]["content"]),
+                messages: body["messages"].clone(),
+            };
+            Ok(memory.invoked(invocation, &script).await)
+        }
+        [_, "cancel"] => {
+            let tape = memory.tape(&text(&body["run_id"]));
+            tape.iter().for_each(|tape| tape.stop());
+            Ok(status(if tape.is_some() { 202 } else { 404 }))
+        }
+        [.., "health"] => Ok(status(200)),
+        _ => Ok(status(404)),
+    }
+}
+
+impl Memory {
+    fn tape(&self, run_id: &str) -> Option<Arc<Tape>> {
+        self.tapes.lock().unwrap_or_else(PoisonError::into_inner).get(run_id).cloned()
+    }
+
+    /// Whoever asks under an ownership that has been replaced is refused.
+    fn rest(&self, again: Again) -> Response<Body> {
+        let tape = self.tape(&again.run_id).filter(|tape| tape.attempt == again.attempt);
+        let mut asked = self.again.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = asked.iter().filter(|other| other.run_id == again.run_id).map(|other| other.epoch).max();
+        let code = match &tape {
+            Some(_) if newest.is_some_and(|newest| newest > again.epoch) => 409,
+            Some(_) => 200,
+            None => 404,
+        };
+        asked.push(Again { status: code, ..again });
+        match tape.filter(|_| code == 200) {
+            Some(tape) => events(tape.after(again.known)),
+            None => status(code),
+        }
+    }
+
+    async fn invoked(&self, invocation: Invocation, script: &Script) -> Response<Body> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner).push(invocation.clone());
+        let (run_id, attempt) = (invocation.run_id.clone(), invocation.attempt);
+        match script(invocation) {
+            Reply::Status(code) => status(code),
+            Reply::Silence => std::future::pending().await,
+            Reply::Speak(speak) => {
+                let (voice, heard) = mpsc::channel(16);
+                tokio::spawn(speak(Voice(Ear::Line(voice))));
+                events(futures_util::stream::unfold(heard, |mut heard| async move {
+                    heard.recv().await.map(|bytes| (bytes, heard))
+                }))
+            }
+            Reply::Outlive(speak) => {
+                let tape = Arc::new(Tape::new(attempt));
+                self.tapes.lock().unwrap_or_else(PoisonError::into_inner).insert(run_id, Arc::clone(&tape));
+                tokio::spawn(speak(Voice(Ear::Tape(Arc::clone(&tape)))));
+                events(tape.after(0))
+            }
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Agents: what they are told, and what they report, well-behaved or not.
-use super::answer::{Manner, pieces};
+use super::answer::{Manner, STATES, pieces};
 use super::cast;
+use super::lasting;
 use super::world::{Happening, World};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use turnway_bindings::switchboard::Input;
 use turnway_core::id::{Epoch, NodeId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::private::Private;
-use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Order, StopReason, TextKind};
+use turnway_core::protocol::agent::{
+    AgentEvent, AgentFailure, Invoke, OnOwnerLoss, Order, StopReason, TextKind,
+};
 
 /// One attempt as the agent sees it: a request of one node, answered to that node alone.
 #[derive(Debug)]
@@ -31,7 +34,7 @@ pub(crate) struct Stream {
 impl Stream {
     /// Its next word, unless the gateway has not made room for it.
     fn next(&mut self) -> Option<AgentEvent> {
-        if let AgentEvent::Delta { kind: TextKind::Text, text } = self.rest.last()? {
+        if let AgentEvent::Delta { kind: TextKind::Text, text, .. } = self.rest.last()? {
             if self.said + text.0.len() as u64 > self.limit {
                 self.blocked = true;
                 return None;
@@ -47,6 +50,8 @@ impl Stream {
 pub(crate) struct Streams {
     open: BTreeMap<u64, Stream>,
     made: u64,
+    /// Attempts that an agent knows of though their requests may have ended.
+    known: BTreeSet<(RunId, u32)>,
 }
 
 impl Streams {
@@ -67,7 +72,7 @@ impl Streams {
 
 /// Everything an agent is going to report, first to last.
 fn part(n: u64, attempt: u32, manner: Manner) -> Vec<AgentEvent> {
-    let delta = |text: String| AgentEvent::Delta { kind: TextKind::Text, text: Private(text) };
+    let delta = |text: String| AgentEvent::Delta { kind: TextKind::Text, text: Private(text), id: None };
     let done = |stop| AgentEvent::Done { stop, usage: None };
     let mut says: Vec<AgentEvent> = pieces(n, attempt, manner).into_iter().map(delta).collect();
     match manner {
@@ -97,17 +102,18 @@ fn part(n: u64, attempt: u32, manner: Manner) -> Vec<AgentEvent> {
             says.push(done(StopReason::Refusal));
         }
         Manner::Thinker => {
-            let state = |state: &str| AgentEvent::State { state: state.to_owned(), detail: None };
-            let think = AgentEvent::Delta { kind: TextKind::Reasoning, text: Private("hm, ".to_owned()) };
+            let state =
+                |at: usize| AgentEvent::State { state: STATES[at].to_owned(), detail: None, id: None };
+            let think =
+                AgentEvent::Delta { kind: TextKind::Reasoning, text: Private("hm, ".to_owned()), id: None };
             says.insert(0, AgentEvent::Acked);
-            says.insert(1, state("reading"));
+            says.insert(1, state(0));
             says.insert(2, think.clone());
             says.insert(3, think);
-            says.push(state("tidying up"));
+            says.push(state(1));
             says.push(done(StopReason::EndTurn));
         }
     }
-    says.reverse();
     says
 }
 
@@ -119,7 +125,9 @@ impl World {
         self.ledger.ordered(node, &order, &mut self.shelf, self.now, (self.rewinds, restarted));
         match order {
             Order::Invoke(invoke) => self.invoke(node, invoke),
+            Order::Stop { run_id, attempt, .. } => drop(self.streams.known.remove(&(run_id, attempt))),
             Order::Cancel { run_id, attempt, .. } => {
+                self.streams.known.remove(&(run_id.clone(), attempt));
                 if let Some(id) = self.streams.find(node, &run_id, attempt) {
                     self.cancel_stream(id);
                 }
@@ -140,7 +148,8 @@ impl World {
     }
 
     fn invoke(&mut self, node: NodeId, invoke: Invoke) {
-        let Invoke { key, run_id, attempt, epoch, message, history, .. } = invoke;
+        let says = self.says(&invoke);
+        let Invoke { key, run_id, attempt, epoch, message, history, resume, .. } = invoke;
         let n = cast::number(&message);
         let told = history == cast::history(n, false);
         assert!(told || self.rewinds, "MP-G3: every attempt is told what was said before: {run_id}");
@@ -157,14 +166,42 @@ impl World {
         }
         self.streams.made += 1;
         let stream = self.streams.made;
-        let limit = limits::UNSAVED_TEXT_BYTES_MAX as u64;
+        let (said, saved) = resume.map_or((0, 0), |resume| (resume.from(), resume.saved));
+        let limit = saved + limits::UNSAVED_TEXT_BYTES_MAX as u64;
         self.ledger.answer(n, attempt, manner);
-        let rest = part(n, attempt, manner);
-        let (said, blocked, cancelled) = (0, false, false);
+        // Who knows nothing of it ends its answer with that.
+        let manner =
+            if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { Manner::Plain } else { manner };
+        let rest = says.into_iter().rev().collect();
+        let (blocked, cancelled) = (false, false);
         let open =
             Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled };
         self.streams.open.insert(stream, open);
         self.later(5, 200, Happening::Agent { stream });
+    }
+
+    /// What an agent is going to report of what it is asked, first to last.
+    fn says(&mut self, invoke: &Invoke) -> Vec<AgentEvent> {
+        let Invoke { key, run_id, attempt, message, .. } = invoke;
+        let n = cast::number(message);
+        let Some(saying) = self.sayings.get(&n) else { return Vec::new() };
+        let says = part(n, *attempt, saying.manner);
+        if self.ledger.policy(&invoke.agent_id).on_owner_loss != OnOwnerLoss::Resume {
+            assert!(invoke.resume.is_none(), "G3: only who outlives its owner is asked to go on: {run_id}");
+            return says;
+        }
+        let (says, name) = (lasting::named(says), (run_id.clone(), *attempt));
+        let Some(resume) = &invoke.resume else {
+            self.streams.known.insert(name);
+            return says;
+        };
+        // Some have been started again meanwhile, and remember nothing.
+        if n % 8 == 3 || !self.streams.known.contains(&name) {
+            self.ledger.forgot(key, run_id, *attempt);
+            return vec![AgentEvent::Failed(AgentFailure::NotKnown)];
+        }
+        let rest = lasting::rest(says, resume.after.as_ref().map(|mark| &mark.event_id));
+        if self.rng.chance(30) { lasting::joined(rest) } else { rest }
     }
 
     /// A request is closed; it may have a word under way.

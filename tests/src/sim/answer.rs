@@ -78,6 +78,9 @@ impl Manner {
     }
 }
 
+/// The states of an agent that tells of any.
+pub(crate) const STATES: [&str; 2] = ["reading", "tidying up"];
+
 /// The pieces of an answer; no two attempts at anything say the same.
 pub(crate) fn pieces(n: u64, attempt: u32, manner: Manner) -> Vec<String> {
     let (count, filling) = manner.size(n, attempt);

@@ -134,11 +134,13 @@ fn event(pick: u64) -> AgentEvent {
     match pick % 8 {
         0 => AgentEvent::Acked,
         1 => AgentEvent::Done { stop: StopReason::EndTurn, usage: None },
-        2 => AgentEvent::State { state: "busy".to_owned(), detail: None },
+        2 => AgentEvent::State { state: "busy".to_owned(), detail: None, id: None },
         3 => AgentEvent::CancelAcked,
-        _ => {
-            AgentEvent::Delta { kind: TextKind::Text, text: Private("word ".repeat((pick % 3000) as usize)) }
-        }
+        _ => AgentEvent::Delta {
+            kind: TextKind::Text,
+            text: Private("word ".repeat((pick % 3000) as usize)),
+            id: None,
+        },
     }
 }
 

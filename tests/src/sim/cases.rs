@@ -72,6 +72,55 @@ pub fn failover_ms(seed: u64, blow: Blow) -> Option<u64> {
     panic!("G9: a turn whose owner died goes on elsewhere (seed {seed})");
 }
 
+/// How an owner goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// It is gone at once.
+    Crash,
+    /// It is asked to leave.
+    Leave,
+}
+
+/// Takes an owner away in the middle of an answer of an agent that outlives it, and that others watch:
+/// milliseconds until the attempt goes on elsewhere. It must be the same one, and end well.
+pub fn goes_on_ms(seed: u64, how: Parting) -> Option<u64> {
+    let mut world = World::new(seed, 5, Faults::default().lasting());
+    let key = cast::key("default", "s1");
+    let user = cast::user("ann", "default", false);
+    let talker = world.client(Kind::Talker, &key, user.clone());
+    let watcher = world.client(Kind::Watcher, &key, user);
+    world.pass(8);
+    world.utter(talker, 40, Manner::Slow, Strategy::Enqueue, (0, 1));
+    world.sayings.get_mut(&40)?.agent_id = Some(cast::agent("lasting"));
+    world.later(400, 401, Happening::Client { client: watcher, act: Act::Connect });
+    world.pass(2);
+    let holder = world.shelf.session(&key)?.holder?;
+    let watched = world.clients[watcher].line.is_some_and(|(node, _)| node != holder.node);
+    let open = world.ledger.chronicles.get(&key).is_some_and(|chronicle| chronicle.active.is_some());
+    if !watched || !open {
+        return None;
+    }
+    let at = world.at(holder.node)?;
+    match how {
+        Parting::Crash => world.crash(at),
+        Parting::Leave => world.later(0, 0, Happening::Leave { boot: holder.node }),
+    }
+    let (gone, mut wait) = (world.now, None);
+    while wait.is_none() {
+        world.run(world.now + Duration::from_millis(10));
+        let log = &world.ledger.chronicles.get(&key)?.log;
+        let goes_on = log.iter().any(|(_, entry)| matches!(entry.fact, Fact::RunResumed { .. }));
+        wait = goes_on.then(|| u64::try_from((world.now - gone).as_millis()).ok()).flatten();
+        assert!(world.now - gone < Duration::from_secs(20), "G9: it goes on elsewhere (seed {seed})");
+    }
+    world.come_to_rest(60);
+    let run_id = world.sayings[&40].run_id.clone();
+    let story = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
+    let end = story.and_then(|story| story.ended.clone());
+    assert!(end.is_some_and(|end| end.done && end.attempt == 1), "G3: it is the same attempt (seed {seed})");
+    wait
+}
+
 /// Grants of leases have late copies; then a node that shows a session loses touch with the store and the
 /// others for longer than its lease, and such a copy may arrive before it is back.
 pub fn late_grant(seed: u64) {

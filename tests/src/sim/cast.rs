@@ -12,8 +12,12 @@ use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 
 /// Agents by what becomes of their turns when an owner is lost.
-pub(crate) const AGENTS: [(&str, OnOwnerLoss); 3] =
-    [("again", OnOwnerLoss::Retry), ("shy", OnOwnerLoss::RetryIfSilent), ("once", OnOwnerLoss::Fail)];
+pub(crate) const AGENTS: [(&str, OnOwnerLoss); 4] = [
+    ("again", OnOwnerLoss::Retry),
+    ("shy", OnOwnerLoss::RetryIfSilent),
+    ("once", OnOwnerLoss::Fail),
+    ("lasting", OnOwnerLoss::Resume),
+];
 
 /// An agent no session has as a member.
 pub(crate) const STRANGER: &str = "stranger";

@@ -40,6 +40,8 @@ pub struct Faults {
     pub restart: u64,
     /// No fault: how many facts of a session are kept at least; 0: all of them.
     pub keep: u64,
+    /// Some turns are of an agent that outlives its owners: no fault, but a world of its own.
+    pub lasting: bool,
 }
 
 impl Faults {
@@ -63,6 +65,7 @@ impl Faults {
         roll: 0,
         restart: 0,
         keep: 0,
+        lasting: false,
     };
     /// What the worst day looks like.
     pub const BRUTAL: Self = Self {
@@ -84,6 +87,7 @@ impl Faults {
         roll: 0,
         restart: 0,
         keep: 0,
+        lasting: false,
     };
 
     /// The same with a store that forgets.
@@ -94,6 +98,11 @@ impl Faults {
     /// The same where what is old is forgotten on purpose.
     pub fn brief(self, keep: u64) -> Self {
         Self { keep, ..self }
+    }
+
+    /// The same with an agent that outlives its owners.
+    pub fn lasting(self) -> Self {
+        Self { lasting: true, ..self }
     }
 
     /// A mix of its own for every seed: two faults that hide each other are apart in some world.
@@ -133,6 +142,7 @@ impl Faults {
             } else {
                 0
             },
+            lasting: false,
         }
     }
 }

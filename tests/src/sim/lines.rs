@@ -255,6 +255,7 @@ fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId
         | Fact::AgentStreamDelta { .. }
         | Fact::AgentInvokeDone { .. }
         | Fact::RunState { .. }
+        | Fact::RunResumed { .. }
         | Fact::RunSuspended { .. }
         | Fact::RunDone { .. }
         | Fact::RunFailed { .. }

@@ -57,6 +57,17 @@ const TRAPS: &[Trap] = &[
         often: 1,
         spring: |seed| scenario(seed, Faults { unknown: 40, cut: 40, crash: 20, ..Faults::CRUEL }),
     },
+    Trap {
+        name: "lasting",
+        for_bugs: &[
+            Mutant::ResumeRepeats,
+            Mutant::StateUnmarked,
+            Mutant::ResumeUncounted,
+            Mutant::ResumeRestarts,
+        ],
+        often: 1,
+        spring: |seed| scenario(seed, Faults { crash: 40, drain: 20, ..Faults::CRUEL }.lasting()),
+    },
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
 ];
 

@@ -168,6 +168,7 @@ impl World {
             3 | 4 => Some(cast::agent(cast::AGENTS[2].0)),
             5 if n < 10_000 => Some(cast::agent(cast::STRANGER)),
             6 => Some(cast::agent(cast::AGENTS[0].0)),
+            7..=9 if self.lasting => Some(cast::agent(cast::AGENTS[3].0)),
             _ => None,
         };
         let who = &mut self.clients[client];

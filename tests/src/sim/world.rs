@@ -120,6 +120,8 @@ pub struct World {
     pub(crate) rewinds: bool,
     /// The store rings owners by itself, as Redis does.
     pub(crate) rings: bool,
+    /// Some turns are of an agent that outlives its owners.
+    pub(crate) lasting: bool,
     pub(crate) nodes: Vec<Node>,
     pub(crate) shelf: Shelf,
     /// Pairs of nodes that do not hear each other, and until when.
@@ -168,6 +170,7 @@ impl World {
             faults,
             rewinds,
             rings: !seed.is_multiple_of(3),
+            lasting: faults.lasting,
             nodes: Vec::new(),
             shelf: Shelf::new(rewinds),
             splits: BTreeMap::new(),

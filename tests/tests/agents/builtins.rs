@@ -76,7 +76,7 @@ async fn counter_counts_and_tells_how_far_it_is() {
         let event = world.event(&ask).await;
         if let AgentEvent::Delta { text: piece, .. } = event {
             text.push_str(piece.reveal());
-        } else if let AgentEvent::State { state, detail } = event {
+        } else if let AgentEvent::State { state, detail, .. } = event {
             states.push((state, detail));
         } else {
             break event;

@@ -6,7 +6,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Invoke, TextKind};
 
 fn text(text: &str) -> AgentEvent {
-    AgentEvent::Delta { kind: TextKind::Text, text: Private(text.to_owned()) }
+    AgentEvent::Delta { kind: TextKind::Text, text: Private(text.to_owned()), id: None }
 }
 
 /// Covers: LN-SR1 (the shell's half): an agent that never answers is let go.

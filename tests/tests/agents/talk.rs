@@ -131,10 +131,12 @@ async fn each_kind_of_event_is_reported_in_order() {
     stream.send("event: action\ndata: {}\n\nevent: surprise\ndata: ?\n\ndata: [DONE]\n\n").await;
     stream.send("event: done\ndata: {\"stop_reason\":\"max_tokens\",\"usage\":{\"out\":2}}\n\n").await;
     let detail = Some(Json(json!({ "step": 1 })));
-    world.expect(&ask, AgentEvent::State { state: "thinking".to_owned(), detail }).await;
+    world.expect(&ask, AgentEvent::State { state: "thinking".to_owned(), detail, id: None }).await;
     let hm = Private("hm".to_owned());
-    world.expect(&ask, AgentEvent::Delta { kind: TextKind::Reasoning, text: hm }).await;
-    world.expect(&ask, AgentEvent::Delta { kind: TextKind::Text, text: Private("yes".to_owned()) }).await;
+    world.expect(&ask, AgentEvent::Delta { kind: TextKind::Reasoning, text: hm, id: None }).await;
+    world
+        .expect(&ask, AgentEvent::Delta { kind: TextKind::Text, text: Private("yes".to_owned()), id: None })
+        .await;
     let usage = Some(Json(json!({ "out": 2 })));
     world.expect(&ask, AgentEvent::Done { stop: StopReason::MaxTokens, usage }).await;
     assert_eq!(world.agents.unknown_events(), 3);

@@ -220,7 +220,7 @@ impl World {
         let mut all = String::new();
         loop {
             match self.event(of).await {
-                AgentEvent::Delta { kind: TextKind::Text, text } => all.push_str(text.reveal()),
+                AgentEvent::Delta { kind: TextKind::Text, text, .. } => all.push_str(text.reveal()),
                 end @ (AgentEvent::Done { .. } | AgentEvent::CancelAcked | AgentEvent::Failed(_)) => {
                     return (all, end);
                 }
@@ -288,6 +288,7 @@ pub(crate) fn order(agent: &str, message: &str, text: &str) -> Invoke {
         message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
         history: None,
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned()),
+        resume: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Covers: G1, G2, G3, G5, G6, G9.
 mod away;
 mod front;
+mod lasting;
 mod nodes;
 mod outages;
 mod owners;
@@ -29,6 +30,9 @@ use turnway_tests::real::wire::Wire;
 const PIECES: usize = 40;
 /// How fast it says them where the text begins with `paced`; else it says one for each permit.
 const PACE: Duration = Duration::from_millis(40);
+/// The agent that may be asked again, and the one that outlives its owners.
+const STEADY: &str = "steady";
+const LASTING: &str = "lasting";
 /// A store that keeps what it has acknowledged, whatever becomes of its process.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
@@ -75,7 +79,11 @@ impl Fleet {
         let held = Arc::clone(&pace);
         let agents = Agents::start(move |asked| {
             let pace = Arc::clone(&held);
-            Reply::speak(|voice| speak(voice, pace, asked))
+            if asked.agent == LASTING {
+                Reply::outlive(|voice| speak(voice, pace, asked))
+            } else {
+                Reply::speak(|voice| speak(voice, pace, asked))
+            }
         });
         let (agents, dir) = (agents.await, tempfile::tempdir().expect("a directory"));
         let redis = Redis::start(&dir.path().join("redis"), &DURABLE);
@@ -89,11 +97,12 @@ impl Fleet {
     /// One more node; its place in the list.
     async fn join(&mut self) -> usize {
         let place = self.nodes.len();
-        let (dir, agent) = (self.dir.path().join(format!("node-{place}")), self.agents.flag("steady"));
+        let dir = self.dir.path().join(format!("node-{place}"));
         std::fs::create_dir_all(&dir).expect("a directory");
-        let flag = agent + ",on_owner_loss=retry";
-        let name = format!("n{place}");
-        let (url, flags) = (self.redis.url(), ["--demo", "--agent", &flag, "--node-name", &name]);
+        let steady = self.agents.flag(STEADY) + ",on_owner_loss=retry";
+        let lasting = self.agents.flag(LASTING) + ",on_owner_loss=resume";
+        let (url, name) = (self.redis.url(), format!("n{place}"));
+        let flags = ["--demo", "--agent", &steady, "--agent", &lasting, "--node-name", &name];
         let node = Node::start_on(&url, Path::new(&dir), &flags).await;
         self.nodes.push(node);
         place
@@ -130,6 +139,12 @@ impl Fleet {
             }
         };
         timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("{run}: nobody was asked"));
+    }
+
+    /// How often somebody asked for the rest of a run, and got it.
+    fn resumed(&self, run: &str) -> usize {
+        let again = self.agents.asked_again();
+        again.iter().filter(|again| again.run_id == run && again.status == 200).count()
     }
 
     /// Turns on every node for as long as it takes a node to believe in the death of another: it must

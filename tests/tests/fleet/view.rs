@@ -1,4 +1,5 @@
 //! What one client sees of one session: every fact, and every attempt's text.
+use crate::{LASTING, STEADY};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,7 +23,8 @@ impl View {
     /// Opens the session, or finds it, and follows it.
     pub(crate) async fn open(at: SocketAddr, user: &str, session: &str) -> Self {
         let mut wire = Wire::hello(at, user, vec![]).await.expect("it connects");
-        let opened = wire.ask("open", json!({"type": "session_open", "session_id": session})).await;
+        let open = json!({"type": "session_open", "session_id": session, "agents": [STEADY, LASTING]});
+        let opened = wire.ask("open", open).await;
         let opened = opened.expect("an answer");
         assert_eq!(opened["type"], "session_opened", "{opened}");
         let mut view = Self {
@@ -64,7 +66,12 @@ impl View {
 
     /// Says something without waiting for its end; its run's id.
     pub(crate) async fn ask(&mut self, id: &str, text: &str) -> String {
-        let mut ask = invoke(&self.session, "steady", text);
+        self.ask_of(STEADY, id, text).await
+    }
+
+    /// The same of a certain agent.
+    pub(crate) async fn ask_of(&mut self, agent: &str, id: &str, text: &str) -> String {
+        let mut ask = invoke(&self.session, agent, text);
         ask["request_id"] = id.into();
         self.wire.say(ask).await.expect("it is said");
         self.until_accepted(id).await
@@ -116,6 +123,11 @@ impl View {
     /// The text of an attempt, as far as it is known.
     pub(crate) fn said(&self, run: &str, attempt: u64) -> &str {
         self.texts.get(&(run.to_owned(), attempt)).map_or("", String::as_str)
+    }
+
+    /// How many facts of this name it was shown.
+    pub(crate) fn events(&self, name: &str) -> usize {
+        self.facts.iter().filter(|fact| fact["name"] == name).count()
     }
 
     /// The answer of a run that has ended.

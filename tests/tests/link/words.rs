@@ -62,7 +62,7 @@ pub(crate) fn silent_note(bytes: usize) -> Input {
         causation_id: None,
         traceparent: None,
         run_id: None,
-        fact: Fact::AgentStreamDelta { attempt: 1, offset: 0, text: Private("x".repeat(bytes)) },
+        fact: Fact::AgentStreamDelta { attempt: 1, offset: 0, text: Private("x".repeat(bytes)), mark: None },
     };
     let (session, seq, epoch, entry) = (session(), Seq(1), Epoch(1), entry.into());
     Input::Note(Note::Fact { session, seq, epoch, entry, asked: false })

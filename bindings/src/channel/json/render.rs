@@ -29,6 +29,7 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("turn.admitted", "event TURN_ADMITTED"),
     ("run.started", "run_started"),
     ("run.restarted", "event RUN_RESTARTED"),
+    ("run.resumed", "event RUN_RESUMED"),
     ("agent.invoke.started", "event AGENT_STARTED"),
     ("agent.stream.delta", ""),
     ("agent.invoke.done", ""),
@@ -252,25 +253,29 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
             let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
             tell.event(Event { name: "TURN_ADMITTED", agent_id, strategy, position, ..Event::default() });
         }
-        Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _ } => {
+        Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {
             tell.last("run_started", request_id, 320, Attempt { agent_id, attempt: *attempt });
         }
-        Fact::RunRestarted { agent_id, attempt, reason } => {
+        Fact::RunRestarted { agent_id, attempt, reason, resumable: _ } => {
             let (agent_id, attempt, reason) = (Some(agent_id), Some(*attempt), Some(&**reason));
             tell.event(Event { name: "RUN_RESTARTED", agent_id, attempt, reason, ..Event::default() });
+        }
+        Fact::RunResumed { agent_id, attempt, reason } => {
+            let (agent_id, attempt, reason) = (Some(agent_id), Some(*attempt), Some(&**reason));
+            tell.event(Event { name: "RUN_RESUMED", agent_id, attempt, reason, ..Event::default() });
         }
         Fact::AgentInvokeStarted { agent_id, attempt } => {
             let (agent_id, attempt) = (Some(agent_id), Some(*attempt));
             tell.event(Event { name: "AGENT_STARTED", agent_id, attempt, ..Event::default() });
         }
-        Fact::AgentStreamDelta { attempt, offset, text } => {
+        Fact::AgentStreamDelta { attempt, offset, text, mark: _ } => {
             let data = StreamDelta { attempt: *attempt, offset: *offset, text: text.reveal() };
             raw(tell, entry, asked, data);
         }
         Fact::AgentInvokeDone { agent_id, attempt } => {
             raw(tell, entry, asked, Attempt { agent_id, attempt: *attempt });
         }
-        Fact::RunState { scope, state, detail } => {
+        Fact::RunState { scope, state, detail, mark: _ } => {
             tell.last("state", &None, 320, State { scope: *scope, state, detail: detail.as_ref() });
         }
         Fact::RunSuspended { attempt, reason } => {

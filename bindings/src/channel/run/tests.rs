@@ -60,9 +60,15 @@ fn a_run_is_what_its_facts_say() {
         vec![
             asked(),
             Fact::TurnAdmitted { agent_id: agent(), strategy: Admission::Run, position: None },
-            Fact::RunStarted { agent_id: agent(), attempt: 1, request_id: None, deadline_ms: Millis(9) },
+            Fact::RunStarted {
+                agent_id: agent(),
+                attempt: 1,
+                request_id: None,
+                deadline_ms: Millis(9),
+                resumable: false,
+            },
             Fact::AgentInvokeStarted { agent_id: agent(), attempt: 1 },
-            Fact::AgentStreamDelta { attempt: 1, offset: 0, text: Private("hö".to_owned()) },
+            Fact::AgentStreamDelta { attempt: 1, offset: 0, text: Private("hö".to_owned()), mark: None },
         ]
     };
     let status = |facts: Vec<Fact>| after(facts)["status"].clone();
@@ -73,7 +79,8 @@ fn a_run_is_what_its_facts_say() {
         "agent_id": "a", "attempt": 1, "text_bytes": 3, "created_ts": 10, "started_ts": 30, "seq": 5});
     assert_eq!(running, expected);
     let with = |fact: Fact| after([begun(), vec![fact]].concat());
-    let restarted = with(Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: reason() });
+    let restarted =
+        with(Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: reason(), resumable: false });
     assert_eq!((&restarted["status"], &restarted["text_bytes"]), (&"ROUTING".into(), &0.into()));
     let cancelling = Fact::RunCancelling { reason: reason(), deadline_ms: Millis(9), request_id: None };
     assert_eq!(with(cancelling)["status"], "CANCELLING");

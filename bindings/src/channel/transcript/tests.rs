@@ -51,14 +51,16 @@ fn admitted(letter: &str) -> Arc<Entry> {
 fn started(letter: &str, attempt: u32) -> Arc<Entry> {
     let (agent_id, reason) = (agent("a"), String::new());
     let fact = match attempt {
-        1 => Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9) },
-        _ => Fact::RunRestarted { agent_id, attempt, reason },
+        1 => {
+            Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false }
+        }
+        _ => Fact::RunRestarted { agent_id, attempt, reason, resumable: false },
     };
     entry(letter, fact)
 }
 
 fn text(letter: &str, attempt: u32, offset: u64, text: &str) -> Arc<Entry> {
-    entry(letter, Fact::AgentStreamDelta { attempt, offset, text: Private(text.to_owned()) })
+    entry(letter, Fact::AgentStreamDelta { attempt, offset, text: Private(text.to_owned()), mark: None })
 }
 
 fn done(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {

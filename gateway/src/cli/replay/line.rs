@@ -46,6 +46,7 @@ impl Line<'_> {
             ("event", "ACTIVE_AGENT_CHANGED") => "agent.switched",
             ("event", "TURN_ADMITTED") => "turn.admitted",
             ("event", "RUN_RESTARTED") => "run.restarted",
+            ("event", "RUN_RESUMED") => "run.resumed",
             ("event", "AGENT_STARTED") => "agent.invoke.started",
             ("event", "RUN_SUSPENDED") => "run.suspended",
             ("event", "CANCEL_SENT") => "run.cancelling",

@@ -50,7 +50,8 @@ pub(crate) struct Ledger {
     /// What each attempt at each message says.
     answers: BTreeMap<(u64, u32), Arc<str>>,
     pub(super) directory: Arc<Directory>,
-    pub(super) ordered: BTreeSet<(RunId, u32)>,
+    /// Attempts that were ordered; with the ownership under which they went on.
+    pub(super) ordered: BTreeSet<(RunId, u32, Option<Epoch>)>,
     pub(super) dropped: BTreeSet<(NodeId, RunId, u32)>,
     controls: BTreeMap<(SessionKey, Place), Arc<Control>>,
     /// Control entries that were answered.
@@ -84,6 +85,14 @@ impl Ledger {
     pub(crate) fn answer(&mut self, n: u64, attempt: u32, manner: crate::sim::answer::Manner) -> Arc<str> {
         let text = || pieces(n, attempt, manner).concat().into();
         Arc::clone(self.answers.entry((n, attempt)).or_insert_with(text))
+    }
+
+    /// An agent says that it does not know of an attempt.
+    pub(crate) fn forgot(&mut self, key: &SessionKey, run_id: &RunId, attempt: u32) {
+        let story = self.chronicles.get_mut(key).and_then(|chronicle| chronicle.stories.get_mut(run_id));
+        if let Some(story) = story {
+            story.forgotten.insert(attempt);
+        }
     }
 
     /// What was said so far, without making it up.

@@ -281,7 +281,8 @@ impl Follow {
         );
         let shy = story.agent.as_ref().map(|agent| view.ledger.policy(agent).on_owner_loss);
         let saved = story.saved.get(&attempt).is_some_and(|bytes| *bytes > 0);
-        let careful = shy != Some(OnOwnerLoss::RetryIfSilent) || saved;
+        let shy = matches!(shy, Some(OnOwnerLoss::RetryIfSilent | OnOwnerLoss::Resume));
+        let careful = !shy || saved;
         assert!(careful || view.rewinds, "G3: text that forbids another attempt is recorded first: {run_id}");
     }
 

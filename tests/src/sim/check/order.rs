@@ -27,7 +27,9 @@ impl Ledger {
         match order {
             Order::Invoke(invoke) => {
                 self.invoked(invoke);
-                let dropped = self.dropped.contains(&(node, invoke.run_id.clone(), invoke.attempt));
+                let name = (node, invoke.run_id.clone(), invoke.attempt);
+                // An attempt that comes back is asked for anew.
+                let dropped = self.dropped.contains(&name) && invoke.resume.is_none();
                 assert!(!dropped, "G4: what was dropped is not ordered any more: {}", invoke.run_id);
                 let lease = shelf.apply(Now { mono: now, ..Now::default() }, &Op::Lease { node, sent: now });
                 let leased = matches!(lease, Reply::Leased { left: Some(_) });
@@ -42,24 +44,37 @@ impl Ledger {
             Order::Drop { run_id, attempt } => {
                 self.dropped.insert((node, run_id.clone(), *attempt));
             }
+            Order::Stop { run_id, .. } => {
+                let story = self.chronicles.values().find_map(|chronicle| chronicle.stories.get(run_id));
+                let over = story.is_some_and(|story| story.ended.is_some());
+                assert!(over, "G4: nobody is told to stop what another owner may go on with: {run_id}");
+            }
             Order::Credit { .. } => {}
         }
     }
 
     fn invoked(&mut self, invoke: &Invoke) {
         let Invoke { key, run_id, attempt, epoch, .. } = invoke;
+        let goes_on = invoke.resume.is_some();
         let begun = |fact: &Fact, id: Option<&RunId>| {
-            let (Fact::RunStarted { attempt: begun, .. } | Fact::RunRestarted { attempt: begun, .. }) = fact
-            else {
-                return false;
+            let begun = match fact {
+                Fact::RunResumed { attempt, .. } => goes_on && attempt == &invoke.attempt,
+                Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } => {
+                    !goes_on && attempt == &invoke.attempt
+                }
+                _ => false,
             };
-            id == Some(run_id) && begun == attempt
+            begun && id == Some(run_id)
         };
         let log = self.chronicles.get(key).map_or(&[][..], |chronicle| &chronicle.log);
         let fact = log.iter().rev().find(|(_, entry)| begun(&entry.fact, entry.run_id.as_ref()));
         let written = fact.map(|(token, _)| token.epoch);
         assert_eq!(written, Some(*epoch), "G4: no order before its fact is durable: {run_id}.{attempt}");
-        let first = self.ordered.insert((run_id.clone(), *attempt));
-        assert!(first, "G4: an attempt is ordered once: {run_id}.{attempt}");
+        let under = goes_on.then_some(*epoch);
+        let first = self.ordered.insert((run_id.clone(), *attempt, under));
+        assert!(
+            first,
+            "G4: an attempt is ordered once, and once by each owner it goes on under: {run_id}.{attempt}"
+        );
     }
 }

@@ -1,10 +1,11 @@
 //! G3, G6, I6: one turn as the log tells it, and what each next fact of it must be.
 use super::ledger::Chronicle;
-use std::collections::BTreeMap;
+use crate::sim::answer::STATES;
+use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{AgentId, RunId};
 use turnway_core::limits;
 use turnway_core::protocol::agent::{Directory, OnOwnerLoss};
-use turnway_core::protocol::entry::{Admission, Entry, Fact};
+use turnway_core::protocol::entry::{Admission, Entry, Fact, Scope};
 use turnway_core::store::Slot;
 
 /// How a turn ended.
@@ -29,6 +30,11 @@ pub(crate) struct Story {
     /// Attempts begun.
     pub(crate) attempt: u32,
     suspended: u32,
+    resumed: u32,
+    /// Attempts that its agent said it does not know of.
+    pub(super) forgotten: BTreeSet<u32>,
+    /// States of the agent in the attempt under way.
+    states: usize,
     /// Bytes of each attempt's text in the log.
     pub(crate) saved: BTreeMap<u32, u64>,
     /// CANCEL was recorded.
@@ -45,6 +51,9 @@ impl Story {
             admitted: None,
             attempt: 0,
             suspended: 0,
+            resumed: 0,
+            forgotten: BTreeSet::new(),
+            states: 0,
             saved: BTreeMap::new(),
             cancelling: false,
             ended: None,
@@ -55,20 +64,46 @@ impl Story {
         self.agent.as_ref().map(|agent| directory.policy(agent).on_owner_loss).unwrap_or_default()
     }
 
-    fn begins(&mut self, run_id: &RunId, attempt: u32, directory: &Directory) {
+    fn begins(&mut self, run_id: &RunId, attempt: u32, directory: &Directory, rewinds: bool) {
         self.attempt += 1;
+        self.states = 0;
         assert_eq!(self.attempt, attempt, "G3: attempts are counted: {run_id}");
-        let counted = self.attempt - self.suspended;
-        assert!(counted <= limits::TURN_ATTEMPTS_MAX, "G8: attempts are bounded: {run_id}");
+        self.counts(run_id);
         if attempt > 1 {
+            let known = !self.forgotten.contains(&(attempt - 1));
             let spoke = self.saved.values().any(|bytes| *bytes > 0);
             let again = match self.policy(directory) {
                 OnOwnerLoss::Retry => true,
                 OnOwnerLoss::RetryIfSilent => !spoke,
                 OnOwnerLoss::Fail => false,
+                OnOwnerLoss::Resume => !spoke && (!known || rewinds),
             };
             assert!(again, "G3: a turn that may not be repeated is not: {run_id}");
         }
+    }
+
+    fn counts(&self, run_id: &RunId) {
+        let counted = self.attempt + self.resumed - self.suspended;
+        assert!(counted <= limits::TURN_ATTEMPTS_MAX, "G8: attempts are bounded: {run_id}");
+    }
+
+    /// The attempt under way goes on under another owner.
+    fn goes_on(&mut self, run_id: &RunId, attempt: u32, directory: &Directory) {
+        assert_eq!(self.attempt, attempt, "G3: what goes on is the attempt under way: {run_id}");
+        assert_eq!(
+            self.policy(directory),
+            OnOwnerLoss::Resume,
+            "G3: only what outlives its owner goes on: {run_id}"
+        );
+        self.resumed += 1;
+        self.counts(run_id);
+    }
+
+    /// Its agent's states come in its order, each once.
+    fn state(&mut self, run_id: &RunId, state: &str) {
+        let next = STATES.get(self.states);
+        assert_eq!(next, Some(&state), "G6: a recorded state is the next of the agent's: {run_id}");
+        self.states += 1;
     }
 
     fn text(&mut self, run_id: &RunId, attempt: u32, offset: u64, text: &str, answer: Option<&str>) {
@@ -117,6 +152,7 @@ impl Chronicle {
             | Fact::TurnAdmitted { .. }
             | Fact::RunStarted { .. }
             | Fact::RunRestarted { .. }
+            | Fact::RunResumed { .. }
             | Fact::AgentInvokeStarted { .. }
             | Fact::AgentStreamDelta { .. }
             | Fact::AgentInvokeDone { .. }
@@ -156,14 +192,19 @@ impl Chronicle {
                 story.admitted = Some(*strategy);
             }
             Fact::RunStarted { attempt, .. } => {
-                story.begins(run_id, *attempt, directory);
+                story.begins(run_id, *attempt, directory, self.rewinds);
                 self.active = Some(run_id.clone());
             }
             Fact::RunRestarted { attempt, .. } => {
                 assert!(active && !story.cancelling, "G3: only what was begun begins again: {run_id}");
-                story.begins(run_id, *attempt, directory);
+                story.begins(run_id, *attempt, directory, self.rewinds);
             }
-            Fact::AgentStreamDelta { attempt, offset, text } => {
+            Fact::RunResumed { attempt, .. } => {
+                assert!(active && !story.cancelling, "G3: only what was begun goes on: {run_id}");
+                story.goes_on(run_id, *attempt, directory);
+            }
+            Fact::RunState { scope: Scope::Agent, state, .. } => story.state(run_id, state),
+            Fact::AgentStreamDelta { attempt, offset, text, .. } => {
                 assert!(active, "G6: text of the turn that speaks: {run_id}");
                 story.text(run_id, *attempt, *offset, text.reveal(), answer);
             }
@@ -189,7 +230,7 @@ impl Chronicle {
                 );
             }
             Fact::UserMessage { .. }
-            | Fact::RunState { .. }
+            | Fact::RunState { scope: Scope::Run, .. }
             | Fact::SessionOpened { .. }
             | Fact::SessionClosing { .. }
             | Fact::SessionClosed { .. }

@@ -58,8 +58,12 @@ pub(crate) fn thought(text: &str) -> Note {
 pub(crate) fn started(attempt: u32) -> Note {
     let agent_id = AgentId::parse("echo").expect("a name");
     fact(match attempt {
-        1 => Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9) },
-        attempt => Fact::RunRestarted { agent_id, attempt, reason: "owner_lost".to_owned() },
+        1 => {
+            Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false }
+        }
+        attempt => {
+            Fact::RunRestarted { agent_id, attempt, reason: "owner_lost".to_owned(), resumable: false }
+        }
     })
 }
 

@@ -40,7 +40,13 @@ fn fact(seq: u64, epoch: u64, run_id: &RunId, fact: Fact) -> Note {
 }
 
 fn started(attempt: u32) -> Fact {
-    Fact::RunStarted { agent_id: agent(), attempt, request_id: None, deadline_ms: Millis(9) }
+    Fact::RunStarted {
+        agent_id: agent(),
+        attempt,
+        request_id: None,
+        deadline_ms: Millis(9),
+        resumable: false,
+    }
 }
 
 fn done(attempt: u32, text_bytes: u64) -> Fact {
@@ -80,7 +86,8 @@ fn begin(run_id: &RunId, resume: Option<&str>) -> (Turn, String) {
 /// A session in which two turns and a restart happen.
 fn story() -> Vec<Note> {
     let (mine, other) = (run("a"), run("b"));
-    let restarted = Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned() };
+    let restarted =
+        Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
     vec![
         fact(3, 1, &other, started(1)),
         delta(&other, 1, 0, "not mine"),
@@ -184,7 +191,8 @@ fn a_place_in_another_turn_counts_as_none() {
 fn facts_that_were_written_anew_are_shown() {
     let (mut turn, mut text) = begin(&run("a"), Some("6-2-2-5-aaaaaaaa"));
     turn.show(Millis(5), &fact(5, 1, &run("a"), started(1)), &mut text);
-    let restarted = Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned() };
+    let restarted =
+        Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
     turn.show(Millis(5), &fact(6, 3, &run("a"), restarted), &mut text);
     turn.show(Millis(5), &delta(&run("a"), 2, 0, "anew"), &mut text);
     let events = events(&text);

@@ -112,27 +112,39 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
                 attempt: 1,
                 request_id: request(),
                 deadline_ms: Millis(9),
+                resumable: false,
             },
             vec![placed("run_started", json!({"agent_id": "a", "attempt": 1, "request_id": "r1"}))],
         ),
         (
-            Fact::RunRestarted { agent_id: agent("a"), attempt: 2, reason: why() },
+            Fact::RunRestarted { agent_id: agent("a"), attempt: 2, reason: why(), resumable: false },
             vec![placed(
                 "event",
                 json!({"name": "RUN_RESTARTED", "agent_id": "a", "attempt": 2, "reason": "why"}),
             )],
         ),
         (
+            Fact::RunResumed { agent_id: agent("a"), attempt: 2, reason: why() },
+            vec![placed(
+                "event",
+                json!({"name": "RUN_RESUMED", "agent_id": "a", "attempt": 2, "reason": "why"}),
+            )],
+        ),
+        (
             Fact::AgentInvokeStarted { agent_id: agent("a"), attempt: 1 },
             vec![placed("event", json!({"name": "AGENT_STARTED", "agent_id": "a", "attempt": 1}))],
         ),
-        (Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()) }, vec![]),
+        (
+            Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None },
+            vec![],
+        ),
         (Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 }, vec![]),
         (
             Fact::RunState {
                 scope: Scope::Agent,
                 state: "THINKING".to_owned(),
                 detail: Some(Json(json!([1]))),
+                mark: None,
             },
             vec![placed("state", json!({"scope": "agent", "state": "THINKING", "detail": [1]}))],
         ),
@@ -231,7 +243,8 @@ fn the_table_names_every_fact_and_its_messages() {
 /// Covers: ST-39, EV-R1, LN-EV3: what is shown as nothing comes as an event to whoever asks.
 #[test]
 fn silent_facts_are_shown_to_who_asks() {
-    let delta = Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()) };
+    let delta =
+        Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None };
     let data = json!({"attempt": 1, "offset": 3, "text": "höh"});
     assert_eq!(shown(delta, true), [placed("event", json!({"name": "agent.stream.delta", "data": data}))]);
     let over = Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 };

@@ -1,0 +1,169 @@
+//! How an attempt comes about: the next turn's first, another at a turn whose owner was lost, or the same one
+//! going on under another owner (ownership.md §2.5, §2.6).
+use crate::id::{RunId, Seq};
+use crate::limits;
+use crate::mutant::{Mutant, planted};
+use crate::protocol::agent::{AgentPolicy, Invoke, OnOwnerLoss, Order, Resume};
+use crate::protocol::entry::Fact;
+use crate::protocol::refusal::Code;
+use crate::session::attempt::{Attempt, Live};
+use crate::session::ending::Ending;
+use crate::session::outbox::Output;
+use crate::session::runtime::{About, SessionRuntime};
+use crate::session::state::{Run, RunPhase};
+use crate::session::text::Text;
+use crate::time::Now;
+use std::sync::Arc;
+
+/// What a person is told of a turn that may not be repeated.
+const LOST: &str = "the node that ran this turn was lost";
+
+impl SessionRuntime {
+    /// Begins the next turn, or what a lost owner left of one.
+    pub(super) fn begin(&mut self, now: Now) {
+        if self.held || !matches!(self.attempt, Attempt::None) {
+            return;
+        }
+        if let Some(run_id) = self.state.running.clone() {
+            self.take_over(now, &run_id);
+        } else if self.is_open()
+            && let Some(run_id) = self.state.waiting.first().cloned()
+            && self.inputs.contains_key(&run_id)
+        {
+            self.start(now, &run_id);
+        }
+    }
+
+    /// What becomes of a turn that another owner, or an earlier one here, had begun.
+    fn take_over(&mut self, now: Now, run_id: &RunId) {
+        let Some(run) = self.state.runs.get(run_id).filter(|_| self.inputs.contains_key(run_id)) else {
+            return;
+        };
+        if matches!(run.phase, RunPhase::Cancelling { .. }) {
+            return self.cancel_orphan(now, run_id);
+        }
+        let lost = match self.policy(run).on_owner_loss {
+            OnOwnerLoss::Retry => false,
+            OnOwnerLoss::RetryIfSilent => run.spoke,
+            OnOwnerLoss::Fail => true,
+            OnOwnerLoss::Resume => run.spoke && run.resume.is_none(),
+        };
+        let tries = run.tries();
+        let failed = if lost && !planted(Mutant::AlwaysRetry) {
+            Some((Code::OwnerLost, LOST))
+        } else if tries >= limits::TURN_ATTEMPTS_MAX && !planted(Mutant::NoPoison) {
+            Some((Code::PoisonTurn, "every node that ran this turn was lost"))
+        } else if run.deadline <= now.store {
+            Some((Code::AgentTimeout, "the run took too long"))
+        } else {
+            None
+        };
+        if let Some((code, why)) = failed {
+            return self.end(now, run_id, Ending::Failed { code, message: why.to_owned(), agent_code: None });
+        }
+        if tries < 2 {
+            self.go_on_with(now, run_id);
+        } else {
+            self.attempt = Attempt::Delayed { at: now.mono + limits::TURN_ATTEMPT_WAIT };
+        }
+    }
+
+    fn policy(&self, run: &Run) -> AgentPolicy {
+        run.agent.as_ref().map(|agent| self.directory.policy(agent)).unwrap_or_default()
+    }
+
+    /// Whether another owner can go on with the attempt under way.
+    pub(super) fn outlives_its_owner(&self, run_id: &RunId) -> bool {
+        let run = self.state.runs.get(run_id).filter(|run| run.resume.is_some());
+        run.is_some_and(|run| self.policy(run).on_owner_loss == OnOwnerLoss::Resume)
+    }
+
+    /// The same attempt where that can be, else another.
+    pub(super) fn go_on_with(&mut self, now: Now, run_id: &RunId) {
+        if self.outlives_its_owner(run_id) && !planted(Mutant::ResumeRestarts) {
+            self.resume(now, run_id);
+        } else {
+            self.start(now, run_id);
+        }
+    }
+
+    /// Records the attempt, then orders it: a turn that kills its process is counted all the same.
+    fn start(&mut self, now: Now, run_id: &RunId) {
+        let Some(run) = self.state.runs.get(run_id).filter(|_| self.inputs.contains_key(run_id)) else {
+            return;
+        };
+        let Some(agent_id) = run.agent.clone() else { return };
+        let (attempt, request_id, policy) = (run.attempt + 1, run.request_id.clone(), self.policy(run));
+        let resumable = policy.on_owner_loss == OnOwnerLoss::Resume;
+        let fact = if run.attempt == 0 {
+            let deadline_ms = now.store.after(policy.run);
+            Fact::RunStarted { agent_id, attempt, request_id, deadline_ms, resumable }
+        } else {
+            self.counts.restarts += 1;
+            Fact::RunRestarted { agent_id, attempt, reason: "owner_lost".to_owned(), resumable }
+        };
+        let seq = self.record(now, fact, About::run(run_id));
+        self.order(now, run_id, seq, None);
+    }
+
+    /// The same for an attempt that goes on: its agent is asked for what is not recorded.
+    fn resume(&mut self, now: Now, run_id: &RunId) {
+        let Some(run) = self.state.runs.get(run_id) else { return };
+        let (Some(agent_id), Some(resume)) = (run.agent.clone(), &run.resume) else { return };
+        let after = Resume { after: resume.mark.clone(), saved: run.saved };
+        let (attempt, reason) = (run.attempt, "owner_lost".to_owned());
+        self.counts.resumed += 1;
+        let seq = self.record(now, Fact::RunResumed { agent_id, attempt, reason }, About::run(run_id));
+        self.order(now, run_id, seq, Some(after));
+    }
+
+    /// Orders the attempt that the fact at this place tells of.
+    fn order(&mut self, now: Now, run_id: &RunId, seq: Seq, resume: Option<Resume>) {
+        let (Some(run), Some(taken)) = (self.state.runs.get(run_id), self.inputs.get(run_id)) else { return };
+        let (Some(agent_id), policy, input) = (run.agent.clone(), self.policy(run), Arc::clone(&taken.input))
+        else {
+            return;
+        };
+        let mut live = Live::new(run_id, run.attempt, seq, &policy, now.mono_at(run.deadline));
+        if let (Some(from), Some(known)) = (&resume, &run.resume) {
+            live.text = Text::recorded(run.saved, known.hash.clone());
+            live.states = known.states;
+            live.again = Some(run.saved.saturating_sub(from.from()));
+        }
+        let invoke = Invoke {
+            key: self.key.clone(),
+            run_id: run_id.clone(),
+            attempt: run.attempt,
+            epoch: self.token.epoch,
+            agent_id,
+            user: input.user.clone(),
+            message: input.message.clone(),
+            history: input.history.clone(),
+            traceparent: input.traceparent.clone(),
+            resume,
+        };
+        self.attempt = Attempt::Live(Box::new(live));
+        if planted(Mutant::OrderEarly) {
+            self.outbox.now(Output::Order(Order::Invoke(invoke)));
+        } else {
+            self.outbox.after(seq, Output::Order(Order::Invoke(invoke)));
+        }
+    }
+
+    /// Its agent does not know of the attempt that was to go on: what was shown cannot be continued.
+    pub(super) fn forgotten(&mut self, now: Now, run_id: &RunId) {
+        if self.held {
+            // It is the next owner's to find out.
+            self.attempt = Attempt::None;
+            return;
+        }
+        let Some(run) = self.state.runs.get(run_id) else { return };
+        if !run.spoke && run.tries() < limits::TURN_ATTEMPTS_MAX {
+            self.attempt = Attempt::None;
+            return self.start(now, run_id);
+        }
+        let (code, message) =
+            (Code::OwnerLost, format!("{LOST}, and its agent does not know of it any more"));
+        self.end(now, run_id, Ending::Failed { code, message, agent_code: None });
+    }
+}

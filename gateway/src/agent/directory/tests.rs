@@ -1,0 +1,96 @@
+//! Agents as operators write them, right and wrong.
+use super::*;
+use crate::config::AGENT_SETTINGS;
+
+/// Covers: MP-D15, MP-E1.
+#[test]
+fn the_flag_form_sets_what_it_names() {
+    let spec = parse_agent(
+        "a=http://h:9/base/,cancel=true,silence=30s,on_owner_loss=fail,run=1h,input_ack=250ms,cancel_ack=2m",
+    )
+    .expect("a good agent");
+    assert_eq!(spec.id.as_str(), "a");
+    assert!(spec.cancel && !spec.steer);
+    let policy = AgentPolicy {
+        on_owner_loss: OnOwnerLoss::Fail,
+        input_ack: Duration::from_millis(250),
+        silence: Duration::from_secs(30),
+        run: Duration::from_secs(3600),
+        cancel_ack: Duration::from_secs(120),
+    };
+    assert_eq!(spec.policy, policy);
+    let Endpoint::Http(http) = spec.endpoint else { panic!("an http agent") };
+    assert_eq!(http.invoke, "http://h:9/base/invoke");
+    assert_eq!(http.cancel, "http://h:9/base/cancel");
+    assert_eq!(http.health, "http://h:9/base/health");
+}
+
+/// An agent that does not notice when its connection ends is stopped by a request of its own.
+#[test]
+fn who_outlives_the_connection_takes_cancels() {
+    let spec = parse_agent("a=http://h:9/base/,on_owner_loss=resume").expect("a good agent");
+    assert_eq!(spec.policy.on_owner_loss, OnOwnerLoss::Resume);
+    assert!(spec.cancel && spec.profile().resume && spec.profile().cancel);
+    let Endpoint::Http(http) = spec.endpoint else { panic!("an http agent") };
+    let run = format!("s1.{}", "a".repeat(26));
+    let run_id = turnway_core::id::RunId::parse(&run).expect("a name");
+    assert_eq!(http.events(&run_id).expect("a URL"), format!("http://h:9/base/runs/{run}/events").as_str());
+}
+
+#[test]
+fn a_builtin_may_be_repeated() {
+    let spec = parse_agent("e=builtin:echo").expect("a good agent");
+    assert_eq!(spec.endpoint, Endpoint::Builtin(Builtin::Echo));
+    assert_eq!(spec.policy.on_owner_loss, OnOwnerLoss::Retry);
+}
+
+#[test]
+fn each_mistake_is_named() {
+    for (text, key, said) in [
+        ("nonsense", "", "ID=URL"),
+        ("a b=http://h", "agents", "\"a b\""),
+        ("a=ftp://h", "agents.a.url", "http or https"),
+        ("a=http://", "agents.a.url", "not a URL"),
+        ("a=/x", "agents.a.url", "http://"),
+        ("a=http://u:p@h/", "agents.a.url", "user"),
+        ("a=http://h/?q=1", "agents.a.url", "query"),
+        ("a=builtin:nobody", "agents.a.url", "builtin:echo"),
+        ("a=http://h,colour=red", "agents.a.colour", "unknown key; there are url, on_owner_loss, "),
+        ("a=http://h,cancle=true", "agents.a.cancle", "did you mean \"cancel\"?"),
+        ("a=http://h,resume=true", "agents.a.resume", "unknown key"),
+        ("a=http://h,on_owner_loss=maybe", "agents.a.on_owner_loss", "fail or resume"),
+        ("a=builtin:echo,on_owner_loss=resume", "agents.a.on_owner_loss", "ends with its node"),
+        ("a=http://h,on_owner_loss=resume,cancel=false", "agents.a.cancel", "cancels nothing"),
+        ("a=http://h,silence=1s,silence=2s", "agents.a.silence", "given twice"),
+        ("a=http://h,silence=fast", "agents.a.silence", "not \"fast\""),
+        ("a=http://h,run=0s", "agents.a.run", "a wait"),
+        ("a=http://h,run=25h", "agents.a.run", "a wait"),
+        ("a=http://h,run=99999999999999999999h", "agents.a.run", "a wait"),
+        ("a=http://h,cancel=yes", "agents.a.cancel", "true or false"),
+        ("a=http://h,cancel", "agents.a", "\"cancel\" is not key=value"),
+        ("a=http://h,", "agents.a", "\"\" is not key=value"),
+    ] {
+        let bad = parse_agent(text).expect_err(text);
+        let [bad] = bad.as_slice() else { panic!("{text}: {bad:?}") };
+        assert_eq!(bad.key().unwrap_or_default(), key, "{text}");
+        assert!(bad.to_string().contains(said), "{text}: {bad}");
+    }
+    for text in ["a=http://u:hunter2@h/", "http://u:hunter2@h/?a=b", "a=http://u:1,hunter2@h/"] {
+        let bad = parse_agent(text).expect_err(text);
+        assert!(!format!("{bad:?}").contains("hunter2"), "{bad:?}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_one_agent_are_told() {
+    let bad = parse_agent("a b=ftp://h,silence=x,colour=red,cancel").expect_err("bad");
+    assert_eq!(bad.len(), 5, "{bad:?}");
+}
+
+#[test]
+fn what_the_table_says_holds_by_itself_is_so() {
+    let plain = AgentSpec::new("a", "http://h").expect("an agent");
+    let pairs = AGENT_SETTINGS.iter().map(|setting| (setting.name, setting.default));
+    let spelt = AgentSpec::of("a", pairs.chain([("url", "http://h")])).expect("all of them known");
+    assert_eq!(spelt, plain);
+}

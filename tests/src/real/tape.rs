@@ -1,0 +1,69 @@
+//! What an agent that outlives its connection keeps of a run: every event it has said, for whoever asks.
+use super::agent::HungUp;
+use bytes::Bytes;
+use futures_util::Stream;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::watch;
+
+/// The events of one attempt at one run, named 1, 2, 3, …
+#[derive(Debug)]
+pub(super) struct Tape {
+    pub(super) attempt: u64,
+    events: Mutex<Vec<Bytes>>,
+    /// How many events there are, and whether there will be more.
+    heard: watch::Sender<(usize, Going)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Going {
+    On,
+    Over,
+    Stopped,
+}
+
+impl Tape {
+    pub(super) fn new(attempt: u64) -> Self {
+        Self { attempt, events: Mutex::default(), heard: watch::channel((0, Going::On)).0 }
+    }
+
+    /// Says the next event, whether anybody listens or not.
+    pub(super) fn say(&self, event: &str) -> Result<(), HungUp> {
+        if self.heard.borrow().1 == Going::Stopped {
+            return Err(HungUp);
+        }
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let many = events.len() + 1;
+        events.push(format!("id: {many}\n{event}").into());
+        self.heard.send_modify(|heard| heard.0 = many);
+        Ok(())
+    }
+
+    /// There will be no more.
+    pub(super) fn end(&self) {
+        self.heard.send_modify(|heard| heard.1 = if heard.1 == Going::On { Going::Over } else { heard.1 });
+    }
+
+    /// Somebody wants no more of it.
+    pub(super) fn stop(&self) {
+        self.heard.send_modify(|heard| heard.1 = Going::Stopped);
+    }
+
+    /// Until somebody does.
+    pub(super) async fn stopped(&self) {
+        // It lives as long as this does.
+        drop(self.heard.subscribe().wait_for(|heard| heard.1 == Going::Stopped).await);
+    }
+
+    /// The events after the first so many, as they come.
+    pub(super) fn after(self: std::sync::Arc<Self>, known: usize) -> impl Stream<Item = Bytes> {
+        let heard = self.heard.subscribe();
+        futures_util::stream::unfold((self, heard, known), |(tape, mut heard, known)| async move {
+            let (many, _) = *heard.wait_for(|heard| heard.0 > known || heard.1 != Going::On).await.ok()?;
+            let event = (many > known).then(|| {
+                let events = tape.events.lock().unwrap_or_else(PoisonError::into_inner);
+                events.get(known).cloned()
+            });
+            Some((event??, (tape, heard, known + 1)))
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! An agent that outlives its owners: its events have names, and it says again what follows one of them.
+use turnway_core::id::SaidId;
+use turnway_core::limits::CHECKPOINT_BYTES;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, TextKind};
+
+/// What an agent says, first to last, each event named; large ones in pieces, as the shell reports them.
+pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
+    let mut named = Vec::new();
+    for (n, event) in says.into_iter().enumerate() {
+        let id = SaidId::parse(&format!("e{n}")).ok();
+        match event {
+            AgentEvent::Delta { kind, text: Private(mut text), .. } => {
+                while text.len() > CHECKPOINT_BYTES {
+                    let rest = text.split_off(text.floor_char_boundary(CHECKPOINT_BYTES));
+                    named.push(AgentEvent::Delta { kind, text: Private(text), id: None });
+                    text = rest;
+                }
+                named.push(AgentEvent::Delta { kind, text: Private(text), id });
+            }
+            AgentEvent::State { state, detail, .. } => named.push(AgentEvent::State { state, detail, id }),
+            AgentEvent::Acked | AgentEvent::Done { .. } | AgentEvent::CancelAcked | AgentEvent::Failed(_) => {
+                named.push(event);
+            }
+        }
+    }
+    named
+}
+
+fn name(event: &AgentEvent) -> Option<&SaidId> {
+    match event {
+        AgentEvent::Delta { id, .. } | AgentEvent::State { id, .. } => id.as_ref(),
+        AgentEvent::Acked | AgentEvent::Done { .. } | AgentEvent::CancelAcked | AgentEvent::Failed(_) => None,
+    }
+}
+
+/// What follows an event, or everything; acknowledged again if it was.
+pub(crate) fn rest(mut says: Vec<AgentEvent>, after: Option<&SaidId>) -> Vec<AgentEvent> {
+    if let Some(after) = after {
+        let known = says.iter().position(|event| name(event) == Some(after));
+        let known =
+            known.unwrap_or_else(|| panic!("G6: an agent is asked for what follows one of its events"));
+        let acked = says.contains(&AgentEvent::Acked);
+        says.drain(..=known);
+        if acked {
+            says.insert(0, AgentEvent::Acked);
+        }
+    }
+    says
+}
+
+/// The first two pieces of text as one: how a text is cut is nobody's promise.
+pub(crate) fn joined(mut says: Vec<AgentEvent>) -> Vec<AgentEvent> {
+    let pair = says.windows(2).position(|pair| pair.iter().all(is_text));
+    if let Some(at) = pair {
+        let first = says.remove(at);
+        if let (AgentEvent::Delta { text: Private(first), .. }, Some(AgentEvent::Delta { text, .. })) =
+            (first, says.get_mut(at))
+        {
+            text.0.insert_str(0, &first);
+        }
+    }
+    says
+}
+
+fn is_text(event: &AgentEvent) -> bool {
+    matches!(event, AgentEvent::Delta { kind: TextKind::Text, .. })
+}

@@ -1,0 +1,194 @@
+//! Agents that outlive their connection: their events have names, and they are asked for what follows one.
+use crate::world::{World, done, order};
+use bytes::Bytes;
+use serde_json::json;
+use turnway_core::id::{Epoch, SaidId};
+use turnway_core::limits::{CHECKPOINT_BYTES, UNSAVED_TEXT_BYTES_MAX};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Mark, Order, Resume, TextKind};
+
+fn said(id: &str) -> SaidId {
+    SaidId::parse(id).expect("a name")
+}
+
+fn text(text: &str, id: Option<&str>) -> AgentEvent {
+    AgentEvent::Delta { kind: TextKind::Text, text: Private(text.to_owned()), id: id.map(said) }
+}
+
+fn delta(id: &str, text: &str) -> String {
+    format!("id: {id}\nevent: delta\ndata: {}\n\n", json!({ "text": text }))
+}
+
+async fn lasting() -> World {
+    World::new(",on_owner_loss=resume").await
+}
+
+/// The same order under another owner, who has so much of it.
+fn again(ask: &Invoke, after: Option<(&str, u64)>, saved: u64) -> Invoke {
+    let after = after.map(|(id, text_bytes)| Mark { event_id: said(id), text_bytes });
+    Invoke { epoch: Epoch(8), resume: Some(Resume { after, saved }), ..ask.clone() }
+}
+
+/// Covers: MP-G4, MP-G6, SR-S8.
+#[tokio::test]
+async fn an_events_name_comes_with_the_last_of_it() {
+    let mut world = lasting().await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    stream.send(delta("e1", "he")).await;
+    world.expect(&ask, text("he", Some("e1"))).await;
+    let long = "x".repeat(CHECKPOINT_BYTES + 1);
+    stream.send(delta("e2", &long)).await;
+    world.expect(&ask, text(&long[..CHECKPOINT_BYTES], None)).await;
+    world.expect(&ask, text("x", Some("e2"))).await;
+    stream.send("id: run-1:03\nevent: state\ndata: {\"state\":\"busy\"}\n\n").await;
+    let busy = AgentEvent::State { state: "busy".to_owned(), detail: None, id: Some(said("run-1:03")) };
+    world.expect(&ask, busy).await;
+    // The end needs no name: nothing follows it.
+    stream.done().await;
+    world.expect(&ask, done()).await;
+    world.is_quiet().await;
+}
+
+#[tokio::test]
+async fn an_event_without_a_name_ends_a_run_that_is_to_outlive_its_owner() {
+    for (n, id) in
+        ["", "id: \n", "id: a b\n", "id: ß\n", &format!("id: {}\n", "x".repeat(129))].iter().enumerate()
+    {
+        let mut world = lasting().await;
+        let ask = order("a", &format!("m{n}"), "hi");
+        let (stream, _) = world.begin(&ask).await;
+        stream.send(format!("{id}event: delta\ndata: {{\"text\":\"a\"}}\n\n")).await;
+        let end = world.event(&ask).await;
+        assert!(matches!(end, AgentEvent::Failed(AgentFailure::Broken(_))), "{id:?}: {end:?}");
+    }
+    // Of others nobody asks for it, and what they say with it is theirs.
+    let mut world = World::new("").await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    stream.send(delta("a b", "he")).await;
+    world.expect(&ask, text("he", None)).await;
+}
+
+/// Covers: SR-S10, MP-G1.
+#[tokio::test]
+async fn the_rest_of_a_run_is_asked_for() {
+    let mut world = lasting().await;
+    let ask = again(&order("a", "m1", "hi"), Some(("e2", 5)), 7);
+    world.invoke(ask.clone());
+    let call = world.call().await;
+    let path = format!("/base/runs/{}/events", ask.run_id);
+    assert_eq!((call.head.method.as_str(), call.head.uri.path()), ("GET", path.as_str()));
+    for (name, value) in [
+        ("last-event-id", "e2"),
+        ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ("x-session-id", "s1"),
+        ("x-run-id", ask.run_id.as_str()),
+        ("x-run-attempt", "2"),
+        ("x-owner-epoch", "8"),
+        ("accept", "text/event-stream"),
+    ] {
+        assert_eq!(call.header(name), value, "{name}");
+    }
+    assert!(call.body.is_empty());
+    let whose = world.agents.tokens().verify(&call.token());
+    assert_eq!(whose, Some((ask.key.clone(), ask.run_id.clone())), "the agent may speak for its run again");
+    let stream = call.stream();
+    world.expect(&ask, AgentEvent::Acked).await;
+    stream.send(delta("e3", "more")).await;
+    // What of it is new is for the session to say.
+    world.expect(&ask, text("more", Some("e3"))).await;
+    stream.done().await;
+    world.expect(&ask, done()).await;
+
+    // Of which nothing is recorded it is all of it.
+    let ask = again(&order("a", "m2", "hi"), None, 0);
+    world.invoke(ask.clone());
+    let call = world.call().await;
+    assert!(call.head.method == "GET" && !call.head.headers.contains_key("last-event-id"));
+    call.reply(200, "text/event-stream", "event: done\ndata: {}\n\n");
+    world.expect(&ask, AgentEvent::Acked).await;
+    world.expect(&ask, done()).await;
+    world.is_quiet().await;
+}
+
+/// Only these two say that there is no such run; everything else is an agent in trouble.
+#[tokio::test]
+async fn an_agent_may_not_know_of_it_any_more() {
+    let mut world = lasting().await;
+    for (status, known) in [(404, false), (410, false), (400, true), (409, true), (503, true)] {
+        let first = order("a", &format!("m{status}"), "hi");
+        let ask = again(&first, None, 0);
+        world.invoke(ask.clone());
+        world.call().await.reply(status, "text/plain", "no");
+        let end = world.event(&ask).await;
+        let AgentEvent::Failed(failure) = end else { panic!("{status}: {end:?}") };
+        assert_eq!(failure == AgentFailure::NotKnown, !known, "{status}: {failure:?}");
+        // Who is asked for the first time and says so is no agent.
+        let first = Invoke { attempt: 9, ..first };
+        world.invoke(first.clone());
+        world.call().await.reply(status, "text/plain", "no");
+        let end = world.event(&first).await;
+        assert!(!matches!(end, AgentEvent::Failed(AgentFailure::NotKnown)), "{status}: {end:?}");
+    }
+}
+
+/// What the last owner had recorded counts: the rest may be as far ahead of that as ever.
+///
+/// Covers: S-48.
+#[tokio::test]
+async fn the_rest_is_read_as_far_as_it_may_be() {
+    let mut world = lasting().await;
+    let saved = 3 * UNSAVED_TEXT_BYTES_MAX as u64;
+    let ask = again(&order("a", "m1", "hi"), Some(("e0", saved - 10)), saved);
+    world.invoke(ask.clone());
+    let stream = world.call().await.stream();
+    world.expect(&ask, AgentEvent::Acked).await;
+    let sender = stream.sender();
+    let piece = "y".repeat(CHECKPOINT_BYTES);
+    let event = Bytes::from(delta("e1", &piece));
+    let writer = tokio::spawn(async move { while sender.send(event.clone()).await.is_ok() {} });
+    let pieces = (UNSAVED_TEXT_BYTES_MAX + 10) / CHECKPOINT_BYTES;
+    for _ in 0..pieces {
+        world.expect(&ask, text(&piece, Some("e1"))).await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(world.reports.try_recv().is_err(), "no more until it is recorded");
+    world.credit(&ask, saved + CHECKPOINT_BYTES as u64);
+    world.expect(&ask, text(&piece, Some("e1"))).await;
+    world.let_go(&ask);
+    writer.await.expect("it is closed");
+}
+
+/// Covers: SR-S10, SR-K2: the end of a connection cancels nothing there.
+#[tokio::test]
+async fn who_outlives_the_connection_is_told_to_stop() {
+    let mut world = lasting().await;
+    let first = order("a", "m1", "hi");
+    // Also before it was asked under this owner: it runs since another asked.
+    let ask = again(&first, None, 0);
+    world.invoke(ask.clone());
+    let asked = world.call().await;
+    world.cancel(&ask);
+    let cancelled = world.call().await;
+    assert_eq!((cancelled.head.method.as_str(), cancelled.head.uri.path()), ("POST", "/base/cancel"));
+    assert_eq!(cancelled.header("x-owner-epoch"), "8");
+    cancelled.reply(202, "text/plain", "");
+    drop(asked.stream());
+    world.expect(&ask, AgentEvent::Acked).await;
+    world.expect(&ask, AgentEvent::CancelAcked).await;
+
+    // And where nothing runs here any more.
+    let (agent_id, run_id, attempt, epoch) = (ask.agent_id.clone(), ask.run_id.clone(), 2, Epoch(9));
+    world.agents.perform(Order::Stop { agent_id, run_id, attempt, epoch });
+    let stopped = world.call().await;
+    assert_eq!((stopped.head.method.as_str(), stopped.head.uri.path()), ("POST", "/base/cancel"));
+    assert_eq!((stopped.header("x-owner-epoch"), stopped.header("x-run-attempt")), ("9", "2"));
+    let body: serde_json::Value = serde_json::from_slice(&stopped.body).expect("JSON");
+    assert_eq!(body, json!({ "run_id": ask.run_id.as_str(), "session_id": "s1", "attempt": 2 }));
+    stopped.reply(404, "text/plain", "no");
+    world.is_quiet().await;
+    assert!(world.reports.try_recv().is_err(), "nobody waits for what comes of it");
+}

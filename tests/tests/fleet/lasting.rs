@@ -1,0 +1,194 @@
+//! Answers of an agent that outlives its owners: they go on under the next one, at the byte.
+use crate::view::View;
+use crate::{Fleet, LASTING, PIECES, answer, piece};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use turnway_tests::real::{figure, quantile, size};
+
+const BEGAN: &str = "RUN_RESTARTED";
+const WENT_ON: &str = "RUN_RESUMED";
+
+/// Its end, and that it is the first attempt's, whole, and went on so often.
+fn whole(view: &View, run: &str, text: &str, times: usize) {
+    let done = view.end(run).expect("it has ended");
+    assert_eq!((&done["status"], &done["attempt"]), (&"completed".into(), &1.into()), "{done}");
+    assert!(view.answer(run) == answer(text), "another text");
+    assert_eq!(
+        (view.events(BEGAN), view.events(WENT_ON)),
+        (0, times),
+        "it goes on, and does not begin again"
+    );
+}
+
+impl Fleet {
+    /// The invocations of a run's agent, by attempt.
+    fn attempts_at(&self, run: &str) -> Vec<u64> {
+        let journal = self.agents.journal();
+        journal.iter().filter(|asked| asked.run_id == run).map(|asked| asked.attempt).collect()
+    }
+
+    /// Each asker for the rest came under a newer ownership than those before it.
+    fn is_fenced(&self, run: &str) {
+        let journal = self.agents.journal();
+        let mut last = journal.iter().find(|asked| asked.run_id == run).expect("it was asked").epoch;
+        for again in self.agents.asked_again().iter().filter(|again| again.run_id == run) {
+            assert!(again.epoch > last, "{again:?} after {last}");
+            last = again.epoch;
+        }
+    }
+}
+
+/// Covers: G-01, G2, G3, G5, G6, G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_goes_on_at_the_byte_when_its_owner_dies() {
+    let mut fleet = Fleet::start(3).await;
+    fleet.settle().await;
+    let trials = size("FLEET_KILLS", 4);
+    let mut taken_over = Vec::new();
+    for n in 0..trials {
+        let session = format!("s{n}");
+        let (edge, owner) = (fleet.nodes.len() - 2, fleet.nodes.len() - 1);
+        let mut asker = View::open(fleet.nodes[owner].http, "ann", &session).await;
+        let run = asker.ask_of(LASTING, "r1", "first").await;
+        let mut watcher = View::open(fleet.nodes[edge].http, "ann", &session).await;
+        // In mid-answer, with text that was shown and not recorded; and before anything of it was said.
+        let said = if n % 2 == 0 { (0..3).map(|n| piece("first", n).len()).sum() } else { 0 };
+        fleet.until_asked(&run, 1).await;
+        if said > 0 {
+            fleet.pace.add_permits(3);
+            for view in [&mut watcher, &mut asker] {
+                view.until_said(&run, 1, said).await;
+            }
+        }
+        assert_eq!(fleet.owner(&session), fleet.nodes[owner].id);
+
+        fleet.nodes[owner].kill().await;
+        let dead = Instant::now();
+        // It says on though nobody listens.
+        fleet.pace.add_permits(3);
+        watcher.until_said(&run, 1, said + 1).await;
+        taken_over.push(dead.elapsed());
+        assert!(dead.elapsed() < Duration::from_secs(4), "{:?} until it went on", dead.elapsed());
+        fleet.pace.add_permits(PIECES);
+        watcher.until_done(&run).await;
+        whole(&watcher, &run, "first", 1);
+        // Who was connected to the dead one goes on elsewhere, where it was.
+        asker.move_to(fleet.nodes[0].http).await.expect("it connects");
+        asker.until_done(&run).await;
+        whole(&asker, &run, "first", 1);
+        assert_eq!(asker.facts(), watcher.facts());
+        assert_eq!((fleet.attempts_at(&run), fleet.resumed(&run)), (vec![1], 1), "it was invoked once");
+        fleet.is_fenced(&run);
+        fleet.nodes.pop();
+        fleet.pace.forget_permits(usize::MAX);
+        fleet.join().await;
+    }
+    let (half, most) = (quantile(&mut taken_over, 0.5), quantile(&mut taken_over, 0.99));
+    figure(
+        &format!(
+            "kill -9 of an owner, until a client elsewhere sees the next byte, {trials} trials, p50 / p99"
+        ),
+        format!("{half:?} / {most:?}"),
+    );
+}
+
+/// Covers: G-02, G1, G3, G6.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_sleeps_loses_its_answer_to_another() {
+    let fleet = Fleet::start(3).await;
+    fleet.settle().await;
+    let mut sleeper = View::open(fleet.nodes[1].http, "ann", "s1").await;
+    let run = sleeper.ask_of(LASTING, "r1", "first").await;
+    let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
+    fleet.pace.add_permits(3);
+    watcher.until_said(&run, 1, 1).await;
+    fleet.nodes[1].signal("-STOP").await;
+    // The rest goes to the sleeper too, who finds it when it wakes.
+    fleet.pace.close();
+    watcher.until_done(&run).await;
+    whole(&watcher, &run, "first", 1);
+    fleet.nodes[1].signal("-CONT").await;
+    sleeper.until_done(&run).await;
+    whole(&sleeper, &run, "first", 1);
+    fleet.until_counted(1, "turnway_ownership_leases_lost_total", 0.0).await;
+    let next = sleeper.ask_of(LASTING, "r2", "second").await;
+    for view in [&mut sleeper, &mut watcher] {
+        assert_eq!(view.until_done(&next).await["status"], "completed");
+    }
+    assert_eq!(sleeper.facts(), watcher.facts());
+    assert_eq!((fleet.attempts_at(&run), fleet.resumed(&run)), (vec![1], 1));
+    fleet.is_fenced(&run);
+}
+
+/// A node that leaves does not wait for it, and nobody notices but by the clock.
+///
+/// Covers: G-14, G3, G6.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_leaves_hands_its_answers_over() {
+    let mut fleet = Fleet::start(3).await;
+    fleet.settle().await;
+    let mut asker = View::open(fleet.nodes[2].http, "ann", "s1").await;
+    let run = asker.ask_of(LASTING, "r1", "first").await;
+    let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
+    fleet.pace.add_permits(3);
+    for view in [&mut watcher, &mut asker] {
+        view.until_said(&run, 1, 1).await;
+    }
+    let told = Instant::now();
+    fleet.nodes[2].signal("-TERM").await;
+    watcher.until(|message| message["name"] == WENT_ON).await;
+    let over = told.elapsed();
+    asker.move_to(fleet.nodes[1].http).await.expect("it connects");
+    assert_eq!(fleet.nodes[2].exit().await, Some(0));
+    let left = told.elapsed();
+    assert!(over < Duration::from_secs(2) && left < Duration::from_secs(10), "{over:?}, {left:?}");
+    figure("SIGTERM of an owner, until its answer goes on elsewhere / until it has left", {
+        format!("{over:?} / {left:?}")
+    });
+    fleet.pace.add_permits(PIECES);
+    for view in [&mut watcher, &mut asker] {
+        view.until_done(&run).await;
+        whole(view, &run, "first", 1);
+    }
+    assert_eq!(asker.facts(), watcher.facts());
+    assert_eq!((fleet.attempts_at(&run), fleet.resumed(&run)), (vec![1], 1));
+}
+
+/// What its agent does not know of any more begins again if nobody saw anything of it, and else has failed.
+///
+/// Covers: G3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_forgot_is_asked_again_where_that_is_harmless() {
+    let mut fleet = Fleet::start(3).await;
+    fleet.settle().await;
+    let mut views = Vec::new();
+    for said in [true, false] {
+        let session = format!("said-{said}");
+        let mut asker = View::open(fleet.nodes[2].http, "ann", &session).await;
+        let run = asker.ask_of(LASTING, "r1", "first").await;
+        let mut watcher = View::open(fleet.nodes[0].http, "ann", &session).await;
+        fleet.until_asked(&run, 1).await;
+        if said {
+            fleet.pace.add_permits(1);
+            watcher.until_said(&run, 1, 1).await;
+        }
+        views.push((said, run, watcher));
+    }
+    fleet.agents.forget();
+    fleet.nodes[2].kill().await;
+    fleet.pace.close();
+    for (said, run, mut watcher) in views {
+        let done = watcher.until_done(&run).await;
+        if said {
+            assert_eq!((&done["status"], &done["attempt"]), (&"failed".into(), &1.into()), "{done}");
+            let error = watcher.said(&run, 1).len() as u64;
+            assert_eq!(done["text_bytes"], Value::from(error), "what was said stays");
+        } else {
+            assert_eq!((&done["status"], &done["attempt"]), (&"completed".into(), &2.into()), "{done}");
+            assert!(watcher.answer(&run) == answer("first"));
+        }
+        let attempts = if said { vec![1] } else { vec![1, 2] };
+        assert_eq!((fleet.attempts_at(&run), fleet.resumed(&run)), (attempts, 0));
+        assert_eq!((watcher.events(BEGAN), watcher.events(WENT_ON)), (usize::from(!said), 1));
+    }
+}
