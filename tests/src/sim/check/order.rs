@@ -57,14 +57,14 @@ impl Ledger {
         let Invoke { key, run_id, attempt, epoch, .. } = invoke;
         let goes_on = invoke.resume.is_some();
         let begun = |fact: &Fact, id: Option<&RunId>| {
-            let begun = match fact {
-                Fact::RunResumed { attempt, .. } => goes_on && attempt == &invoke.attempt,
-                Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } => {
-                    !goes_on && attempt == &invoke.attempt
-                }
-                _ => false,
+            let begun = if let Fact::RunResumed { attempt, .. } = fact {
+                goes_on.then_some(attempt)
+            } else if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = fact {
+                (!goes_on).then_some(attempt)
+            } else {
+                None
             };
-            begun && id == Some(run_id)
+            begun == Some(attempt) && id == Some(run_id)
         };
         let log = self.chronicles.get(key).map_or(&[][..], |chronicle| &chronicle.log);
         let fact = log.iter().rev().find(|(_, entry)| begun(&entry.fact, entry.run_id.as_ref()));
