@@ -184,24 +184,8 @@ impl State {
     fn apply_to_run(&mut self, run_id: &RunId, entry: &Entry) {
         let seq = self.tail.seq;
         if let Fact::UserMessage { message_id, request_id, user, .. } = &entry.fact {
-            let run = Run {
-                agent: None,
-                user: user.clone(),
-                message_id: message_id.clone(),
-                request_id: request_id.clone(),
-                first: seq,
-                began: Seq(0),
-                phase: RunPhase::Waiting,
-                attempt: 0,
-                resumed: 0,
-                excused: 0,
-                saved: 0,
-                spoke: false,
-                resume: None,
-                deadline: Millis(u64::MAX),
-                cause: entry.id,
-            };
-            self.runs.insert(run_id.clone(), run);
+            let asked = (user.clone(), message_id.clone(), request_id.clone());
+            self.runs.insert(run_id.clone(), Run::waits(seq, entry.id, asked));
             return;
         }
         if entry.fact.is_terminal() {
@@ -273,6 +257,28 @@ impl Resumable {
 }
 
 impl Run {
+    /// One that somebody asked for, with a message, by a request.
+    fn waits(first: Seq, cause: EventId, asked: (UserId, MessageId, Option<RequestId>)) -> Self {
+        let (user, message_id, request_id) = asked;
+        Self {
+            agent: None,
+            user,
+            message_id,
+            request_id,
+            first,
+            began: Seq(0),
+            phase: RunPhase::Waiting,
+            attempt: 0,
+            resumed: 0,
+            excused: 0,
+            saved: 0,
+            spoke: false,
+            resume: None,
+            deadline: Millis(u64::MAX),
+            cause,
+        }
+    }
+
     fn begin(&mut self, attempt: u32, seq: Seq, resumable: bool) {
         self.phase = RunPhase::Routing;
         (self.attempt, self.began, self.saved) = (attempt, seq, 0);

@@ -9,7 +9,8 @@ use crate::channel::json::frame::{
 use crate::channel::note::{Accepted, Note, SnapshotNote};
 use serde::Serialize;
 use std::time::Duration;
-use turnway_core::id::{Epoch, NodeId, RequestId, RunId, Seq, SessionId};
+
+use turnway_core::id::{AgentId, Epoch, NodeId, RequestId, RunId, Seq, SessionId};
 use turnway_core::limits;
 use turnway_core::protocol::agent::{StopReason, TextKind};
 use turnway_core::protocol::entry::{Entry, Fact};
@@ -257,12 +258,10 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
             tell.last("run_started", request_id, 320, Attempt { agent_id, attempt: *attempt });
         }
         Fact::RunRestarted { agent_id, attempt, reason, resumable: _ } => {
-            let (agent_id, attempt, reason) = (Some(agent_id), Some(*attempt), Some(&**reason));
-            tell.event(Event { name: "RUN_RESTARTED", agent_id, attempt, reason, ..Event::default() });
+            moved(tell, "RUN_RESTARTED", Some(agent_id), *attempt, reason);
         }
         Fact::RunResumed { agent_id, attempt, reason } => {
-            let (agent_id, attempt, reason) = (Some(agent_id), Some(*attempt), Some(&**reason));
-            tell.event(Event { name: "RUN_RESUMED", agent_id, attempt, reason, ..Event::default() });
+            moved(tell, "RUN_RESUMED", Some(agent_id), *attempt, reason);
         }
         Fact::AgentInvokeStarted { agent_id, attempt } => {
             let (agent_id, attempt) = (Some(agent_id), Some(*attempt));
@@ -278,10 +277,7 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
         Fact::RunState { scope, state, detail, mark: _ } => {
             tell.last("state", &None, 320, State { scope: *scope, state, detail: detail.as_ref() });
         }
-        Fact::RunSuspended { attempt, reason } => {
-            let (attempt, reason) = (Some(*attempt), Some(&**reason));
-            tell.event(Event { name: "RUN_SUSPENDED", attempt, reason, ..Event::default() });
-        }
+        Fact::RunSuspended { attempt, reason } => moved(tell, "RUN_SUSPENDED", None, *attempt, reason),
         Fact::RunCancelling { reason, deadline_ms, request_id } => {
             let (reason, deadline_ts) = (Some(&**reason), Some(*deadline_ms));
             let body = Event { name: "CANCEL_SENT", reason, deadline_ts, ..Event::default() };
@@ -289,6 +285,18 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
         }
         Fact::RunDone { .. } | Fact::RunFailed { .. } | Fact::RunCancelled { .. } => end(tell, &entry.fact),
     }
+}
+
+/// What becomes of an attempt whose owner is lost.
+fn moved<'a>(
+    tell: &mut Teller<'a, '_>,
+    name: &'a str,
+    agent_id: Option<&'a AgentId>,
+    attempt: u32,
+    reason: &'a str,
+) {
+    let (attempt, reason) = (Some(attempt), Some(reason));
+    tell.event(Event { name, agent_id, attempt, reason, ..Event::default() });
 }
 
 /// How a turn ends: exactly one `done`.

@@ -181,11 +181,8 @@ impl Chronicle {
         }
         let active = self.active.as_ref() == Some(run_id);
         let Some(story) = self.stories.get_mut(run_id) else { panic!("G3: {run_id} has no message") };
-        assert!(
-            story.ended.is_none(),
-            "G3: nothing follows the end of a turn: {run_id} {}",
-            entry.fact.name()
-        );
+        let name = entry.fact.name();
+        assert!(story.ended.is_none(), "G3: nothing follows the end of a turn: {run_id} {name}");
         match &entry.fact {
             Fact::TurnAdmitted { agent_id, strategy, .. } => {
                 story.agent = Some(agent_id.clone());
@@ -224,10 +221,7 @@ impl Chronicle {
                 story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: false });
             }
             Fact::AgentInvokeStarted { attempt, .. } | Fact::AgentInvokeDone { attempt, .. } => {
-                assert_eq!(
-                    *attempt, story.attempt,
-                    "G3: an agent is heard in the attempt under way: {run_id}"
-                );
+                assert_eq!(*attempt, story.attempt, "G3: an agent is heard in its attempt: {run_id}");
             }
             Fact::UserMessage { .. }
             | Fact::RunState { scope: Scope::Run, .. }

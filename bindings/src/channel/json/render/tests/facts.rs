@@ -89,7 +89,6 @@ fn of_the_session() -> Vec<(Fact, Vec<Value>)> {
 
 /// Facts on the way through a turn.
 fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
-    let why = || "why".to_owned();
     vec![
         (
             said(Content::Text("hi".to_owned())),
@@ -117,20 +116,6 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
             vec![placed("run_started", json!({"agent_id": "a", "attempt": 1, "request_id": "r1"}))],
         ),
         (
-            Fact::RunRestarted { agent_id: agent("a"), attempt: 2, reason: why(), resumable: false },
-            vec![placed(
-                "event",
-                json!({"name": "RUN_RESTARTED", "agent_id": "a", "attempt": 2, "reason": "why"}),
-            )],
-        ),
-        (
-            Fact::RunResumed { agent_id: agent("a"), attempt: 2, reason: why() },
-            vec![placed(
-                "event",
-                json!({"name": "RUN_RESUMED", "agent_id": "a", "attempt": 2, "reason": "why"}),
-            )],
-        ),
-        (
             Fact::AgentInvokeStarted { agent_id: agent("a"), attempt: 1 },
             vec![placed("event", json!({"name": "AGENT_STARTED", "agent_id": "a", "attempt": 1}))],
         ),
@@ -149,15 +134,30 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
             vec![placed("state", json!({"scope": "agent", "state": "THINKING", "detail": [1]}))],
         ),
         (
-            Fact::RunSuspended { attempt: 1, reason: why() },
-            vec![placed("event", json!({"name": "RUN_SUSPENDED", "attempt": 1, "reason": "why"}))],
-        ),
-        (
             Fact::RunCancelling { reason: "user".to_owned(), deadline_ms: Millis(7), request_id: request() },
             vec![placed(
                 "event",
                 json!({"name": "CANCEL_SENT", "reason": "user", "deadline_ts": 7, "request_id": "r1"}),
             )],
+        ),
+    ]
+}
+
+/// Facts of an attempt whose owner is lost.
+fn of_the_lost() -> Vec<(Fact, Vec<Value>)> {
+    let why = || "why".to_owned();
+    let (restarted, resumed) = ("RUN_RESTARTED", "RUN_RESUMED");
+    let again =
+        |name: &str| placed("event", json!({"name": name, "agent_id": "a", "attempt": 2, "reason": "why"}));
+    vec![
+        (
+            Fact::RunRestarted { agent_id: agent("a"), attempt: 2, reason: why(), resumable: false },
+            vec![again(restarted)],
+        ),
+        (Fact::RunResumed { agent_id: agent("a"), attempt: 2, reason: why() }, vec![again(resumed)]),
+        (
+            Fact::RunSuspended { attempt: 1, reason: why() },
+            vec![placed("event", json!({"name": "RUN_SUSPENDED", "attempt": 1, "reason": "why"}))],
         ),
     ]
 }
@@ -210,7 +210,7 @@ fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
 
 /// One fact of each kind, in the order of the table.
 fn samples() -> Vec<(Fact, Vec<Value>)> {
-    [of_the_session(), of_the_turn(), of_the_end()].concat()
+    [of_the_session(), of_the_turn(), of_the_lost(), of_the_end()].concat()
 }
 
 /// Covers: SR-M6, SR-M9, SR-M10, SR-W4, MP-C1, MP-C7, MP-C9, MP-C12, MP-C13, MP-A6, ST-10, LN-MP16, LN-MP25; seq on the last message only.
