@@ -210,7 +210,9 @@ fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
 
 /// One fact of each kind, in the order of the table.
 fn samples() -> Vec<(Fact, Vec<Value>)> {
-    [of_the_session(), of_the_turn(), of_the_lost(), of_the_end()].concat()
+    let mut samples = [of_the_session(), of_the_turn(), of_the_lost(), of_the_end()].concat();
+    samples.sort_by_key(|(fact, _)| SHOWN.iter().position(|(name, _)| *name == fact.name()));
+    samples
 }
 
 /// Covers: SR-M6, SR-M9, SR-M10, SR-W4, MP-C1, MP-C7, MP-C9, MP-C12, MP-C13, MP-A6, ST-10, LN-MP16, LN-MP25; seq on the last message only.
