@@ -221,7 +221,7 @@ async fn agents_are_listed_and_their_addresses_only_to_operators() {
     let flag = format!("{},cancel=true", agents.flag("a"));
     let node = Node::start(dir.path(), &["--demo", "--agent", &flag, "--default-agent", "echo"]).await;
     let seen = Web::new(node.http, Some("ann")).json("/v1/agents").await;
-    let capabilities = |cancel: bool| json!({"cancel": cancel, "steer": false});
+    let capabilities = |cancel: bool| json!({"cancel": cancel, "steer": false, "resume": false});
     assert_eq!(
         seen,
         json!({"agents": [

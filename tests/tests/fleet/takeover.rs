@@ -86,9 +86,9 @@ async fn what_many_sessions_were_at_goes_on_elsewhere_when_their_owner_dies() {
         ),
     );
     assert!(began < Duration::from_secs(9), "{began:?} until the death was believed");
-    for session in &sessions {
-        assert_eq!(fleet.owner(session), fleet.nodes[0].id, "{session}");
-    }
+    // What waits too long for its turn to be asked has ended meanwhile, and its session is nobody's.
+    let ended = sessions.iter().filter(|session| fleet.owner(session) != fleet.nodes[0].id).count();
+    assert!(ended <= count - at_once, "{ended} of {count} are not the survivor's");
     let mut attempts: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for asked in fleet.agents.journal() {
         attempts.entry(asked.session_id).or_default().push(asked.attempt);
