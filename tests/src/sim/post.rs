@@ -117,7 +117,8 @@ impl World {
 
     /// No fault from now on, and none still at work.
     pub(crate) fn heal(&mut self) {
-        self.faults = super::faults::Faults::default();
+        // How much is kept is no fault.
+        self.faults = super::faults::Faults::default().brief(self.faults.keep);
         for node in &mut self.nodes {
             node.cut_until = self.now;
             node.deaf_until = self.now;
