@@ -76,7 +76,7 @@ impl Switchboard {
     pub(super) fn drain_over(&mut self, now: Now) {
         match self.drain {
             Some(Drain::Ending { .. }) => {
-                let until = now.mono + limits::STALL_TIMEOUT / 10;
+                let until = now.mono + limits::DRAIN_RECORD;
                 self.drain = Some(Drain::Suspending { until });
                 self.timers.set(Timer::Drain, until);
                 self.tell_seats(now, &Told::Suspend);
