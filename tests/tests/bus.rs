@@ -68,7 +68,9 @@ impl Node {
                 assert_eq!(from, A);
                 words
             }
-            other @ (Heard::Unheard(_) | Heard::Gap | Heard::Heirs(_)) => panic!("{other:?} instead of words"),
+            other @ (Heard::Unheard(_) | Heard::Gap | Heard::Heirs(_)) => {
+                panic!("{other:?} instead of words")
+            }
         }
     }
 

@@ -57,7 +57,7 @@ impl View {
             cursor["after_seq"] = last["seq"].clone();
             cursor["after_epoch"] = last["epoch"].clone();
         }
-        for ((run, attempt), text) in &self.texts {
+        for ((run, attempt), text) in self.texts.iter().filter(|((run, _), _)| !self.ends.contains_key(run)) {
             // The last attempt of each comes last.
             cursor["runs"][run] = json!({"attempt": attempt, "offset": text.len()});
         }
