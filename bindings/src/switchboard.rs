@@ -320,17 +320,6 @@ impl Switchboard {
         }
     }
 
-    /// A rule was broken while this session was handled: whatever is half done of it is given up, and
-    /// begun again from the store. Everything else goes on.
-    pub fn give_up(&mut self, now: Now, key: &SessionKey) {
-        self.viewing.remove(key);
-        match self.seats.get(key).and_then(Seat::owned).map(|owned| owned.token) {
-            Some(token) => self.abandon(now, key, token),
-            None => self.drop_seat(key),
-        }
-        self.regress(key);
-    }
-
     /// What it has counted. Costs a look at every session it owns.
     pub fn stats(&self, now: Now) -> Stats {
         let (mut open, mut waiting, mut most, mut oldest) = (0, 0, 0, now.mono);
@@ -376,6 +365,7 @@ impl Machine for Switchboard {
                 self.agent(now, &key, events.into_iter().map(told));
             }
             Input::Drain => self.begin_drain(now),
+            Input::Heirs(heirs) => self.hand_over(now, heirs),
         }
         self.leave();
     }

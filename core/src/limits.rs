@@ -142,8 +142,11 @@ pub const LIST_SESSIONS_MAX: u32 = 200;
 pub const READ_FACTS_MAX: u32 = 256;
 /// Bytes of facts in one page of a read.
 pub const READ_BYTES_MAX: usize = 512 * 1024;
-/// What a draining node gives its running turns.
-pub const DRAIN: Duration = Duration::from_secs(20);
+/// What a draining node gives its running turns: of the 20 s that a deploy may take it has to record what still
+/// runs, give its lease back and say goodbye in the rest.
+pub const DRAIN: Duration = Duration::from_secs(14);
+/// What recording may take then; what is not recorded is found by others all the same.
+pub const DRAIN_RECORD: Duration = Duration::from_secs(2);
 
 // === the wire between nodes, and snapshots ===
 

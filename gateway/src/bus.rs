@@ -6,6 +6,7 @@
 pub mod alone;
 pub mod redis;
 
+use std::collections::BTreeSet;
 use tokio::sync::mpsc;
 use turnway_bindings::peer::Words;
 use turnway_bindings::peer::frame::Frame;
@@ -34,6 +35,8 @@ pub enum Heard {
     Unheard(NodeId),
     /// Something may have been missed.
     Gap,
+    /// This node leaves, and these can take over.
+    Heirs(BTreeSet<NodeId>),
 }
 
 /// Where a bus puts what it hears.

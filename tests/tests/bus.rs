@@ -68,7 +68,9 @@ impl Node {
                 assert_eq!(from, A);
                 words
             }
-            other @ (Heard::Unheard(_) | Heard::Gap) => panic!("{other:?} instead of words"),
+            other @ (Heard::Unheard(_) | Heard::Gap | Heard::Heirs(_)) => {
+                panic!("{other:?} instead of words")
+            }
         }
     }
 
@@ -197,7 +199,7 @@ async fn until_it_hears(a: &Node, b: &mut Node) {
                 _ = again.tick() => a.say([(B, mark.clone())]),
                 heard = b.ear.recv() => match heard.expect("the bus stands") {
                     Heard::Frame(Frame { words, .. }) if words.contains(&mark) => return,
-                    Heard::Frame(_) | Heard::Unheard(_) | Heard::Gap => {}
+                    Heard::Frame(_) | Heard::Unheard(_) | Heard::Gap | Heard::Heirs(_) => {}
                 }
             }
         }

@@ -1,10 +1,12 @@
 //! Clients and agents in another language, written from the documents alone.
 //!
 //! Covers: MP-A1, MP-A3, MP-A5, MP-A7, MP-F1, MP-C1, MP-G1.
+use serde_json::json;
 use std::path::Path;
 use tokio::process::Command;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, run, script};
+use turnway_tests::real::wire::{Wire, invoke};
 
 /// The standard library's agent, at this pace; the process and its `ID=URL`.
 async fn agent(id: &str, pace_ms: &str) -> (Running, String) {
@@ -41,6 +43,64 @@ async fn a_whole_client_from_the_reference_alone() {
     let url = format!("ws://{}/v1/connect", node.http);
     let said = run("client_v1.py", &[&url, "agentA"]).await;
     assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 6, "{said}");
+}
+
+/// A node alone: it dies in mid-answer and is started again on its directory, and the same answer goes on.
+///
+/// Covers: G3, G6.
+#[tokio::test]
+async fn an_answer_outlives_its_node() {
+    let (mut agent, flag) = listening("lasting", script("agent_lasting.py", &["5"])).await;
+    let flag = flag.replace("on_owner_loss=retry", "on_owner_loss=resume");
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = Node::start(dir.path(), &["--agent", &flag]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let asked = wire.ask("r1", invoke("s1", "lasting", "héllo 語")).await.expect("an answer");
+    let run_id = asked["run_id"].as_str().expect("its run").to_owned();
+    let (mut text, mut said) = (String::new(), Vec::new());
+    let mut last = json!(null);
+    for round in 0..3 {
+        let enough = text.len() + 40;
+        while round == 2 || text.len() < enough {
+            let message = wire.next().await.expect("it goes on");
+            if message["type"] == "delta" {
+                assert_eq!(
+                    (&message["attempt"], &message["offset"]),
+                    (&json!(1), &json!(text.len())),
+                    "{message}"
+                );
+                text.push_str(message["text"].as_str().expect("text"));
+            } else if message.get("seq").is_some() && message["type"] != "subscribed" {
+                said.push(message["name"].as_str().unwrap_or_default().to_owned());
+                last = message;
+            }
+            if last["type"] == "done" {
+                break;
+            }
+        }
+        if round < 2 {
+            node.kill_and_restart().await;
+            let runs = json!({ run_id.clone(): {"attempt": 1, "offset": text.len()} });
+            let cursor = json!({"session_id": "s1", "after_seq": last["seq"], "after_epoch": last["epoch"],
+                "runs": runs});
+            wire = Wire::hello(node.http, "ann", vec![cursor]).await.expect("it connects");
+        }
+    }
+    let wide = "aß語𝄞 ".repeat(20);
+    assert_eq!((&last["status"], &last["attempt"]), (&json!("completed"), &json!(1)), "{last}");
+    assert_eq!(text, format!("{wide}héllo 語{wide}"));
+    let count = |name: &str| said.iter().filter(|said| *said == name).count();
+    assert_eq!((count("RUN_RESUMED"), count("RUN_RESTARTED")), (2, 0));
+    // Asked once, and then for more and more of the rest, by newer and newer owners.
+    let mut before = (0, 0);
+    for n in 0..3 {
+        let line = agent.line().await;
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["asked", run, "1", epoch, known] = words[..] else { panic!("{line}") };
+        let now: (u64, u64) = (epoch.parse().expect("a number"), known.parse().expect("a number"));
+        assert!(run == run_id && now.0 > before.0 && (n == 0) == (now.1 == 0) && now.1 >= before.1, "{line}");
+        before = now;
+    }
 }
 
 /// The README's code in this language, in order.

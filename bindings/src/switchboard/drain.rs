@@ -4,8 +4,9 @@ use super::seat::Seat;
 use super::{Switchboard, Timer};
 use crate::channel::note::Note;
 use crate::peer::Words;
+use std::collections::BTreeSet;
 use std::time::Duration;
-use turnway_core::id::{Seen, SessionKey};
+use turnway_core::id::{NodeId, Seen, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::session::Input as Told;
@@ -52,10 +53,17 @@ impl Switchboard {
         for link in self.links.ids() {
             self.note(link, go_away());
         }
-        // With nobody to go on, a running turn has its best chance here.
-        let others = !self.alone && !self.peers.is_empty();
-        self.tell_seats(now, if others { &Told::HandOver } else { &Told::Hold });
+        self.tell_seats(now, &Told::Hold);
         self.leave();
+    }
+
+    /// There are nodes to go on with what can go on elsewhere. While there is none, a running turn has its best
+    /// chance here.
+    pub(super) fn hand_over(&mut self, now: Now, heirs: BTreeSet<NodeId>) {
+        if !heirs.is_empty() && matches!(self.drain, Some(Drain::Ending { .. })) {
+            self.peers = heirs;
+            self.tell_seats(now, &Told::HandOver);
+        }
     }
 
     fn tell_seats(&mut self, now: Now, told: &Told) {
@@ -76,7 +84,7 @@ impl Switchboard {
     pub(super) fn drain_over(&mut self, now: Now) {
         match self.drain {
             Some(Drain::Ending { .. }) => {
-                let until = now.mono + limits::STALL_TIMEOUT / 10;
+                let until = now.mono + limits::DRAIN_RECORD;
                 self.drain = Some(Drain::Suspending { until });
                 self.timers.set(Timer::Drain, until);
                 self.tell_seats(now, &Told::Suspend);

@@ -113,6 +113,17 @@ impl Switchboard {
         }
     }
 
+    /// A rule was broken while this session was handled: whatever is half done of it is given up, and
+    /// begun again from the store. Everything else goes on.
+    pub fn give_up(&mut self, now: Now, key: &SessionKey) {
+        self.viewing.remove(key);
+        match self.seats.get(key).and_then(Seat::owned).map(|owned| owned.token) {
+            Some(token) => self.abandon(now, key, token),
+            None => self.drop_seat(key),
+        }
+        self.regress(key);
+    }
+
     /// Forgets a seat: what it had under way with agents is closed, and reports of it come too late.
     pub(super) fn drop_seat(&mut self, key: &SessionKey) {
         self.timers.clear(&Timer::Seat(key.clone()));

@@ -2,6 +2,7 @@
 use crate::channel::command::Command;
 use crate::channel::note::Note;
 use crate::peer::Words;
+use std::collections::BTreeSet;
 use turnway_core::id::{Epoch, LinkId, NodeId, Principal, RunId, SessionKey};
 use turnway_core::protocol::agent::{AgentEvent, Order};
 use turnway_core::store::{Op, Reply, StoreError};
@@ -72,6 +73,8 @@ pub enum Input {
     },
     /// Leave: take on nothing, let running turns end for [`turnway_core::limits::DRAIN`], hand over, exit.
     Drain,
+    /// The nodes that can take over what a leaving one has. Said once it leaves, if there are any.
+    Heirs(BTreeSet<NodeId>),
 }
 
 impl Input {
@@ -87,7 +90,8 @@ impl Input {
             | Self::Written { .. }
             | Self::Unheard { .. }
             | Self::Gap
-            | Self::Drain => None,
+            | Self::Drain
+            | Self::Heirs(_) => None,
         }
     }
 }

@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinHandle};
 use turnway_core::limits;
 
-/// What the switchboard may take beyond [`limits::DRAIN`] to hand over and give its lease back.
-const HANDOVER: Duration = Duration::from_secs(5);
+/// What the switchboard may take beyond [`limits::DRAIN`] to record, hand over and give its lease back.
+const HANDOVER: Duration = limits::DRAIN_RECORD.saturating_add(Duration::from_secs(1));
 /// What it may take to get a place among other nodes: the store has just been seen to be there.
 const JOIN: Duration = Duration::from_secs(10);
 /// What it may take to leave it.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// What links may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(3);
+/// What links may take to say goodbye: with all of the above, 20 s at the most.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 // === impl App ===
 

@@ -109,6 +109,7 @@ impl Redis {
             life,
             metrics: Arc::clone(&metrics),
             pulse: Arc::clone(&pulse),
+            mouth: mouth.clone(),
         };
         let tasks = [
             runtime.spawn(speaker.run()),

@@ -138,6 +138,7 @@ fn hear(into: &mut VecDeque<Input>, heard: Heard) {
         }
         Heard::Unheard(to) => into.push_back(Input::Unheard { to }),
         Heard::Gap => into.push_back(Input::Gap),
+        Heard::Heirs(nodes) => into.push_back(Input::Heirs(nodes)),
     }
 }
 

@@ -83,7 +83,8 @@ impl Hands {
             | Input::Peer { .. }
             | Input::Unheard { .. }
             | Input::Gap
-            | Input::Drain => {}
+            | Input::Drain
+            | Input::Heirs(_) => {}
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use turnway_bindings::channel::command::{Command, Subscribe, Target};
 use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
-use turnway_core::id::{Epoch, LinkId, NodeId, Nonce, Place, RunId, Seq, Token};
+use turnway_core::id::{Epoch, LinkId, NodeId, Nonce, Place, RunId, SaidId, Seq, Token};
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
@@ -131,15 +131,16 @@ impl Booth {
 }
 
 fn event(pick: u64) -> AgentEvent {
+    let id = SaidId::parse(&format!("e{}", pick % 97)).ok().filter(|_| pick.is_multiple_of(2));
     match pick % 8 {
         0 => AgentEvent::Acked,
         1 => AgentEvent::Done { stop: StopReason::EndTurn, usage: None },
-        2 => AgentEvent::State { state: "busy".to_owned(), detail: None, id: None },
+        2 => AgentEvent::State { state: "busy".to_owned(), detail: None, id },
         3 => AgentEvent::CancelAcked,
         _ => AgentEvent::Delta {
             kind: TextKind::Text,
             text: Private("word ".repeat((pick % 3000) as usize)),
-            id: None,
+            id,
         },
     }
 }
@@ -172,8 +173,9 @@ impl Machine for Booth {
                 Input::Agent { key, run_id, attempt, epoch, events: vec![event(pick)] }
             }
             Move::Written(n) => Input::Written { link: link(n), weight: 10_000 },
-            Move::Trouble(pick) if pick % 2 == 0 => Input::Gap,
-            Move::Trouble(_) => Input::Unheard { to: NodeId(2) },
+            Move::Trouble(pick) if pick % 3 == 0 => Input::Gap,
+            Move::Trouble(pick) if pick % 3 == 1 => Input::Unheard { to: NodeId(2) },
+            Move::Trouble(_) => Input::Heirs([NodeId(2)].into()),
             Move::Drain => Input::Drain,
         };
         self.board.handle_input(now, input);
@@ -235,7 +237,8 @@ impl Desk {
                 let message_id = cast::message_id(self.place);
                 let run_id = RunId::derive(&key, &user, &message_id);
                 let strategy = if pick % 3 == 0 { Strategy::Interrupt } else { Strategy::Enqueue };
-                let (message, request_id, agent_id) = (cast::say(self.place, false), None, None);
+                let (message, request_id) = (cast::say(self.place, false), None);
+                let agent_id = pick.is_multiple_of(5).then(|| cast::agent("lasting"));
                 let (history, metadata, traceparent) = (cast::history(self.place, false), None, None);
                 let input = Said {
                     run_id,
@@ -256,10 +259,14 @@ impl Desk {
                 let running = self.runtime.state().running.clone()?;
                 Told::Agent { run_id: running, attempt: 1, epoch: Epoch(1), event: event(pick) }
             }
-            Move::Connect => control(self.place, Ask::Open { agents: Vec::new(), active: None }),
+            Move::Connect => {
+                let agents = ["again", "lasting"].map(cast::agent).into();
+                control(self.place, Ask::Open { agents, active: None })
+            }
             Move::Disconnect(_) => control(self.place, Ask::Close),
             Move::Written(_) => control(self.place, Ask::Cancel { run_id: None }),
             Move::Trouble(_) => Told::CaughtUp,
+            Move::Drain if self.place.is_multiple_of(2) => Told::HandOver,
             Move::Drain => Told::Suspend,
         })
     }

@@ -75,7 +75,7 @@ impl World {
         } else if self.hit(faults.slow) {
             self.slow_until = until;
         } else if self.hit(faults.drain) {
-            self.give(at, Input::Drain);
+            self.leave(self.nodes[at].boot);
         } else if self.hit(faults.clock) {
             // The store's clock leaps ahead by seconds, or falls back to the truth; never that and a
             // loss of writes together: then epochs may repeat (ownership, I2).
@@ -92,6 +92,14 @@ impl World {
             self.roll();
         } else if self.hit(faults.restart) {
             self.restart();
+        }
+    }
+
+    /// A node is asked to leave. Soon it knows the others, unless the store is away.
+    pub(crate) fn leave(&mut self, boot: NodeId) {
+        self.give_to(boot, Input::Drain);
+        if self.lasting && self.outage_until <= self.now {
+            self.later(1, 50, Happening::Heirs { boot });
         }
     }
 

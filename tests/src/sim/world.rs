@@ -45,6 +45,8 @@ pub(crate) enum Happening {
     Crash { boot: NodeId },
     /// A node is asked to leave.
     Leave { boot: NodeId },
+    /// A node that leaves is told who can take over.
+    Heirs { boot: NodeId },
     /// A node notices that a link is gone.
     HangUp { line: LineId },
     /// A lazy link reads on.
@@ -339,7 +341,11 @@ impl World {
                     self.crash(at);
                 }
             }
-            Happening::Leave { boot } => self.give_to(boot, Input::Drain),
+            Happening::Leave { boot } => self.leave(boot),
+            Happening::Heirs { boot } => {
+                let others = self.nodes.iter().map(|node| node.boot).filter(|node| *node != boot);
+                self.give_to(boot, Input::Heirs(others.collect()));
+            }
             Happening::HangUp { line } => self.hang_up(line),
             Happening::Flush { line } => self.flush(line),
             Happening::Report { line } => self.report(line),

@@ -43,7 +43,7 @@ impl Fleet {
 async fn an_answer_goes_on_at_the_byte_when_its_owner_dies() {
     let mut fleet = Fleet::start(3).await;
     fleet.settle().await;
-    let trials = size("FLEET_KILLS", 4);
+    let trials = size("FLEET_LASTING_KILLS", 4);
     let mut taken_over = Vec::new();
     for n in 0..trials {
         let session = format!("s{n}");

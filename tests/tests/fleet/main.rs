@@ -4,6 +4,7 @@
 mod away;
 mod front;
 mod lasting;
+mod leaving;
 mod nodes;
 mod outages;
 mod owners;
@@ -30,8 +31,9 @@ use turnway_tests::real::wire::Wire;
 const PIECES: usize = 40;
 /// How fast it says them where the text begins with `paced`; else it says one for each permit.
 const PACE: Duration = Duration::from_millis(40);
-/// The agent that may be asked again, and the one that outlives its owners.
+/// The agent that may be asked again, the one that may not, and the one that outlives its owners.
 const STEADY: &str = "steady";
+const ONCE: &str = "once";
 const LASTING: &str = "lasting";
 /// A store that keeps what it has acknowledged, whatever becomes of its process.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
@@ -56,8 +58,14 @@ fn piece(text: &str, n: usize) -> String {
     format!("{text}·{n} ß語𝄞 ")
 }
 
+/// The pace that a text names, if it does: `paced …`, or `paced:MS …`.
+fn own_pace(text: &str) -> Option<Duration> {
+    let named = text.strip_prefix("paced")?.strip_prefix(':').and_then(|rest| rest.split(' ').next());
+    Some(named.map_or(PACE, |ms| Duration::from_millis(ms.parse().expect("milliseconds"))))
+}
+
 async fn speak(voice: Voice, pace: Arc<Semaphore>, asked: Invocation) -> Result<(), HungUp> {
-    let mut own = asked.text.starts_with("paced").then(|| interval(PACE));
+    let mut own = own_pace(&asked.text).map(interval);
     for n in 0..PIECES {
         if let Some(own) = &mut own {
             own.tick().await;
@@ -100,9 +108,11 @@ impl Fleet {
         let dir = self.dir.path().join(format!("node-{place}"));
         std::fs::create_dir_all(&dir).expect("a directory");
         let steady = self.agents.flag(STEADY) + ",on_owner_loss=retry";
+        let once = self.agents.flag(ONCE) + ",on_owner_loss=fail";
         let lasting = self.agents.flag(LASTING) + ",on_owner_loss=resume";
         let (url, name) = (self.redis.url(), format!("n{place}"));
-        let flags = ["--demo", "--agent", &steady, "--agent", &lasting, "--node-name", &name];
+        let flags =
+            ["--demo", "--agent", &steady, "--agent", &once, "--agent", &lasting, "--node-name", &name];
         let node = Node::start_on(&url, Path::new(&dir), &flags).await;
         self.nodes.push(node);
         place

@@ -1,6 +1,6 @@
 //! Nodes that leave when told, one after the other, under load.
 use crate::view::View;
-use crate::{Fleet, answer};
+use crate::{Fleet, LASTING, ONCE, PIECES, STEADY, answer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,11 +8,31 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
+use turnway_core::limits;
 use turnway_tests::real::wire::{Gone, invoke};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
 /// What a leaving node may take.
 const LEAVES_WITHIN: Duration = Duration::from_secs(20);
+
+/// What a client asks, turn after turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Habit {
+    agent: &'static str,
+    /// What one answer takes.
+    takes: Duration,
+    /// It takes longer than a leaving node waits, and nobody can go on with it: it may have to begin again, or
+    /// fail, as its agent has declared.
+    is_long: bool,
+}
+
+/// How turns ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    whole: usize,
+    again: usize,
+    failed: usize,
+}
 
 /// What the clients share with the one who deploys.
 struct Stage {
@@ -41,6 +61,7 @@ struct Client {
     stage: Arc<Stage>,
     view: View,
     n: usize,
+    habit: Habit,
 }
 
 impl Client {
@@ -61,7 +82,7 @@ impl Client {
 
     /// Until a turn has ended, through however many nodes.
     async fn turn(&mut self, session: &str, id: &str, text: &str) -> String {
-        let mut ask = invoke(session, "steady", text);
+        let mut ask = invoke(session, self.habit.agent, text);
         ask["request_id"] = id.into();
         loop {
             if self.view.run(id).is_none() && self.view.wire.say(ask.clone()).await.is_err() {
@@ -85,30 +106,66 @@ impl Client {
             if message["type"] == "go_away" {
                 return Err(Gone::Broken("it was told to go".to_owned()));
             }
-            assert!(message["type"] != "error", "{message}");
+            assert!(message["type"] != "error" || self.habit.is_long, "{message}");
         }
+    }
+
+    /// How a turn ended. A view fails where text has gaps or comes again, where facts do, and where a run ends
+    /// twice.
+    fn ended(&self, run: &str, text: &str, count: &mut Count) {
+        let done = self.view.end(run).expect("it has ended");
+        let (completed, first) = (done["status"] == "completed", done["attempt"] == 1);
+        assert!(!completed || self.view.answer(run) == answer(text), "{run}: another text");
+        match (completed, first) {
+            (true, true) => count.whole += 1,
+            (true, false) => count.again += 1,
+            (false, _) => count.failed += 1,
+        }
+        let as_declared = match (self.habit.is_long, self.habit.agent) {
+            (false, _) => completed && first,
+            (true, ONCE) => first,
+            (true, _) => completed,
+        };
+        assert!(as_declared, "{done}");
     }
 }
 
-async fn live(stage: Arc<Stage>, n: usize) -> usize {
+async fn live(stage: Arc<Stage>, n: usize, habit: Habit) -> (Habit, Count) {
     let at = {
         let up = stage.up.borrow();
         up[n % up.len()]
     };
     let session = format!("rolling-{n}");
     let view = View::open(at, "ann", &session).await;
-    let (mut client, mut turns) = (Client { stage, view, n }, 0);
-    while !client.stage.over.load(Ordering::Relaxed) {
-        let text = format!("paced {session} {turns}");
-        let run = client.turn(&session, &format!("{session}-m{turns}"), &text).await;
-        let done = client.view.end(&run).expect("it has ended");
-        // A view fails where text has gaps or comes again, where facts do, and where a run ends twice.
-        assert_eq!((&done["status"], &done["attempt"]), (&"completed".into(), &1.into()), "{done}");
-        assert!(client.view.answer(&run) == answer(&text), "{run}: another text");
+    let (mut client, mut count) = (Client { stage, view, n, habit }, Count::default());
+    let pace = habit.takes.as_millis() as usize / PIECES;
+    for turn in 0.. {
+        if client.stage.over.load(Ordering::Relaxed) {
+            break;
+        }
+        let text = format!("paced:{pace} {session} {turn}");
+        let run = client.turn(&session, &format!("{session}-m{turn}"), &text).await;
+        client.ended(&run, &text, &mut count);
         client.stage.ended.fetch_add(1, Ordering::Relaxed);
-        turns += 1;
     }
-    turns
+    (habit, count)
+}
+
+/// Short turns of three lengths, long ones that can go on anywhere, and long ones that cannot.
+fn habits() -> Vec<Habit> {
+    let ms = |name: &str, default: usize| Duration::from_millis(size(name, default) as u64);
+    let short = |n: usize| {
+        let takes = ms("FLEET_ROLLING_SHORT_MS", 1600) * (n as u32 % 3 + 1) / 3;
+        Habit { agent: STEADY, takes, is_long: false }
+    };
+    let lasting = Habit { agent: LASTING, takes: ms("FLEET_ROLLING_LASTING_MS", 12_000), is_long: false };
+    let long = |n: usize| {
+        let agent = if n.is_multiple_of(2) { STEADY } else { ONCE };
+        Habit { agent, takes: limits::DRAIN + Duration::from_secs(6), is_long: true }
+    };
+    let short = (0..size("FLEET_ROLLING_CLIENTS", 12)).map(short);
+    let lasting = (0..size("FLEET_ROLLING_LASTING", 6)).map(|_| lasting);
+    short.chain(lasting).chain((0..size("FLEET_ROLLING_LONG", 0)).map(long)).collect()
 }
 
 /// Covers: G-14, G2, G3, G5, G6.
@@ -119,8 +176,8 @@ async fn a_rolling_restart_fails_no_turn_and_repeats_no_byte() {
     let (ended, moves) = (AtomicU64::new(0), AtomicU64::new(0));
     let stage = Stage { up: watch::channel(all(&fleet)).0, ended, moves, over: AtomicBool::new(false) };
     let (stage, mut clients) = (Arc::new(stage), JoinSet::new());
-    for n in 0..size("FLEET_ROLLING_CLIENTS", 12) {
-        clients.spawn(live(Arc::clone(&stage), n));
+    for (n, habit) in habits().into_iter().enumerate() {
+        clients.spawn(live(Arc::clone(&stage), n, habit));
     }
     let mut leaving = Vec::new();
     for _ in 0..size("FLEET_ROLLS", 1) {
@@ -137,15 +194,37 @@ async fn a_rolling_restart_fails_no_turn_and_repeats_no_byte() {
     }
     stage.until_ended(12).await;
     stage.over.store(true, Ordering::Relaxed);
-    let mut turns = 0;
+    let (mut short, mut lasting, mut long) = (Count::default(), Count::default(), Count::default());
     while let Some(ended) = clients.join_next().await {
-        turns += ended.unwrap_or_else(|why| panic!("a client: {why}"));
+        let (habit, count) = ended.unwrap_or_else(|why| panic!("a client: {why}"));
+        let sum = match habit {
+            Habit { is_long: true, .. } => &mut long,
+            Habit { agent: LASTING, .. } => &mut lasting,
+            Habit { .. } => &mut short,
+        };
+        (sum.whole, sum.again) = (sum.whole + count.whole, sum.again + count.again);
+        sum.failed += count.failed;
     }
-    assert_eq!(fleet.agents.journal().len(), turns, "each was asked of the agent once");
+    let journal = fleet.agents.journal();
+    let asked = journal.iter().filter(|asked| asked.agent == LASTING).count();
+    assert_eq!(asked, lasting.whole, "each was asked of the agent once");
+    let handed = fleet.agents.asked_again().iter().filter(|again| again.status == 200).count();
+    assert!(handed > 0, "none was handed over");
+    if long == Count::default() {
+        assert_eq!(journal.len(), short.whole + lasting.whole, "each was asked of the agent once");
+    }
     let (half, most) = (quantile(&mut leaving, 0.5), quantile(&mut leaving, 1.0));
     figure("turns through a rolling restart / clients that moved", {
-        format!("{turns} / {}", stage.moves.load(Ordering::Relaxed))
+        format!("{} / {}", short.whole, stage.moves.load(Ordering::Relaxed))
     });
+    figure("of agents that outlive a node: turns / times they went on elsewhere", {
+        format!("{} / {handed}", lasting.whole)
+    });
+    if long != Count::default() {
+        figure("longer than a node waits, and not to be gone on with: whole / begun again / failed", {
+            format!("{} / {} / {}", long.whole, long.again, long.failed)
+        });
+    }
     figure("SIGTERM until a node has left, p50 / max", format!("{half:?} / {most:?}"));
     assert!(most <= LEAVES_WITHIN, "{most:?} to leave");
 }

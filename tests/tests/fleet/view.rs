@@ -1,5 +1,5 @@
 //! What one client sees of one session: every fact, and every attempt's text.
-use crate::{LASTING, STEADY};
+use crate::{LASTING, ONCE, STEADY};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ impl View {
     /// Opens the session, or finds it, and follows it.
     pub(crate) async fn open(at: SocketAddr, user: &str, session: &str) -> Self {
         let mut wire = Wire::hello(at, user, vec![]).await.expect("it connects");
-        let open = json!({"type": "session_open", "session_id": session, "agents": [STEADY, LASTING]});
+        let open = json!({"type": "session_open", "session_id": session, "agents": [STEADY, ONCE, LASTING]});
         let opened = wire.ask("open", open).await;
         let opened = opened.expect("an answer");
         assert_eq!(opened["type"], "session_opened", "{opened}");
@@ -57,7 +57,7 @@ impl View {
             cursor["after_seq"] = last["seq"].clone();
             cursor["after_epoch"] = last["epoch"].clone();
         }
-        for ((run, attempt), text) in &self.texts {
+        for ((run, attempt), text) in self.texts.iter().filter(|((run, _), _)| !self.ends.contains_key(run)) {
             // The last attempt of each comes last.
             cursor["runs"][run] = json!({"attempt": attempt, "offset": text.len()});
         }

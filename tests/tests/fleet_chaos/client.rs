@@ -1,5 +1,6 @@
 //! One client: a session of its own, a history file of its own, and whatever node takes it.
 use crate::mischief::Stage;
+use crate::{LASTING, STEADY};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -20,6 +21,7 @@ pub(crate) struct Client {
     stage: Arc<Stage>,
     rng: Rng,
     again: Interval,
+    agent: &'static str,
     user: String,
     session: String,
     history: BufWriter<File>,
@@ -29,6 +31,8 @@ pub(crate) struct Client {
     /// Attempt and text of the runs that are not over.
     open: BTreeMap<String, (u64, String)>,
     over: BTreeSet<String>,
+    /// Why runs have failed that are about to be over.
+    failed: BTreeMap<String, String>,
     /// After so many messages more it goes elsewhere, for no reason.
     leaves_in: Option<u64>,
 }
@@ -45,6 +49,7 @@ impl Client {
             stage,
             rng: Rng::from_number(seed * 1_000 + n as u64),
             again: interval(AGAIN),
+            agent: if n.is_multiple_of(2) { STEADY } else { LASTING },
             user,
             session,
             history: BufWriter::new(File::create(history).expect("a history file")),
@@ -52,6 +57,7 @@ impl Client {
             is_known: false,
             open: BTreeMap::new(),
             over: BTreeSet::new(),
+            failed: BTreeMap::new(),
             leaves_in: None,
         }
     }
@@ -109,7 +115,7 @@ impl Client {
     }
 
     async fn turn_on(&mut self, wire: &mut Wire, id: &str, run: &mut Option<String>) -> Result<(), Gone> {
-        let mut ask = invoke(&self.session, "steady", id);
+        let mut ask = invoke(&self.session, self.agent, id);
         ask["request_id"] = id.into();
         if run.is_none() {
             wire.say(ask.clone()).await?;
@@ -166,8 +172,9 @@ impl Client {
                     (*attempt, *text) = (number("attempt"), String::new());
                 }
                 let at = usize::try_from(number("offset")).expect("small");
-                // Text is provisional: what a dead node had not recorded may come again.
-                assert!(at <= text.len(), "a gap in the text at {}: {message}", text.len());
+                // Text is provisional: what a dead node had not recorded may come again, but for an answer that goes on.
+                let fits = if self.agent == LASTING { at == text.len() } else { at <= text.len() };
+                assert!(fits, "a gap or a repeat in the text at {}: {message}", text.len());
                 text.truncate(at);
                 text.push_str(message["text"].as_str().expect("text"));
             }
@@ -175,8 +182,15 @@ impl Client {
                 let (_, mut text) = self.open.remove(run).unwrap_or_default();
                 text.truncate(usize::try_from(number("text_bytes")).expect("small"));
                 self.over.insert(run.to_owned());
-                let (status, attempt) = (&message["status"], &message["attempt"]);
-                self.note(&json!({"ended": run, "status": status, "attempt": attempt, "text": text}));
+                let (status, attempt, code) =
+                    (&message["status"], &message["attempt"], self.failed.remove(run));
+                let ended =
+                    json!({"ended": run, "status": status, "attempt": attempt, "text": text, "code": code});
+                self.note(&ended);
+            }
+            Some("error") if message["terminal"] == true => {
+                let code = message["code"].as_str().unwrap_or_default().to_owned();
+                self.failed.insert(run.to_owned(), code);
             }
             _ => {}
         }

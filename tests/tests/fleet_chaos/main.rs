@@ -22,6 +22,9 @@ use turnway_core::rng::Rng;
 use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
+/// The agent that is asked again when its owner is lost, and the one that goes on: each is half of the clients'.
+const STEADY: &str = "steady";
+const LASTING: &str = "lasting";
 /// Pieces of an answer; every tenth is ten times as long.
 const PIECES: usize = 20;
 /// How fast the agent thinks, so that a blow finds answers half said.
@@ -63,7 +66,9 @@ async fn agents(journal: &Path) -> Agents {
             "session": asked.session_id, "message": asked.text,
         });
         writeln!(book.1, "{line}").and_then(|()| book.1.flush()).expect("the journal is written");
-        Reply::speak(move |voice| speak(voice, asked.text, serial))
+        let lasting = asked.agent == LASTING;
+        let script = move |voice| speak(voice, asked.text, serial);
+        if lasting { Reply::outlive(script) } else { Reply::speak(script) }
     })
     .await
 }
@@ -128,6 +133,7 @@ async fn whatever_dies_no_turn_is_lost_or_ended_twice() {
     report(&told.verdict, &told.journal, &mut told.gaps, blows.seed, told.took);
     assert!(told.gave_up.is_empty(), "{}", told.gave_up.join("\n"));
     told.verdict.must_be_clean();
+    assert!(told.verdict.resumed > 0, "no turn went on under another owner");
     assert!(told.verdict.completed * 100 >= told.verdict.accepted * 95, "too many turns did not complete");
 }
 
@@ -165,8 +171,8 @@ fn report(verdict: &Verdict, journal: &Journal, gaps: &mut Gaps, seed: u64, took
     );
     figure("facts in the logs / epochs", format!("{} / {}", verdict.facts, verdict.epochs));
     figure(
-        "runs restarted / agent invocations / of them repeats",
-        format!("{} / {} / {}", verdict.restarted, journal.count(), journal.repeats()),
+        "runs restarted / went on under another owner / agent invocations / of them repeats",
+        format!("{} / {} / {} / {}", verdict.restarted, verdict.resumed, journal.count(), journal.repeats()),
     );
     for (what, gaps) in [("a node's kill", &mut gaps.kills), ("Redis's kill", &mut gaps.redis)] {
         let ranks = [0.5, 0.99, 1.0].map(|rank| quantile(gaps, rank));

@@ -1,4 +1,5 @@
 //! The fleet, and what is done to it.
+use crate::{LASTING, STEADY};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -135,11 +136,16 @@ impl Fleet {
         if let Some(functions) = functions {
             fleet.redis.command::<String>(&["FUNCTION", "LOAD", functions]);
         }
-        let (url, flag) = (fleet.redis.url(), agents.flag("steady") + ",on_owner_loss=retry");
+        let url = fleet.redis.url();
+        let steady = agents.flag(STEADY) + ",on_owner_loss=retry";
+        let lasting = agents.flag(LASTING) + ",on_owner_loss=resume";
         for n in 0..NODES {
             let (dir, name): (PathBuf, _) = (dir.join(format!("node-{n}")), format!("n{n}"));
             std::fs::create_dir_all(&dir).expect("a directory");
-            fleet.nodes.push(Node::start_on(&url, &dir, &["--agent", &flag, "--node-name", &name]).await);
+            fleet.nodes.push(
+                Node::start_on(&url, &dir, &["--agent", &steady, "--agent", &lasting, "--node-name", &name])
+                    .await,
+            );
         }
         fleet
     }

@@ -22,6 +22,8 @@ struct End {
     status: String,
     attempt: u64,
     text: String,
+    /// Why it failed, if it did.
+    code: String,
 }
 
 /// What the agents' file says: the serial numbers of each attempt at each run.
@@ -37,6 +39,7 @@ pub(crate) struct Verdict {
     pub(crate) completed: usize,
     pub(crate) otherwise: BTreeMap<String, usize>,
     pub(crate) restarted: usize,
+    pub(crate) resumed: usize,
     pub(crate) facts: usize,
     pub(crate) epochs: usize,
     pub(crate) lost: Vec<String>,
@@ -65,7 +68,8 @@ pub(crate) fn read_history(path: &Path) -> History {
             history.resets.push(line.to_string());
         } else if line.get("ended").is_some() {
             let (run, attempt) = (text(&line, "ended"), line["attempt"].as_u64().unwrap_or_default());
-            let end = End { status: text(&line, "status"), attempt, text: text(&line, "text") };
+            let (status, code) = (text(&line, "status"), text(&line, "code"));
+            let end = End { status, attempt, text: text(&line, "text"), code };
             if history.ended.insert(run.clone(), end).is_some() {
                 history.twice.push(format!("{run}: its client saw two ends"));
             }
@@ -197,6 +201,7 @@ impl Verdict {
                 self.twice.push(format!("{session}: {fact}"));
             }
             self.restarted += usize::from(fact["name"] == "RUN_RESTARTED");
+            self.resumed += usize::from(fact["name"] == "RUN_RESUMED");
         }
         self.facts += log.len();
         ends
@@ -224,7 +229,7 @@ impl Verdict {
         if completed {
             self.completed += 1;
         } else {
-            *self.otherwise.entry(status.clone()).or_default() += 1;
+            *self.otherwise.entry(format!("{status} {}", end.code)).or_default() += 1;
         }
         let silent = end.text.is_empty() && !completed;
         if !silent && !journal.has(run, end.attempt, message, &end.text, !completed) {

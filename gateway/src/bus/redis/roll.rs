@@ -1,6 +1,7 @@
-//! Who is there: what each node says of itself in one hash, for people, and for the release that will
-//! have to know which frames the others can read.
+//! Who is there: what each node says of itself in one hash, for people, for a node that leaves and looks for
+//! others, and for the release that will have to know which frames the others can read.
 use super::pulse::Pulse;
+use crate::bus::{Heard, Mouth};
 use crate::clock::Clock;
 use crate::metrics::{Load, Metrics};
 use crate::phase::{Life, Phase};
@@ -24,7 +25,7 @@ const LOOKS: u64 = 6;
 /// A record that was not written for so long is of a node that died: it is shown for a while, and then
 /// swept away by whoever looks.
 const KEPT: Duration = Duration::from_secs(60 * 60);
-/// Before the first record is tried again.
+/// Before the first record is tried again, and the look of a node that leaves.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// What a node says of itself.
@@ -76,6 +77,7 @@ pub(super) struct Roll {
     pub(super) life: Life,
     pub(super) metrics: Arc<Metrics>,
     pub(super) pulse: Arc<Pulse>,
+    pub(super) mouth: Mouth,
 }
 
 // === impl Roll ===
@@ -90,7 +92,7 @@ impl Roll {
         let mut again = interval(EVERY);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut line = self.line.clone();
-        let mut draining = false;
+        let (mut draining, mut told) = (false, false);
         for round in 0_u64.. {
             let looks = tokio::select! {
                 _ = again.tick() => round.is_multiple_of(LOOKS),
@@ -105,7 +107,21 @@ impl Roll {
             if let Err(error @ Missed::Refused { .. }) = written {
                 tracing::warn!(%error, "Redis does not take this node's record");
             }
+            if draining && !told {
+                // After its own record, so that two that leave at a time do not choose each other.
+                told = self.tell_heirs().await.is_ok();
+                again.reset_after(if told { EVERY } else { AGAIN });
+            }
         }
+    }
+
+    /// Tells this node, which leaves, who can take over.
+    async fn tell_heirs(&self) -> Result<(), Missed> {
+        let others = seen(&self.line).await?.into_iter().filter(|(node, _)| *node != self.node);
+        let heirs = others.filter(|(_, seen)| seen.leased && seen.record.state == State::Serving);
+        // Nobody listens any more where the driver has ended.
+        let _ = self.mouth.send(Heard::Heirs(heirs.map(|(node, _)| node).collect())).await;
+        Ok(())
     }
 
     async fn look(&self) -> Result<(), Missed> {
