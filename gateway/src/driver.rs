@@ -2,8 +2,10 @@
 //!
 //! - [`event`]: where inputs come from, and how many of each are taken at a time.
 //! - [`perform`]: what becomes of outputs.
+//! - [`alarm`]: wakes it in time.
 //!
 //! After every `handle_*` the outputs are drained before the next one: that is a machine's law.
+mod alarm;
 pub mod event;
 pub mod perform;
 
@@ -11,6 +13,7 @@ pub use event::{AnswerQueue, Inbox};
 pub use perform::Hands;
 
 use crate::clock::Clock;
+use crate::driver::alarm::Alarm;
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase};
 use perform::Done;
@@ -47,6 +50,7 @@ pub struct Driver {
     draining: bool,
     panics: Panics,
     counted: Option<Mono>,
+    alarm: Alarm,
     batch: Vec<Input>,
     outputs: Vec<Output>,
 }
@@ -109,6 +113,7 @@ impl Driver {
             draining: false,
             panics: Panics::default(),
             counted: None,
+            alarm: Alarm::default(),
             batch: Vec::with_capacity(limits::DRIVER_BATCH_MAX),
             outputs: Vec::new(),
         }
@@ -132,16 +137,15 @@ impl Driver {
 
     /// Until something happened, or time is up.
     async fn wait(&mut self) {
-        let now = self.clock.mono();
-        let wait = match self.switchboard.poll_timeout() {
-            Some(deadline) if deadline.at <= now => return,
-            Some(deadline) => deadline.at - now,
-            None => Duration::MAX,
-        };
+        let (now, deadline) = (self.clock.mono(), self.switchboard.poll_timeout());
+        if deadline.as_ref().is_some_and(|deadline| deadline.at <= now) {
+            return;
+        }
+        self.alarm.set(now, deadline.map(|deadline| deadline.at));
         tokio::select! {
             () = self.inbox.wait() => {}
             () = self.life.reached(Phase::Draining), if !self.draining => {}
-            () = sleep(wait) => {}
+            () = self.alarm.rings() => {}
         }
     }
 
@@ -223,14 +227,6 @@ impl Panics {
         self.0.push_back(now);
         self.0.retain(|at| now - *at < PANICS_WINDOW);
         self.0.len() >= PANICS_MAX
-    }
-}
-
-/// Sleeps, for as long as a timer can.
-async fn sleep(wait: Duration) {
-    match wait {
-        Duration::MAX => std::future::pending().await,
-        wait => tokio::time::sleep(wait).await,
     }
 }
 

@@ -110,7 +110,7 @@ impl Attempt {
             Self::None => None,
             Self::Delayed { at } => Some(Deadline { at: *at, why: "attempt" }),
             Self::Live(live) => {
-                let text = [live.text.show_at, live.text.save_at].into_iter().flatten();
+                let text = [live.text.show_at(), live.text.save_at].into_iter().flatten();
                 let text = text.map(|at| Deadline { at, why: "text" });
                 let waits = match live.cancel_at {
                     Some(at) => [Deadline { at, why: "cancel_ack" }; 2],
@@ -320,7 +320,7 @@ impl SessionRuntime {
             }
             Attempt::Live(live) => {
                 let run_id = live.run_id.clone();
-                let (show, save) = (live.text.show_at, live.text.save_at);
+                let (show, save) = (live.text.show_at(), live.text.save_at);
                 if show.is_some_and(|at| at <= now.mono) {
                     self.show(now);
                 }

@@ -25,8 +25,8 @@ pub(super) struct Text {
     /// Recorded but not yet durable: places of checkpoints, and how far they go.
     unsettled: VecDeque<(Seq, u64)>,
     hash: TextHash,
-    /// When gathered text is shown.
-    pub(super) show_at: Option<Mono>,
+    /// Until when text is gathered, after some was shown.
+    gathers_until: Mono,
     /// When unrecorded text is recorded.
     pub(super) save_at: Option<Mono>,
     /// Bytes of reasoning shown beside it.
@@ -55,7 +55,13 @@ impl Text {
         self.kept.push_str(piece);
         self.hash.update(piece.as_bytes());
         self.save_at.get_or_insert(now.mono + limits::CHECKPOINT_WAIT);
-        self.show_at.is_none() || self.len() - self.shown >= limits::DELTA_BYTES as u64
+        self.gathers_until <= now.mono || self.len() - self.shown >= limits::DELTA_BYTES as u64
+    }
+
+    /// When gathered text is shown; never, where there is none: an answer that is said word by word needs no
+    /// timer for each word.
+    pub(super) fn show_at(&self) -> Option<Mono> {
+        (self.shown.max(self.kept_from) < self.len()).then_some(self.gathers_until)
     }
 
     fn from(&self, offset: u64) -> Arc<str> {
@@ -67,12 +73,11 @@ impl Text {
     pub(super) fn show(&mut self, now: Now) -> Option<(u64, Private<Arc<str>>)> {
         // What was recorded before it was shown is shown as a fact, and is not kept any more.
         let offset = self.shown.max(self.kept_from);
-        self.show_at = None;
         if offset >= self.len() {
             return None;
         }
         self.shown = self.len();
-        self.show_at = Some(now.mono + limits::DELTA_WAIT);
+        self.gathers_until = now.mono + limits::DELTA_WAIT;
         Some((offset, Private(self.from(offset))))
     }
 
@@ -130,6 +135,19 @@ impl Text {
 mod tests {
     use super::*;
     use crate::time::Millis;
+
+    #[test]
+    fn only_text_that_waits_has_a_time() {
+        let at = |ms| Now { mono: Mono(std::time::Duration::from_millis(ms)), store: Millis(1) };
+        let mut text = Text::default();
+        assert!(text.push(at(1), "one "));
+        assert!(text.show(at(1)).is_some() && text.show_at().is_none());
+        assert!(text.push(at(21), "two "), "the time to gather is over");
+        text.show(at(21));
+        assert!(!text.push(at(30), "three "));
+        assert_eq!(text.show_at(), Some(at(41).mono));
+        assert!(text.show(at(41)).is_some() && text.show_at().is_none());
+    }
 
     /// Covers: G5, RX-2.
     #[test]

@@ -35,6 +35,8 @@ impl Direct {
         let body = json!({"session_id": "direct", "input_message": {"role": "user", "content": TEXT}});
         let request = Request::post("/invoke").header("host", self.1.to_string());
         let request = request.body(Full::new(Bytes::from(body.to_string()))).expect("a request");
+        // The last answer may be read to its end and its connection not know it yet.
+        self.0.ready().await.expect("the agent is there");
         let asked = Instant::now();
         let mut response = self.0.send_request(request).await.expect("an answer");
         let mut first = None;

@@ -1,0 +1,80 @@
+//! When the driver is woken if nothing else does.
+use std::pin::Pin;
+use tokio::time::{Instant, Sleep, sleep_until};
+use turnway_core::time::Mono;
+
+/// A timer of the runtime that stays as it is from round to round, as long as it is early enough: to wake up in
+/// vain now and then costs less than to set it anew each time, which may wake another thread.
+#[derive(Debug, Default)]
+pub(super) struct Alarm {
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// When it rings; none: it does not.
+    at: Option<Mono>,
+}
+
+// === impl Alarm ===
+
+impl Alarm {
+    /// It rings at the latest then.
+    pub(super) fn set(&mut self, now: Mono, latest: Option<Mono>) {
+        let Some(latest) = latest else { return };
+        // One that should have rung is behind: it does not count the time in which the machine slept.
+        if self.at.is_some_and(|at| now < at && at <= latest) {
+            return;
+        }
+        let at = Instant::now() + (latest - now);
+        match &mut self.sleep {
+            Some(sleep) => sleep.as_mut().reset(at),
+            None => self.sleep = Some(Box::pin(sleep_until(at))),
+        }
+        self.at = Some(latest);
+    }
+
+    /// Until it rings. Safe to drop and to ask again.
+    pub(super) async fn rings(&mut self) {
+        match (&mut self.sleep, self.at) {
+            (Some(sleep), Some(_)) => sleep.as_mut().await,
+            (Some(_) | None, _) => std::future::pending().await,
+        }
+        self.at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::time::Duration;
+
+    fn at(ms: u64) -> Mono {
+        Mono(Duration::from_millis(ms))
+    }
+
+    /// Never, as far as a test can wait.
+    const LATE: u64 = 3_600_000;
+
+    #[tokio::test]
+    async fn it_rings_in_time_and_is_moved_only_to_an_earlier_one() {
+        let (mut alarm, begun) = (Alarm::default(), Instant::now());
+        alarm.set(at(0), None);
+        assert!(alarm.rings().now_or_never().is_none());
+        alarm.set(at(0), Some(at(LATE)));
+        alarm.set(at(0), Some(at(20)));
+        alarm.set(at(0), Some(at(LATE)));
+        alarm.rings().await;
+        assert!(begun.elapsed() >= Duration::from_millis(20), "the earlier one, if in vain");
+        assert!(alarm.rings().now_or_never().is_none(), "it rings once");
+        alarm.set(at(20), Some(at(40)));
+        alarm.rings().await;
+        assert!(begun.elapsed() >= Duration::from_millis(40));
+    }
+
+    #[tokio::test]
+    async fn after_a_sleep_of_the_machine_it_is_set_anew() {
+        let mut alarm = Alarm::default();
+        alarm.set(at(0), Some(at(LATE)));
+        // More than that has passed, and the runtime did not see it.
+        alarm.set(at(2 * LATE), Some(at(2 * LATE + 20)));
+        alarm.rings().await;
+    }
+}
