@@ -1,5 +1,5 @@
 //! How a link ends, and with which close code.
-use super::seam::TooManyFragments;
+use super::seam::Breach;
 use crate::links::{Fate, Gone};
 use std::borrow::Cow;
 use tokio_tungstenite::tungstenite::Error;
@@ -23,13 +23,14 @@ impl End {
             Error::Capacity(CapacityError::MessageTooLong { .. }) => None,
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Some(Self::Lost),
             Error::Protocol(_) => Some(Self::Close(1002, "not RFC 6455".into())),
-            Error::Io(error) if error.get_ref().is_some_and(|error| error.is::<TooManyFragments>()) => {
-                Some(Self::Close(4400, "too many fragments".into()))
-            }
+            Error::Io(error) => Some(match error.get_ref().and_then(|error| error.downcast_ref()) {
+                Some(Breach::Header) => Self::Close(1002, "not RFC 6455".into()),
+                Some(Breach::TooManyFragments) => Self::Close(4400, "too many fragments".into()),
+                None => Self::Lost,
+            }),
             Error::Utf8(_) => Some(Self::Close(1007, "not UTF-8".into())),
             Error::ConnectionClosed
             | Error::AlreadyClosed
-            | Error::Io(_)
             | Error::Tls(_)
             | Error::Capacity(CapacityError::TooManyHeaders)
             | Error::WriteBufferFull(_)

@@ -1,6 +1,7 @@
 //! The seam between a socket and its WebSocket codec: sees where frames begin and end, so that a codec
-//! whose buffers have grown can be exchanged for a fresh one, and counts a message's fragments, which the
-//! codec does not (S-11).
+//! whose buffers have grown can be exchanged for a fresh one. It counts a message's fragments, which the
+//! codec does not (S-11), and holds every header against RFC 6455: the codec looks only once the whole
+//! frame is there, and lets some pass.
 use super::pipe::Pipe;
 use std::io;
 use std::pin::Pin;
@@ -11,6 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const FRAGMENTS_MAX: u8 = 32;
 /// Two bytes, and at most eight of length (RFC 6455 §5.2). The mask counts as payload here.
 const HEADER_BYTES_MAX: usize = 10;
+/// Every frame of a client has one (RFC 6455 §5.3).
+const MASK_BYTES: u64 = 4;
 
 /// A socket that knows how far its reader has come. It can be moved out from under its codec.
 #[derive(Debug, Default)]
@@ -18,11 +21,13 @@ pub struct Seam {
     /// None: moved to another codec.
     stream: Option<Pipe>,
     frames: Frames,
+    /// Nothing is read any more.
+    breach: Option<Breach>,
 }
 
 /// Follows the frames in what a client sends.
 #[derive(Debug, Default)]
-struct Frames {
+pub struct Frames {
     header: [u8; HEADER_BYTES_MAX],
     /// Bytes of it that are there.
     have: u8,
@@ -34,20 +39,33 @@ struct Frames {
     left: u64,
 }
 
-/// A message came in more than [`FRAGMENTS_MAX`] pieces.
+/// Why a frame is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many fragments")]
-pub(super) struct TooManyFragments;
+pub enum Breach {
+    /// A message came in more than [`FRAGMENTS_MAX`] pieces.
+    #[error("too many fragments")]
+    TooManyFragments,
+    /// Its header is none that a client may send (RFC 6455 §5).
+    #[error("not RFC 6455")]
+    Header,
+}
 
 // === impl Seam ===
 
 impl Seam {
-    /// A socket whose client has sent nothing after its request but `read`.
-    pub fn new(stream: Pipe, read: &[u8]) -> Self {
+    /// A socket whose client has sent nothing after its request but `read`; and what of it the codec may see.
+    pub fn new(stream: Pipe, mut read: Vec<u8>) -> (Self, Vec<u8>) {
         let mut frames = Frames::default();
-        // The codec sees the same bytes; should they be too many fragments, the next one is refused.
-        let _ = frames.pass(read);
-        Self { stream: Some(stream), frames }
+        let breach = frames.pass(&read).err().map(|(good, breach)| {
+            read.truncate(good);
+            breach
+        });
+        (Self { stream: Some(stream), frames, breach }, read)
+    }
+
+    /// The bare connection, for whoever has nothing more to say through a codec.
+    pub fn take(&mut self) -> Option<Pipe> {
+        self.stream.take()
     }
 
     /// The codec has given one message, or one control frame, to its reader.
@@ -72,13 +90,16 @@ impl AsyncRead for Seam {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if let Some(breach) = self.breach {
+            return Poll::Ready(Err(io::Error::other(breach)));
+        }
         let before = buf.filled().len();
         let done = self.stream()?.poll_read(cx, buf);
-        let fresh = &buf.filled()[before..];
-        match self.frames.pass(fresh) {
-            Ok(()) => done,
-            Err(error) => Poll::Ready(Err(io::Error::other(error))),
-        }
+        let Err((good, breach)) = self.frames.pass(&buf.filled()[before..]) else { return done };
+        // What came before it is answered first.
+        self.breach = Some(breach);
+        buf.set_filled(before + good);
+        if good > 0 { done } else { Poll::Ready(Err(io::Error::other(breach))) }
     }
 }
 
@@ -99,18 +120,22 @@ impl AsyncWrite for Seam {
 // === impl Frames ===
 
 impl Frames {
-    /// More bytes, as they came.
-    fn pass(&mut self, mut bytes: &[u8]) -> Result<(), TooManyFragments> {
-        while !bytes.is_empty() {
+    /// More bytes, as they came. Where a header among them is refused: how many are before it.
+    pub fn pass(&mut self, bytes: &[u8]) -> Result<(), (usize, Breach)> {
+        let (mut at, mut header_at) = (0, 0);
+        while at < bytes.len() {
             if self.left > 0 {
-                let step = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
-                bytes = &bytes[step..];
+                let step = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len() - at);
+                at += step;
                 self.left -= step as u64;
             } else {
-                self.header[usize::from(self.have)] = bytes[0];
+                if self.have == 0 {
+                    header_at = at;
+                }
+                self.header[usize::from(self.have)] = bytes[at];
                 self.have += 1;
-                bytes = &bytes[1..];
-                self.look()?;
+                at += 1;
+                self.look().map_err(|breach| (header_at, breach))?;
             }
             if self.left == 0 && self.have == 0 && self.header[0] & 0x80 != 0 {
                 // The last byte of a frame that ends something.
@@ -122,7 +147,7 @@ impl Frames {
     }
 
     /// Takes a header apart, if it is complete.
-    fn look(&mut self) -> Result<(), TooManyFragments> {
+    fn look(&mut self) -> Result<(), Breach> {
         let [first, second, ..] = self.header;
         let need = match (self.have, second & 0x7f) {
             (0..2, _) => return Ok(()),
@@ -130,19 +155,43 @@ impl Frames {
             (_, 127) => 10,
             (_, _) => 2,
         };
+        if self.is_foul(first, second) {
+            return Err(Breach::Header);
+        }
         if self.have < need {
             return Ok(());
         }
         let length =
             self.header[2..usize::from(need)].iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-        let length = if need == 2 { u64::from(second & 0x7f) } else { length };
-        let mask = if second & 0x80 == 0 { 0 } else { 4 };
-        (self.have, self.left) = (0, length.saturating_add(mask));
+        // The fewest bytes that hold it, and never the topmost bit (§5.2).
+        let length = match need {
+            2 => u64::from(second & 0x7f),
+            4 if length >= 126 => length,
+            10 if length > u64::from(u16::MAX) && length >> 63 == 0 => length,
+            _ => return Err(Breach::Header),
+        };
+        (self.have, self.left) = (0, length.saturating_add(MASK_BYTES));
         let (is_last, is_control) = (first & 0x80 != 0, first & 0x08 != 0);
         if !is_control {
             self.fragments = if is_last { 0 } else { self.fragments + 1 };
         }
-        if self.fragments >= FRAGMENTS_MAX { Err(TooManyFragments) } else { Ok(()) }
+        if self.fragments >= FRAGMENTS_MAX { Err(Breach::TooManyFragments) } else { Ok(()) }
+    }
+
+    /// Whether the first two bytes break a rule by themselves.
+    fn is_foul(&self, first: u8, second: u8) -> bool {
+        let is_last = first & 0x80 != 0;
+        // No extension gives them a meaning (§5.2), and a client masks (§5.1).
+        let is_odd = first & 0x70 != 0 || second & 0x80 == 0;
+        is_odd
+            || match first & 0x0f {
+                // It goes on with what has begun (§5.4).
+                0 => self.fragments == 0,
+                1 | 2 => self.fragments > 0,
+                // In one piece, and short (§5.5).
+                8..=10 => !is_last || second & 0x7f > 125,
+                _ => true,
+            }
     }
 }
 
@@ -207,6 +256,31 @@ mod tests {
         let mut more = Frames { fragments: whole.fragments, ..Frames::default() };
         whole.pass(&frame(0x80, 3)).expect("the last");
         assert!(between(&whole));
-        assert_eq!(more.pass(&frame(0x00, 3)), Err(TooManyFragments));
+        assert_eq!(more.pass(&frame(0x00, 3)), Err((0, Breach::TooManyFragments)));
+    }
+
+    /// Covers: S-11.
+    #[test]
+    fn what_came_before_a_bad_header_is_told_apart_from_it() {
+        let good = frame(0x81, 5);
+        for bad in [
+            &[0xc1, 0x80][..],
+            &[0x81, 0],
+            &[0x83, 0x80],
+            &[0x80, 0x80],
+            &[0x09, 0x80],
+            &[0x89, 0xfe],
+            &[0x81, 0xfe, 0, 125],
+            &[0x81, 0xff, 0, 0, 0, 0, 0, 0, 255, 255],
+            &[0x81, 0xff, 128, 0, 0, 0, 0, 0, 0, 0],
+        ] {
+            let mut seen = Frames::default();
+            let told = seen.pass(&[&good[..], bad, &[1; 9]].concat());
+            assert_eq!(told, Err((good.len(), Breach::Header)), "{bad:?}");
+            let mut bytewise = Frames::default();
+            bytewise.pass(&good).expect("it is good");
+            let told = bad.iter().map(|byte| bytewise.pass(&[*byte])).find(Result::is_err);
+            assert_eq!(told, Some(Err((0, Breach::Header))), "{bad:?}");
+        }
     }
 }

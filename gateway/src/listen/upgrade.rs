@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::door::Door;
 use crate::links::{Board, Links};
 use crate::metrics::{Handshake, Metrics};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use std::sync::Arc;
@@ -73,7 +73,8 @@ impl Reception {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-        if has_token(request.headers(), header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL) {
+        // Unlike the words of HTTP its letters are what they are: another spelling is another protocol.
+        if tokens(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).any(|offered| offered == PROTOCOL) {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
         }
         let upgrade = hyper::upgrade::on(request);
@@ -108,7 +109,7 @@ fn bare(upgraded: Upgraded) -> Result<(Pipe, Vec<u8>), Upgraded> {
 }
 
 async fn open(stream: Pipe, read: Vec<u8>) -> Box<Socket> {
-    let seam = Seam::new(stream, &read);
+    let (seam, read) = Seam::new(stream, read);
     Box::new(if read.is_empty() {
         WebSocketStream::from_raw_socket(seam, Role::Server, Some(codec())).await
     } else {
@@ -134,35 +135,47 @@ pub fn codec() -> WebSocketConfig {
 
 /// Why a request is not a WebSocket handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoHandshake {
+pub enum NoHandshake {
     /// It does not ask for one.
     NotAsked,
     /// In a version that nobody speaks.
     Version,
     /// Its key is missing, is there twice, or is not 16 bytes in base64.
     Key,
+    /// Something follows it that is neither a request nor a frame.
+    Body,
 }
 
 /// Whether this is a WebSocket handshake; if so, the answer to its key.
-fn check<B>(request: &Request<B>) -> Result<HeaderValue, NoHandshake> {
+pub fn check<B: hyper::body::Body>(request: &Request<B>) -> Result<HeaderValue, NoHandshake> {
     let headers = request.headers();
     let wants = request.method() == Method::GET
+        && request.version() >= Version::HTTP_11
         && has_token(headers, header::CONNECTION, "upgrade")
         && has_token(headers, header::UPGRADE, "websocket");
     if !wants {
         return Err(NoHandshake::NotAsked);
     }
-    if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
+    let mut versions = headers.get_all(header::SEC_WEBSOCKET_VERSION).iter();
+    if versions.next().is_none_or(|version| version != "13") || versions.next().is_some() {
         return Err(NoHandshake::Version);
+    }
+    if !request.body().is_end_stream() {
+        return Err(NoHandshake::Body);
     }
     let mut keys = headers.get_all(header::SEC_WEBSOCKET_KEY).iter();
     match (keys.next(), keys.next()) {
-        // 16 bytes are 24 in base64; what they say does not matter.
-        (Some(key), None) if key.len() == 24 => {
+        (Some(key), None) if is_key(key.as_bytes()) => {
             HeaderValue::from_str(&derive_accept_key(key.as_bytes())).map_err(|_| NoHandshake::Key)
         }
         (_, _) => Err(NoHandshake::Key),
     }
+}
+
+/// Whether these are 16 bytes in base64 (RFC 6455 §4.2.1); what they say does not matter.
+fn is_key(text: &[u8]) -> bool {
+    let digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    text.strip_suffix(b"==").is_some_and(|digits| digits.len() == 22 && digits.iter().all(digit))
 }
 
 // === impl NoHandshake ===
@@ -189,19 +202,30 @@ impl NoHandshake {
                 let why = "expected one Sec-WebSocket-Key of 16 bytes";
                 refuse(StatusCode::BAD_REQUEST, why, header::CONNECTION, "close")
             }
+            Self::Body => {
+                let why = "a WebSocket handshake has no body";
+                refuse(StatusCode::BAD_REQUEST, why, header::CONNECTION, "close")
+            }
         }
     }
 }
 
-/// Whether a list header holds this token.
+/// Whether a list header holds this token, in any case.
 fn has_token(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
+    tokens(headers, &name).any(|part| part.eq_ignore_ascii_case(token))
+}
+
+/// What a list header holds.
+fn tokens<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> impl Iterator<Item = &'a str> {
     let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    texts.flat_map(|text| text.split(',')).any(|part| part.trim().eq_ignore_ascii_case(token))
+    texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::Empty;
+    use hyper::body::Bytes;
 
     fn handshake() -> http::request::Builder {
         Request::builder()
@@ -213,8 +237,10 @@ mod tests {
 
     #[test]
     fn a_handshake_is_answered_as_the_rfc_says() {
-        let request =
-            handshake().header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==").body(()).expect("good");
+        let request = handshake()
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+            .body(Empty::<Bytes>::new())
+            .expect("good");
         assert_eq!(check(&request).expect("good"), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
@@ -226,9 +252,12 @@ mod tests {
             (handshake().method("POST").header("sec-websocket-key", key), 426),
             (handshake(), 400),
             (handshake().header("sec-websocket-key", "short"), 400),
+            (handshake().header("sec-websocket-key", "dGhlIHNhbXBsZSBub25j!!=="), 400),
+            (handshake().header("sec-websocket-key", key).version(Version::HTTP_10), 426),
             (handshake().header("sec-websocket-key", key).header("sec-websocket-key", key), 400),
         ] {
-            let refused = check(&request.body(()).expect("a request")).expect_err("no handshake");
+            let refused =
+                check(&request.body(Empty::<Bytes>::new()).expect("a request")).expect_err("no handshake");
             assert_eq!(refused.answer().status(), status);
         }
     }

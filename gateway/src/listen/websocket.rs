@@ -6,7 +6,6 @@ use super::upgrade::{Reception, refit};
 use crate::links::{Fate, Mail, Seat};
 use crate::metrics::{Direction, Handshake};
 use futures_util::{FutureExt, Sink, SinkExt, StreamExt};
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -112,21 +111,23 @@ async fn finish(socket: Box<Socket>, reception: &Reception, id: LinkId, stage: S
     let mut socket = socket;
     let goodbye = async {
         match end {
-            End::Close(code, reason) => farewell(&mut socket, code, reason).await,
-            // The answer to the client's own close frame.
-            End::Closed(_) => _ = (*socket).close(None).await,
-            End::Lost => {}
+            End::Close(code, reason) => {
+                let reason = reason.into_owned().into();
+                (*socket).close(Some(CloseFrame { code: code.into(), reason })).await.ok();
+            }
+            // The codec holds the answer to the client's own close frame; a second one it would refuse.
+            End::Closed(_) => _ = socket.flush().await,
+            End::Lost => return,
         }
+        hang_up(&mut socket).await;
     };
     let _ = tokio::time::timeout(FAREWELL, goodbye).await;
 }
 
-/// Says why, and waits a little until the client has heard it: a socket that is closed while unread
-/// bytes wait in it is reset, and the reason is lost.
-async fn farewell(socket: &mut Socket, code: u16, reason: Cow<'static, str>) {
-    let reason = reason.into_owned().into();
-    socket.close(Some(CloseFrame { code: code.into(), reason })).await.ok();
-    let stream = socket.get_mut();
+/// Waits a little until the client has heard why: a socket that is closed while unread bytes wait in it is
+/// reset, and the reason is lost (RFC 6455 §7.1.1).
+async fn hang_up(socket: &mut Socket) {
+    let Some(mut stream) = socket.get_mut().take() else { return };
     stream.shutdown().await.ok();
     let mut unread = [0; 512];
     while stream.read(&mut unread).await.is_ok_and(|count| count > 0) {}

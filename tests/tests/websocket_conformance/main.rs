@@ -1,0 +1,99 @@
+//! RFC 6455 against the real node over bare TCP, a table of cases for each chapter: what is sent, what must
+//! come, and what becomes of the connection. After each case the node lives and serves others. What is in
+//! the tables and what is not stands in the README.md beside this file.
+//!
+//! Covers: S-10, S-11, G-22.
+mod case;
+mod closing;
+mod fragments;
+mod framing;
+mod handshake;
+mod pings;
+mod raw;
+mod reserved;
+mod text;
+mod utf8;
+
+use case::{Bench, Case, hold};
+use std::collections::BTreeSet;
+
+/// What there is at the least.
+const CASES_LEAST: usize = 300;
+
+fn tables() -> [Vec<Case>; 7] {
+    [
+        framing::cases(),
+        framing::limits(),
+        pings::cases(),
+        reserved::cases(),
+        fragments::cases(),
+        text::cases(),
+        closing::cases(),
+    ]
+}
+
+/// Covers: G-22.
+#[test]
+fn there_are_hundreds_of_cases_and_each_has_its_name() {
+    let names: Vec<String> = tables().into_iter().flatten().map(|case| case.name).collect();
+    let names = names.into_iter().chain(handshake::all().into_iter().map(|one| one.name));
+    let names: Vec<String> = names.collect();
+    turnway_tests::real::figure("websocket cases", names.len());
+    assert!(names.len() >= CASES_LEAST, "{}", names.len());
+    let mut seen = BTreeSet::new();
+    let twice: Vec<&String> = names.iter().filter(|name| !seen.insert(*name)).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}
+
+/// RFC 6455 §4. Covers: S-10, G-22.
+#[tokio::test]
+async fn only_a_right_handshake_opens_a_websocket() {
+    let mut bench = Bench::set_up().await;
+    handshake::the_key_is_answered(&bench).await;
+    for one in handshake::all() {
+        one.run(&bench).await;
+        bench.others_are_served(&one.name).await;
+    }
+}
+
+/// RFC 6455 §5.1 to §5.3. Covers: S-11, G-22.
+#[tokio::test]
+async fn frames_of_every_length_and_mask() {
+    hold(framing::cases()).await;
+}
+
+/// RFC 6455 §10.4. Covers: S-11, G-22.
+#[tokio::test]
+async fn messages_up_to_the_limit_and_beyond() {
+    hold(framing::limits()).await;
+}
+
+/// RFC 6455 §5.5.2, §5.5.3. Covers: S-11, G-22.
+#[tokio::test]
+async fn pings_are_answered_wherever_they_come() {
+    hold(pings::cases()).await;
+}
+
+/// RFC 6455 §5.2. Covers: S-11, G-22.
+#[tokio::test]
+async fn what_is_reserved_is_refused() {
+    hold(reserved::cases()).await;
+}
+
+/// RFC 6455 §5.4. Covers: S-11, G-22.
+#[tokio::test]
+async fn messages_come_in_pieces_and_in_order() {
+    hold(fragments::cases()).await;
+}
+
+/// RFC 6455 §5.6, §8.1. Covers: S-11, G-22.
+#[tokio::test]
+async fn text_is_utf8_and_nothing_else() {
+    hold(text::cases()).await;
+}
+
+/// RFC 6455 §5.5.1, §7. Covers: S-11, G-22.
+#[tokio::test]
+async fn a_close_is_answered_and_is_the_end() {
+    hold(closing::cases()).await;
+}
