@@ -56,7 +56,7 @@ impl Session {
             traceparent: None,
         };
         let principal =
-            Principal { tenant: self.key.tenant.clone(), user: self.user.clone(), operator: false };
+            Principal { tenant: self.key.tenant.clone(), user: self.user.clone(), operator: false, writes: true };
         let hash = input.body_hash();
         Op::Accept { key: self.key.clone(), principal, input: Arc::new(input), hash }
     }

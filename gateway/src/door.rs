@@ -50,7 +50,7 @@ impl Door {
 /// Who names nobody is the operator.
 fn principal(user: Option<UserId>) -> Principal {
     let (tenant, operator) = (TenantId::default_tenant(), user.is_none());
-    Principal { tenant, user: user.unwrap_or_else(UserId::local), operator }
+    Principal { tenant, user: user.unwrap_or_else(UserId::local), operator, writes: true }
 }
 
 #[cfg(test)]
