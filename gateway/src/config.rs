@@ -34,6 +34,8 @@ pub struct Config {
     pub admin: SocketAddr,
     /// The certificate that clients are shown; none: clients are not spoken to in TLS.
     pub tls: Option<TlsFiles>,
+    /// Who may come in.
+    pub auth: Auth,
     /// Where facts live.
     pub store: StoreConfig,
     /// How many facts of each session are kept at least; none: all, for ever.
@@ -64,6 +66,25 @@ pub fn load(sources: &Sources) -> Loaded {
     let mut raw = raw::gather(sources);
     let config = parse::read(&mut raw);
     Loaded { config, agents: raw.agents, mistakes: raw.mistakes }
+}
+
+/// Who may come in, and what that needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Auth {
+    /// How clients say who they are.
+    pub mode: AuthMode,
+    /// The file of the secret that keys are hashed with, and where it was named.
+    pub pepper: Option<(PathBuf, Place)>,
+}
+
+/// How clients say who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuthMode {
+    /// They need not: whoever reaches the listener is somebody.
+    #[default]
+    None,
+    /// By an API key.
+    Keys,
 }
 
 /// A certificate with those that vouch for it, and its key: where they are, and where that was said.

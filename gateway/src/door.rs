@@ -44,6 +44,15 @@ pub enum Denied {
     Other,
 }
 
+/// Somebody who was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// Who it is.
+    pub principal: Principal,
+    /// With which key; none: nobody was asked for one.
+    pub key: Option<KeyId>,
+}
+
 /// Who somebody says to be: what a hello or a request's headers hold.
 #[derive(Debug)]
 struct Claim<'a> {
@@ -64,23 +73,8 @@ impl Door {
         Self { ring: Some(ring), metrics }
     }
 
-    /// The name of what a hello shows, whatever it is worth. A link is marked with it before it is admitted, so
-    /// that it is found if the credential is taken back in the same moment.
-    pub fn mark(&self, hello: &Hello) -> Option<KeyId> {
-        self.name(hello.credential.as_ref()?.0.as_str())
-    }
-
-    /// The same of a request.
-    pub fn mark_request(&self, headers: &HeaderMap) -> Option<KeyId> {
-        self.name(bearer(headers).ok()??)
-    }
-
-    fn name(&self, credential: &str) -> Option<KeyId> {
-        self.ring.as_ref().and_then(|_| ApiKey::parse(credential)).map(|key| key.id().clone())
-    }
-
     /// Decides about a hello.
-    pub fn admit(&self, hello: &Hello, now: Millis) -> Result<Principal, Denied> {
+    pub fn admit(&self, hello: &Hello, now: Millis) -> Result<Admitted, Denied> {
         let role = match hello.role {
             Role::User => Ok(()),
             Role::Adapter | Role::Agent | Role::ToolRunner => Err(Denied::Role),
@@ -91,7 +85,7 @@ impl Door {
     }
 
     /// Decides about an HTTP request.
-    pub fn admit_request(&self, headers: &HeaderMap, now: Millis) -> Result<Principal, Denied> {
+    pub fn admit_request(&self, headers: &HeaderMap, now: Millis) -> Result<Admitted, Denied> {
         let decided = user(headers).and_then(|user| {
             let credential = match &self.ring {
                 Some(_) => bearer(headers)?,
@@ -103,15 +97,24 @@ impl Door {
         self.counted(decided)
     }
 
-    fn decide(&self, claim: Claim<'_>, now: Millis) -> Result<Principal, Denied> {
-        let Some(ring) = &self.ring else { return Ok(anybody(claim.user)) };
+    /// Whether a credential that was good still is. A connection is marked with it once it is admitted, and then
+    /// this is asked: so it is found, or refused, if the credential is taken back in the same moment.
+    pub fn still_admits(&self, key: Option<&KeyId>, now: Millis) -> bool {
+        match (&self.ring, key) {
+            (Some(ring), Some(key)) => ring.is_good(key, now),
+            (_, None) | (None, _) => true,
+        }
+    }
+
+    fn decide(&self, claim: Claim<'_>, now: Millis) -> Result<Admitted, Denied> {
+        let Some(ring) = &self.ring else { return Ok(Admitted { principal: anybody(claim.user), key: None }) };
         let shown = claim.credential.ok_or(Denied::Nothing)?;
         let key = ApiKey::parse(shown).ok_or(Denied::Credential)?;
         let bearer = ring.bearer(&key, now).ok_or(Denied::Credential)?;
-        principal(bearer, claim.user)
+        Ok(Admitted { principal: principal(bearer, claim.user)?, key: Some(key.id().clone()) })
     }
 
-    fn counted(&self, decided: Result<Principal, Denied>) -> Result<Principal, Denied> {
+    fn counted(&self, decided: Result<Admitted, Denied>) -> Result<Admitted, Denied> {
         if let Err(denied) = &decided {
             self.metrics.auth.denied(match denied {
                 Denied::Role => Denial::Role,

@@ -21,6 +21,7 @@ pub enum Key {
     StoreCache,
     StoreReserve,
     AuthMode,
+    AuthPepper,
     NodeName,
 }
 
@@ -69,7 +70,7 @@ pub struct Setting {
 }
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 16] = [
+pub const SETTINGS: [Setting; 17] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -214,11 +215,22 @@ pub const SETTINGS: [Setting; 16] = [
         key: Key::AuthMode,
         name: "auth.mode",
         kind: Kind::Text,
-        form: "none",
+        form: "none|keys",
         flag: Some("--auth"),
         default: Fallback::Fixed("none"),
-        doc: "Who may connect. Only `none` in this release: this machine only, so every listener must be on a \
-              loopback address.",
+        doc: "Who may connect: whoever has an API key of `turnway key new` (`keys`), or everybody who reaches the \
+              node (`none`), which therefore serves this machine only: `listen.http` must be a loopback address.",
+    },
+    Setting {
+        key: Key::AuthPepper,
+        name: "auth.pepper",
+        kind: Kind::Text,
+        form: "FILE",
+        flag: Some("--auth-pepper"),
+        default: Fallback::Found { how: "none; keys cannot be made or used", example: "/etc/turnway/pepper" },
+        doc: "The secret that keys are hashed with before they are stored: a file with 32 bytes or more of text \
+              (`openssl rand -hex 32`), the same for all nodes of a fleet, and not in the store. Without it no key \
+              is good any more.",
     },
     Setting {
         key: Key::NodeName,

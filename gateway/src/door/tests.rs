@@ -28,13 +28,13 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
 #[test]
 fn where_nobody_is_asked_who_names_none_is_the_operator() {
     let door = Door::open(metrics());
-    let local = door.admit(&hello(None, Some("key")), NOW).expect("let in");
+    let local = door.admit(&hello(None, Some("key")), NOW).expect("let in").principal;
     assert!(local.operator && local.writes && local.user == UserId::local());
-    let ann = door.admit(&hello(Some("ann"), None), NOW).expect("let in");
+    let ann = door.admit(&hello(Some("ann"), None), NOW).expect("let in").principal;
     assert!(!ann.operator && ann.user.as_str() == "ann");
     let agent = Hello { role: Role::Agent, ..hello(None, None) };
     assert_eq!(door.admit(&agent, NOW), Err(Denied::Role));
-    assert_eq!(door.mark(&hello(None, Some("twk_aaaaaaaaaa_aaaaaaaaaaaaaaaaaaaaaaaaaa"))), None);
+    assert!(door.still_admits(None, NOW));
 }
 
 /// Covers: S-07.
@@ -45,10 +45,10 @@ fn a_request_names_its_user_once_or_not_at_all() {
         let pairs: Vec<_> = names.iter().map(|name| ("x-user-id", *name)).collect();
         door.admit_request(&headers(&[&pairs[..], &[("authorization", "Basic x")]].concat()), NOW)
     };
-    assert!(admit(&[]).expect("let in").operator);
-    let ann = admit(&["ann"]).expect("let in");
+    assert!(admit(&[]).expect("let in").principal.operator);
+    let ann = admit(&["ann"]).expect("let in").principal;
     assert!(!ann.operator && ann.user.as_str() == "ann");
-    assert_eq!(admit(&["änn"]).expect("let in").user.as_str(), "änn");
+    assert_eq!(admit(&["änn"]).expect("let in").principal.user.as_str(), "änn");
     for bad in [&[""][..], &["ann", "ann"], &["a\tb"], &[&"x".repeat(257)]] {
         assert_eq!(admit(bad), Err(Denied::Name), "{bad:?}");
     }
@@ -77,26 +77,27 @@ fn keyed(user: Option<&str>, scopes: &[&str]) -> (Door, Keyring, String) {
 #[test]
 fn a_key_says_who_its_bearer_is() {
     let (door, _, key) = keyed(Some("ann"), &["write"]);
-    let ann = door.admit(&hello(None, Some(&key)), NOW).expect("let in");
+    let let_in = door.admit(&hello(None, Some(&key)), NOW).expect("let in");
+    let ann = &let_in.principal;
+    assert!(let_in.key.as_ref().is_some_and(|id| key.contains(id.as_str())));
     assert_eq!((ann.tenant.as_str(), ann.user.as_str()), ("acme", "ann"));
     assert!(ann.writes && !ann.operator);
-    assert_eq!(door.admit(&hello(Some("ann"), Some(&key)), NOW), Ok(ann.clone()));
+    assert_eq!(door.admit(&hello(Some("ann"), Some(&key)), NOW), Ok(let_in.clone()));
     assert_eq!(door.admit(&hello(Some("bob"), Some(&key)), NOW), Err(Denied::Other));
     let bearer = format!("Bearer {key}");
-    assert_eq!(door.admit_request(&headers(&[("authorization", &bearer)]), NOW), Ok(ann.clone()));
+    assert_eq!(door.admit_request(&headers(&[("authorization", &bearer)]), NOW), Ok(let_in.clone()));
     let lower = format!("bearer  {key} ");
-    assert_eq!(door.admit_request(&headers(&[("authorization", &lower)]), NOW), Ok(ann));
+    assert_eq!(door.admit_request(&headers(&[("authorization", &lower)]), NOW), Ok(let_in));
     let named = headers(&[("authorization", &bearer), ("x-user-id", "bob")]);
     assert_eq!(door.admit_request(&named, NOW), Err(Denied::Other));
-    assert_eq!(door.mark(&hello(None, Some(&key))).map(|id| key.contains(id.as_str())), Some(true));
 }
 
 #[test]
 fn who_may_act_as_others_has_their_rights_and_no_more() {
     let (door, _, key) = keyed(None, &["read", "act_as", "operator"]);
-    let own = door.admit(&hello(None, Some(&key)), NOW).expect("let in");
+    let own = door.admit(&hello(None, Some(&key)), NOW).expect("let in").principal;
     assert!(own.operator && !own.writes && own.user.as_str().starts_with("key:"));
-    let ann = door.admit(&hello(Some("ann"), Some(&key)), NOW).expect("let in");
+    let ann = door.admit(&hello(Some("ann"), Some(&key)), NOW).expect("let in").principal;
     assert!(!ann.operator && !ann.writes && ann.user.as_str() == "ann");
 }
 
@@ -124,9 +125,12 @@ fn what_is_no_good_key_opens_nothing() {
         assert_eq!(door.admit_request(&headers(pairs), NOW), Err(Denied::Credential));
     }
     assert_eq!(door.admit_request(&headers(&[]), NOW), Err(Denied::Nothing));
+    let id = door.admit(&hello(None, Some(&key)), NOW).expect("let in").key;
+    assert!(door.still_admits(id.as_ref(), NOW));
     // In time, and not too late; then it is taken back.
     assert_eq!(door.admit(&hello(None, Some(&key)), Millis(2_000_000)), Err(Denied::Credential));
     let revoked = ring.keys().values().cloned().map(|record| Record { revoked: Some(NOW), ..record });
     ring.replace(revoked.map(|record| (record.id.clone(), record)).collect());
     assert_eq!(door.admit(&hello(None, Some(&key)), NOW), Err(Denied::Credential));
+    assert!(!door.still_admits(id.as_ref(), NOW));
 }
