@@ -129,7 +129,8 @@ fn what_is_no_good_key_opens_nothing() {
     assert!(door.still_admits(id.as_ref(), NOW));
     // In time, and not too late; then it is taken back.
     assert_eq!(door.admit(&hello(None, Some(&key)), Millis(2_000_000)), Err(Denied::Credential));
-    let revoked = ring.keys().values().cloned().map(|record| Record { revoked: Some(NOW), ..record });
+    let keys = ring.keys();
+    let revoked = keys.values().cloned().map(|record| Record { revoked: Some(NOW), ..record });
     ring.replace(revoked.map(|record| (record.id.clone(), record)).collect());
     assert_eq!(door.admit(&hello(None, Some(&key)), NOW), Err(Denied::Credential));
     assert!(!door.still_admits(id.as_ref(), NOW));

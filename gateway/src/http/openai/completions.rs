@@ -3,6 +3,7 @@
 //! A call that names neither itself nor a session is nobody's but its connection's: when that is gone, so
 //! is the turn. Whoever named one can come back for it, so it goes on.
 use crate::answer::{self, Body};
+use crate::door::Admitted;
 use crate::http::guest::{Guest, Parted, Unanswered};
 use crate::http::openai::fault::Fault;
 use crate::http::openai::{Answer, LongCalls};
@@ -20,7 +21,7 @@ use std::time::Duration;
 use turnway_bindings::channel::command::{Command, Target};
 use turnway_bindings::channel::note::{Accepted, Note};
 use turnway_bindings::channel::openai::{CALL_BYTES_MAX, Call, Chunks, Head, Name, Trouble, Whole};
-use turnway_core::id::{EventId, MessageId, Principal, RunId, SessionId};
+use turnway_core::id::{EventId, MessageId, RunId, SessionId};
 use turnway_core::limits::{MESSAGE_BYTES_MAX, STORE_RETRY_AFTER};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
