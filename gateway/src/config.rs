@@ -4,7 +4,7 @@
 //! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
 //! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
-//! - [`redis`]: where a Redis is.
+//! - [`redis`]: where a Redis is; [`welcome`]: by which names a node is called, and which pages may talk to it.
 //! - [`document`]: the tables as a file and as a page.
 pub mod agent;
 pub mod amount;
@@ -16,11 +16,13 @@ pub mod nearest;
 pub mod parse;
 pub mod raw;
 pub mod redis;
+pub mod welcome;
 
 pub use agent::AGENT_SETTINGS;
 pub use key::{Key, SETTINGS};
 pub use mistake::{Mistake, Place};
 pub use raw::{AgentText, Flag, Sources};
+pub use welcome::{HostName, Hosts, Origin};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,6 +34,10 @@ pub struct Config {
     pub http: SocketAddr,
     /// For operators.
     pub admin: SocketAddr,
+    /// By which names clients may call it, beside its own on a loopback address.
+    pub hosts: Hosts,
+    /// Which pages may talk to it, beside those of this machine on a loopback address.
+    pub origins: Vec<Origin>,
     /// The certificate that clients are shown; none: clients are not spoken to in TLS.
     pub tls: Option<TlsFiles>,
     /// Who may come in.

@@ -107,7 +107,9 @@ impl Door {
     }
 
     fn decide(&self, claim: Claim<'_>, now: Millis) -> Result<Admitted, Denied> {
-        let Some(ring) = &self.ring else { return Ok(Admitted { principal: anybody(claim.user), key: None }) };
+        let Some(ring) = &self.ring else {
+            return Ok(Admitted { principal: anybody(claim.user), key: None });
+        };
         let shown = claim.credential.ok_or(Denied::Nothing)?;
         let key = ApiKey::parse(shown).ok_or(Denied::Credential)?;
         let bearer = ring.bearer(&key, now).ok_or(Denied::Credential)?;

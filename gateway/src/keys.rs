@@ -76,13 +76,7 @@ pub enum NoKey {
 
 impl Keys {
     /// Those of this store. Nothing is read yet.
-    pub fn new(
-        shelf: Shelf,
-        ring: Keyring,
-        links: Arc<Links>,
-        clock: Clock,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn new(shelf: Shelf, ring: Keyring, links: Arc<Links>, clock: Clock, metrics: Arc<Metrics>) -> Self {
         Self { shelf, ring, links, clock, metrics, read: Mutex::default() }
     }
 
@@ -168,4 +162,3 @@ impl Keys {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-

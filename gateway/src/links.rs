@@ -98,7 +98,8 @@ impl Links {
     pub fn revoke(&self, is_one: impl Fn(&str) -> bool) -> usize {
         let gone = |mailbox: &Arc<Mailbox>| mailbox.lock().mark.as_deref().is_some_and(&is_one);
         // Waking them up takes their own locks, and nothing of the map's.
-        let gone: Vec<_> = self.mailboxes.iter().filter(|entry| gone(entry)).map(|it| Arc::clone(&it)).collect();
+        let gone: Vec<_> =
+            self.mailboxes.iter().filter(|entry| gone(entry)).map(|it| Arc::clone(&it)).collect();
         gone.iter().filter(|mailbox| mailbox.strike(Fate::Revoked)).count()
     }
 

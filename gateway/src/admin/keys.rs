@@ -163,7 +163,9 @@ where
     let asked: Asked = serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     let named = |error: turnway_core::id::BadName| bad(error.to_string());
     let Asked { tenant, user_id, scopes, label, lasts_s } = asked;
-    if label.as_ref().is_some_and(|label| label.len() > LABEL_BYTES_MAX || label.chars().any(char::is_control))
+    if label
+        .as_ref()
+        .is_some_and(|label| label.len() > LABEL_BYTES_MAX || label.chars().any(char::is_control))
     {
         return Err(bad(format!("label: expected up to {LABEL_BYTES_MAX} bytes of printable text")));
     }
@@ -171,7 +173,9 @@ where
         return Err(bad(format!("lasts_s: expected 1 to {LASTS_SECONDS_MAX}")));
     }
     Ok(Wish {
-        tenant: tenant.map_or_else(|| Ok(TenantId::default_tenant()), |name| TenantId::parse(&name)).map_err(named)?,
+        tenant: tenant
+            .map_or_else(|| Ok(TenantId::default_tenant()), |name| TenantId::parse(&name))
+            .map_err(named)?,
         user: user_id.map(|name| UserId::parse(&name)).transpose().map_err(named)?,
         scopes: scopes.unwrap_or_else(Scopes::usual),
         label,

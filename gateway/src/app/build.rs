@@ -9,8 +9,9 @@ use crate::bus::{self, Bus, Mouth};
 use crate::cli::plan::Plan;
 use crate::clock::Clock;
 use crate::config::{Durability, StoreConfig};
-use crate::door::pepper::BadPepper;
 use crate::door::Door;
+use crate::door::browser::Rules;
+use crate::door::pepper::BadPepper;
 use crate::driver::{AnswerQueue, Driver, Hands, Inbox};
 use crate::keys::Keys;
 use crate::links::{self, Board, Links};
@@ -159,7 +160,8 @@ impl App {
             None => Arc::new(Alone::new(mouth)),
         };
         let driver = shared.driver(store, &agents, bus, inbox, &plan)?;
-        let office = shared.office(registry, copier, keys.clone(), shared.roster(&plan, &public, fleet.clone()));
+        let office =
+            shared.office(registry, copier, keys.clone(), shared.roster(&plan, &public, fleet.clone()));
         Ok(Self {
             public: (public, Arc::new(shared.house(&plan, board, &agents, door, shown))),
             admin: (admin, Arc::new(office)),
@@ -280,14 +282,7 @@ impl Shared {
     }
 
     /// Behind the public listener.
-    fn house(
-        &self,
-        plan: &Plan,
-        board: Board,
-        agents: &Agents,
-        door: Door,
-        tls: Option<Shown>,
-    ) -> House {
+    fn house(&self, plan: &Plan, board: Board, agents: &Agents, door: Door, tls: Option<Shown>) -> House {
         let desk = http::Desk {
             door: door.clone(),
             links: Arc::clone(&self.links),
@@ -317,6 +312,11 @@ impl Shared {
             pages: Arc::new(move |request| {
                 router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()
             }),
+            rules: Rules {
+                is_local: plan.config.http.ip().is_loopback(),
+                hosts: plan.config.hosts.clone(),
+                origins: plan.config.origins.clone(),
+            },
             reception: Some(Arc::new(reception)),
             tls,
             until: Phase::Draining,
@@ -353,6 +353,7 @@ impl Shared {
         let pages = admin::Pages { life, metrics, registry, backup, keys, roster };
         House {
             pages: Arc::new(move |request| pages.clone().serve(request).boxed()),
+            rules: Rules::local(),
             reception: None,
             tls: None,
             until: Phase::Leaving,

@@ -163,7 +163,11 @@ async fn revoke(args: &RevokeArgs, json: bool) -> Result<Exit, Trouble> {
         return Err(Trouble::Usage("expected a key's name, as `turnway key list` shows it".to_owned()));
     }
     let told = ask(&args.office, Method::POST, &format!("/v1/keys/{id}:revoke"), None).await?;
-    if json { say_json(&told)? } else { say(&format!("{id} opens nothing any more\n"))? }
+    if json {
+        say_json(&told)?
+    } else {
+        say(&format!("{id} opens nothing any more\n"))?
+    }
     Ok(Exit::Fine)
 }
 

@@ -12,6 +12,8 @@ pub enum Key {
     ListenHttp,
     ListenQuic,
     ListenAdmin,
+    ListenHosts,
+    ListenOrigins,
     TlsCert,
     TlsKey,
     StoreUrl,
@@ -70,7 +72,7 @@ pub struct Setting {
 }
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 17] = [
+pub const SETTINGS: [Setting; 19] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -125,6 +127,33 @@ pub const SETTINGS: [Setting; 17] = [
         flag: Some("--admin"),
         default: Fallback::Fixed("127.0.0.1:8081"),
         doc: "Where operators look: health, metrics, drain.",
+    },
+    Setting {
+        key: Key::ListenHosts,
+        name: "listen.hosts",
+        kind: Kind::Text,
+        form: "NAME,…|*",
+        flag: Some("--hosts"),
+        default: Fallback::Found {
+            how: "this machine's own names, on a loopback address",
+            example: "gw.example.com",
+        },
+        doc: "By which names clients may call this node (`Host`): names or addresses with commas between them, each \
+              with a port or with any; or `*`, where something in front has looked. Needed where `listen.http` is \
+              no loopback address.",
+    },
+    Setting {
+        key: Key::ListenOrigins,
+        name: "listen.origins",
+        kind: Kind::Text,
+        form: "ORIGIN,…",
+        flag: Some("--origins"),
+        default: Fallback::Found {
+            how: "this machine's own pages, on a loopback address",
+            example: "https://app.example.com",
+        },
+        doc: "Which web pages may talk to this node: origins with commas between them, exactly as browsers write \
+              them. Programs that are no browsers send none and need none.",
     },
     Setting {
         key: Key::TlsCert,

@@ -4,6 +4,7 @@ use super::key::Key;
 use super::mistake::{Mistake, Place};
 use super::raw::Raw;
 use super::redis::{Login, RedisUrl};
+use super::welcome::{Hosts, Origin};
 use super::{Auth, AuthMode, Config, Durability, LogFormat, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 struct Draft {
     http: (SocketAddr, Place),
     admin: (SocketAddr, Place),
+    hosts: Option<Hosts>,
+    origins: Vec<Origin>,
     cert: Option<(PathBuf, Place)>,
     secret: Option<(PathBuf, Place)>,
     auth: (AuthMode, Place),
@@ -56,6 +59,8 @@ pub(super) fn read(raw: &mut Raw) -> Config {
     Config {
         http: draft.http.0,
         admin: draft.admin.0,
+        hosts: draft.hosts.unwrap_or_default(),
+        origins: draft.origins,
         tls,
         auth: Auth { mode: draft.auth.0, pepper: draft.pepper },
         store,
@@ -76,6 +81,8 @@ impl Default for Draft {
         Self {
             http: nowhere(),
             admin: nowhere(),
+            hosts: None,
+            origins: Vec::new(),
             cert: None,
             secret: None,
             auth: (AuthMode::None, Place::Default),
@@ -101,6 +108,8 @@ impl Draft {
             Key::ListenAdmin => self.admin = (address(text)?, place.clone()),
             Key::ListenQuic if text == "off" => {}
             Key::ListenQuic => return Err("QUIC is not in this release; only \"off\" is accepted".into()),
+            Key::ListenHosts => self.hosts = Some(Hosts::parse(text)?),
+            Key::ListenOrigins => self.origins = Origin::parse_list(text)?,
             Key::TlsCert => self.cert = Some((file(text)?, place.clone())),
             Key::TlsKey => self.secret = Some((file(text)?, place.clone())),
             Key::StoreUrl => self.store = (store_url(text)?, place.clone()),
@@ -182,6 +191,11 @@ impl Draft {
                     format!("{address} is not a loopback address, and {why}"),
                 ));
             }
+        }
+        let (address, place) = &self.http;
+        if !is_open && !address.ip().is_loopback() && self.hosts.is_none() {
+            let what = "needs listen.hosts: by which names clients call this node";
+            mistakes.push(Mistake::of(Key::ListenHttp, place, what));
         }
     }
 

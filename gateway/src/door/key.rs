@@ -208,7 +208,8 @@ impl Scopes {
 
     /// The same as words.
     pub fn words(self) -> Vec<&'static str> {
-        let all = [(true, "read"), (self.write, "write"), (self.act_as, "act_as"), (self.operator, "operator")];
+        let all =
+            [(true, "read"), (self.write, "write"), (self.act_as, "act_as"), (self.operator, "operator")];
         all.into_iter().filter_map(|(has, word)| has.then_some(word)).collect()
     }
 }

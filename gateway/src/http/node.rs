@@ -1,7 +1,7 @@
 //! `GET /`: what this is.
 use crate::answer;
-use crate::http::{Answer, Desk};
 use crate::http::openapi::refusals::Plain;
+use crate::http::{Answer, Desk};
 use axum::extract::State;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;

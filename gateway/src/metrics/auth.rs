@@ -38,7 +38,8 @@ impl AuthMetrics {
                 "reason",
                 &Denial::NAMES,
             )?,
-            keys: workshop.gauge("turnway_auth_keys", "API keys that open something, as this node knows them.")?,
+            keys: workshop
+                .gauge("turnway_auth_keys", "API keys that open something, as this node knows them.")?,
             cut: workshop.counter(
                 "turnway_auth_cut_links_total",
                 "Connections that were closed because their credential was taken back or is over.",
