@@ -85,6 +85,11 @@ impl Keys {
         // First: what changes meanwhile is read again.
         let generation = self.shelf.generation().await?;
         let keys = self.shelf.all().await?;
+        let is_first = self.reading().generation.is_none();
+        let others = keys.values().filter(|key| key.pepper != *self.ring.pepper().id()).count();
+        if is_first && others > 0 {
+            tracing::error!(keys = others, "made with another pepper (auth.pepper): they open nothing here");
+        }
         self.ring.replace(keys);
         *self.reading() = Reading { generation: Some(generation), at: self.clock.mono() };
         self.enforce();
@@ -118,7 +123,7 @@ impl Keys {
     fn enforce(&self) {
         let (keys, now) = (self.ring.keys(), self.clock.now().store);
         let good: BTreeSet<&str> =
-            keys.values().filter(|key| key.is_good(now)).map(|key| key.id.as_str()).collect();
+            keys.values().filter(|key| self.ring.opens(key, now)).map(|key| key.id.as_str()).collect();
         self.metrics.auth.keys(good.len());
         let cut = self.links.revoke(|name| !good.contains(name));
         if cut > 0 {
@@ -134,7 +139,9 @@ impl Keys {
         let Wish { tenant, user, scopes, label, lasts } = wish;
         let (id, hash) = (key.id().clone(), key.hash(self.ring.pepper()));
         let expires = lasts.map(|lasts| now.after(lasts));
-        let record = Record { id, hash, tenant, user, scopes, label, created: now, expires, revoked: None };
+        let pepper = self.ring.pepper().id().clone();
+        let record =
+            Record { id, hash, pepper, tenant, user, scopes, label, created: now, expires, revoked: None };
         self.shelf.put(record.clone()).await?;
         self.read().await?;
         Ok((key, record))
@@ -153,7 +160,7 @@ impl Keys {
     pub async fn list(&self) -> Result<Vec<(Record, bool)>, Unkept> {
         self.read().await?;
         let (keys, now) = (self.ring.keys(), self.clock.now().store);
-        let mut list: Vec<_> = keys.values().map(|key| (key.clone(), key.is_good(now))).collect();
+        let mut list: Vec<_> = keys.values().map(|key| (key.clone(), self.ring.opens(key, now))).collect();
         list.sort_by(|(a, _), (b, _)| b.created.cmp(&a.created).then_with(|| a.id.cmp(&b.id)));
         Ok(list)
     }

@@ -1,6 +1,6 @@
 //! API keys: `twk_<id>_<secret>`. The id is public and names a key in lists and logs; the secret is 128 random
 //! bits, shown once, and kept nowhere but as a hash that only who has the pepper can make (S-01).
-use super::pepper::Pepper;
+use super::pepper::{Pepper, PepperId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub struct Record {
     pub id: KeyId,
     /// Made of the secret and the pepper.
     pub hash: Hash,
+    /// Which pepper that was.
+    pub pepper: PepperId,
     /// Whose sessions its bearer may have to do with.
     pub tenant: TenantId,
     /// As whom; none: as nobody but the key itself.
@@ -146,7 +148,7 @@ impl ApiKey {
 // === impl Record ===
 
 impl Record {
-    /// Whether it opens anything at this time.
+    /// Whether it opens anything at this time, where its pepper is.
     pub fn is_good(&self, now: Millis) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|end| now < end)
     }

@@ -55,7 +55,7 @@ impl Keyring {
     pub fn bearer(&self, key: &ApiKey, now: Millis) -> Option<Bearer> {
         let keys = self.keys();
         let record = keys.get(key.id())?;
-        if !key.is(&record.hash, &self.pepper) || !record.is_good(now) {
+        if !key.is(&record.hash, &self.pepper) || !self.opens(record, now) {
             return None;
         }
         Some(Bearer { tenant: record.tenant.clone(), user: record.user(), scopes: record.scopes })
@@ -63,6 +63,11 @@ impl Keyring {
 
     /// Whether a key of this name opens anything now.
     pub fn is_good(&self, id: &KeyId, now: Millis) -> bool {
-        self.keys().get(id).is_some_and(|record| record.is_good(now))
+        self.keys().get(id).is_some_and(|record| self.opens(record, now))
+    }
+
+    /// Whether a key opens anything here at this time: one that was hashed with another pepper cannot.
+    pub fn opens(&self, record: &Record, now: Millis) -> bool {
+        record.pepper == *self.pepper.id() && record.is_good(now)
     }
 }

@@ -2,6 +2,7 @@
 //! keys out. All nodes of a fleet have the same.
 use super::key::Hash;
 use aws_lc_rs::hmac;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,15 @@ const BYTES_MAX: u64 = 4096;
 
 /// What keys are hashed with.
 #[derive(Clone)]
-pub struct Pepper(hmac::Key);
+pub struct Pepper {
+    key: hmac::Key,
+    id: PepperId,
+}
+
+/// Which pepper something was hashed with: tells two of them apart, and nothing about either.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PepperId(String);
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
@@ -49,11 +58,21 @@ impl Pepper {
     /// Of this text, if it is long enough.
     pub fn of(text: &str) -> Option<Self> {
         let text = text.trim();
-        (text.len() >= BYTES_MIN).then(|| Self(hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes())))
+        (text.len() >= BYTES_MIN).then(|| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes());
+            let tag = hmac::sign(&key, b"which pepper");
+            let id = tag.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+            Self { key, id: PepperId(id) }
+        })
+    }
+
+    /// Which one it is.
+    pub fn id(&self) -> &PepperId {
+        &self.id
     }
 
     pub(super) fn hash(&self, id: &str, secret: &str) -> Hash {
-        let tag = hmac::sign(&self.0, message(id, secret).as_bytes());
+        let tag = hmac::sign(&self.key, message(id, secret).as_bytes());
         let mut hash = [0; 32];
         hash.copy_from_slice(tag.as_ref());
         Hash(hash)
@@ -61,7 +80,7 @@ impl Pepper {
 
     /// Takes the same time whatever is wrong.
     pub(super) fn verify(&self, id: &str, secret: &str, hash: &Hash) -> bool {
-        hmac::verify(&self.0, message(id, secret).as_bytes(), &hash.0).is_ok()
+        hmac::verify(&self.key, message(id, secret).as_bytes(), &hash.0).is_ok()
     }
 }
 

@@ -61,6 +61,7 @@ fn keyed(user: Option<&str>, scopes: &[&str]) -> (Door, Keyring, String) {
     let record = Record {
         id: key.id().clone(),
         hash: key.hash(ring.pepper()),
+        pepper: ring.pepper().id().clone(),
         tenant: TenantId::parse("acme").expect("a name"),
         user: user.map(|user| UserId::parse(user).expect("a name")),
         scopes: Scopes::parse(scopes.iter().copied()).expect("scopes"),

@@ -55,6 +55,7 @@ fn what_is_kept_of_a_key_does_not_hold_it() {
     let record = Record {
         id: key.id().clone(),
         hash: key.hash(&pepper),
+        pepper: pepper.id().clone(),
         tenant: TenantId::default_tenant(),
         user: None,
         scopes: Scopes { act_as: true, ..Scopes::usual() },
