@@ -149,7 +149,7 @@ impl Reply {
 
 impl Stream {
     /// Reads a little more; false at the end.
-    async fn more(&mut self) -> bool {
+    pub async fn more(&mut self) -> bool {
         self.try_more().await.unwrap_or_else(|why| panic!("the answer broke: {why}"))
     }
 

@@ -29,10 +29,12 @@ async fn thieves(node: &Node) -> Vec<Thief> {
     let acme = |rest: &'static str| ["--tenant", "acme", rest];
     let mallory = Key::make(node, &[&acme("--user")[..], &["mallory"]].concat()).await;
     let shop = Key::make(node, &[&acme("--scopes")[..], &["write,act_as"]].concat()).await;
-    let evil = |rest: &'static str| ["--tenant", "evil", rest];
-    let namesake = Key::make(node, &[&evil("--user")[..], &["ann"]].concat()).await;
-    let operator = Key::make(node, &[&evil("--scopes")[..], &["write,operator"]].concat()).await;
-    let actor = Key::make(node, &[&evil("--scopes")[..], &["write,act_as,operator"]].concat()).await;
+    // A tenant each: what one of them makes there is not the next one's to find.
+    let evil =
+        async |tenant, rest: [&str; 2]| Key::make(node, &[&["--tenant", tenant][..], &rest].concat()).await;
+    let namesake = evil("evil", ["--user", "ann"]).await;
+    let operator = evil("worse", ["--scopes", "write,operator"]).await;
+    let actor = evil("worst", ["--scopes", "write,act_as,operator"]).await;
     vec![
         Thief { what: "another user", key: mallory, user: None, abroad: false },
         Thief { what: "who acts as another user", key: shop, user: Some("mallory"), abroad: false },
@@ -58,8 +60,8 @@ async fn what_is_somebody_elses_does_not_exist() {
     let before = facts().await;
     let mut rows = 0;
     for thief in thieves(&node).await {
-        rows += by_socket(&node, &prize, &thief).await;
         rows += by_http(&node, &prize, &thief).await;
+        rows += by_socket(&node, &prize, &thief).await;
     }
     assert!(rows >= 5 * (12 + 8), "{rows} rows");
     assert_eq!(facts().await["events"], before["events"], "nothing has touched ann's session");
@@ -150,16 +152,6 @@ async fn lists_nothing(web: &Web, method: &str, path: &str, thief: &Thief) {
     let reply = web.ask(&method.to_uppercase(), path, &[], "").await;
     assert_eq!(reply.status, 200, "{method} {path}");
     for word in ["anns", "canary"] {
-        let lists_sessions = path == "/v1/sessions" && thief.abroad && word == "anns";
-        assert!(
-            lists_sessions || !reply.text.contains(word),
-            "{}: {method} {path}: {}",
-            thief.what,
-            reply.text
-        );
-    }
-    if path == "/v1/sessions" {
-        let theirs = reply.json()["sessions"].as_array().cloned().unwrap_or_default();
-        assert!(theirs.iter().all(|session| session["pending"] != 1 || thief.abroad), "{}", reply.text);
+        assert!(!reply.text.contains(word), "{}: {method} {path}: {}", thief.what, reply.text);
     }
 }
