@@ -165,8 +165,10 @@ async fn a_key_that_is_taken_back_opens_nothing_anywhere() {
     let lost = Key::make(&one, &["--user", "ann"]).await;
     let kept = Key::make(&two, &["--user", "ann"]).await;
     // A key is known on other nodes soon; how soon is told to nobody, so whoever made it may try again.
-    let known = timeout(PATIENCE, async { while lost.hello(two.http, None).await.is_err() {} });
-    known.await.expect("known everywhere");
+    for (key, node) in [(&lost, &two), (&kept, &one)] {
+        let known = timeout(PATIENCE, async { while key.hello(node.http, None).await.is_err() {} });
+        known.await.expect("known everywhere");
+    }
 
     let mut idle = lost.hello(one.http, None).await.expect("let in");
     let mut busy = lost.hello(two.http, None).await.expect("let in");

@@ -63,7 +63,7 @@ async fn what_is_somebody_elses_does_not_exist() {
         rows += by_http(&node, &prize, &thief).await;
         rows += by_socket(&node, &prize, &thief).await;
     }
-    assert!(rows >= 5 * (12 + 8), "{rows} rows");
+    assert!(rows >= 5 * 12 + 2 * 7 + 3 * 6, "{rows} rows");
     assert_eq!(facts().await["events"], before["events"], "nothing has touched ann's session");
     let told = wire.ask("c", json!({"type": "cancel_run", "run_id": prize.run})).await;
     drop(told);
