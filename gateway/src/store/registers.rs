@@ -46,15 +46,15 @@ impl Counter {
     /// The answers of a store, without those that are for registers.
     pub fn before(&self, answers: Answers) -> Answers {
         let waiting = Arc::clone(&self.0);
-        Arc::new(move |op, result| match op {
-            Op::Get { .. } | Op::Put { .. } => {
-                let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                // Whoever has waited for too long asks for something else by now.
-                if let Some(waiting) = waiting.take_if(|waiting| waiting.op == op) {
-                    let _ = waiting.answer.send(result);
-                }
+        Arc::new(move |op, result| {
+            if !matches!(op, Op::Get { .. } | Op::Put { .. }) {
+                return answers(op, result);
             }
-            op => answers(op, result),
+            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            // Whoever has waited for too long asks for something else by now.
+            if let Some(waiting) = waiting.take_if(|waiting| waiting.op == op) {
+                let _ = waiting.answer.send(result);
+            }
         })
     }
 
