@@ -55,8 +55,12 @@ impl Session {
             metadata: None,
             traceparent: None,
         };
-        let principal =
-            Principal { tenant: self.key.tenant.clone(), user: self.user.clone(), operator: false };
+        let principal = Principal {
+            tenant: self.key.tenant.clone(),
+            user: self.user.clone(),
+            operator: false,
+            writes: true,
+        };
         let hash = input.body_hash();
         Op::Accept { key: self.key.clone(), principal, input: Arc::new(input), hash }
     }

@@ -178,12 +178,14 @@ pub struct Principal {
     pub user: UserId,
     /// May see and do everything within the tenant.
     pub operator: bool,
+    /// May do more than read.
+    pub writes: bool,
 }
 
 impl Principal {
     /// Before every other in order: where a range of them begins.
     pub fn first() -> Self {
-        Self { tenant: TenantId("".into()), user: UserId("".into()), operator: false }
+        Self { tenant: TenantId("".into()), user: UserId("".into()), operator: false, writes: false }
     }
 }
 

@@ -1,8 +1,10 @@
-//! The operators' listener: health, metrics, drain, nodes, copies of the store. Never on the public port (S-45).
+//! The operators' listener: health, metrics, drain, nodes, keys, copies of the store. Never on the public port (S-45).
 mod backup;
+mod keys;
 mod nodes;
 
 pub use backup::Backup;
+pub use keys::KeyDesk;
 pub use nodes::Roster;
 
 use crate::answer::{self, Body};
@@ -32,6 +34,8 @@ pub struct Pages {
     pub metrics: Arc<Metrics>,
     /// Who copies the store.
     pub backup: Backup,
+    /// Who makes keys.
+    pub keys: KeyDesk,
     /// Who knows the nodes.
     pub roster: Roster,
 }
@@ -54,6 +58,10 @@ impl Pages {
     where
         B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
+        if KeyDesk::knows(request.uri().path()) {
+            let (head, body) = request.into_parts();
+            return self.keys.answer(&head, body).await;
+        }
         match (request.method(), request.uri().path()) {
             (&Method::POST, BACKUP) => {
                 let (head, body) = request.into_parts();
@@ -144,7 +152,7 @@ mod tests {
             life: life.clone(),
             fleet: None,
         };
-        let pages = Pages { life, registry, metrics, backup, roster };
+        let pages = Pages { life, registry, metrics, backup, keys: KeyDesk::new(None), roster };
         assert_eq!(ask(&pages, Method::GET, "/livez"), StatusCode::OK);
         assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
         pages.life.advance(Phase::Serving);

@@ -6,6 +6,7 @@ pub mod check_config;
 pub mod dev_cert;
 pub mod gateway;
 mod http;
+pub mod key;
 pub mod nodes;
 pub mod plan;
 pub mod replay;
@@ -61,6 +62,9 @@ pub enum Command {
     DefaultConfig,
     /// Print the page about the configuration, as Markdown
     ConfigDoc,
+    /// Make API keys, list them, take them back, by asking a node at its operators' address
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     /// Make a certificate for this machine, to try TLS with
     DevCert(dev_cert::DevCertArgs),
     /// Look after an embedded store: check it, back it up, restore it

@@ -4,7 +4,7 @@
 //! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
 //! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
-//! - [`redis`]: where a Redis is.
+//! - [`redis`]: where a Redis is; [`welcome`]: by which names a node is called, and which pages may talk to it.
 //! - [`document`]: the tables as a file and as a page.
 pub mod agent;
 pub mod amount;
@@ -16,11 +16,13 @@ pub mod nearest;
 pub mod parse;
 pub mod raw;
 pub mod redis;
+pub mod welcome;
 
 pub use agent::AGENT_SETTINGS;
 pub use key::{Key, SETTINGS};
 pub use mistake::{Mistake, Place};
 pub use raw::{AgentText, Flag, Sources};
+pub use welcome::{HostName, Hosts, Origin};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,8 +34,14 @@ pub struct Config {
     pub http: SocketAddr,
     /// For operators.
     pub admin: SocketAddr,
+    /// By which names clients may call it, beside its own on a loopback address.
+    pub hosts: Hosts,
+    /// Which pages may talk to it, beside those of this machine on a loopback address.
+    pub origins: Vec<Origin>,
     /// The certificate that clients are shown; none: clients are not spoken to in TLS.
     pub tls: Option<TlsFiles>,
+    /// Who may come in.
+    pub auth: Auth,
     /// Where facts live.
     pub store: StoreConfig,
     /// How many facts of each session are kept at least; none: all, for ever.
@@ -64,6 +72,25 @@ pub fn load(sources: &Sources) -> Loaded {
     let mut raw = raw::gather(sources);
     let config = parse::read(&mut raw);
     Loaded { config, agents: raw.agents, mistakes: raw.mistakes }
+}
+
+/// Who may come in, and what that needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Auth {
+    /// How clients say who they are.
+    pub mode: AuthMode,
+    /// The file of the secret that keys are hashed with, and where it was named.
+    pub pepper: Option<(PathBuf, Place)>,
+}
+
+/// How clients say who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuthMode {
+    /// They need not: whoever reaches the listener is somebody.
+    #[default]
+    None,
+    /// By an API key.
+    Keys,
 }
 
 /// A certificate with those that vouch for it, and its key: where they are, and where that was said.

@@ -1,18 +1,33 @@
 //! Who may come in, and as whom.
 //!
-//! - [`browser`]: which pages may talk to a node that asks for no credential.
+//! - [`key`]: API keys, as they are shown once and as they are kept.
+//! - [`keyring`]: every key there is, and whose it is.
+//! - [`pepper`]: the secret that keys are hashed with.
+//! - [`browser`]: which pages may talk to a node, and by which names it is called.
 pub mod browser;
+pub mod key;
+pub mod keyring;
+pub mod pepper;
 
-use http::{HeaderMap, HeaderValue};
+use crate::metrics::{Denial, Metrics};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use key::{ApiKey, KeyId};
+use keyring::{Bearer, Keyring};
+use std::sync::Arc;
 use turnway_bindings::link::{Hello, Role};
 use turnway_core::id::{Principal, TenantId, UserId};
+use turnway_core::time::Millis;
 
 /// The header by which a request says whose it is.
-const USER: &str = "x-user-id";
+const USER: HeaderName = HeaderName::from_static("x-user-id");
 
-/// The door of a node without authentication (`--auth none`), which serves its own machine only.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Door;
+/// The door of a node.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// Who is known here; none: nobody is asked, and only this machine is served (`auth.mode = "none"`).
+    ring: Option<Keyring>,
+    metrics: Arc<Metrics>,
+}
 
 /// Why somebody stays outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,72 +36,137 @@ pub enum Denied {
     Role,
     /// It gives a name that is none, or two of them.
     Name,
+    /// It shows no credential.
+    Nothing,
+    /// What it shows is not good: unknown, wrong, revoked or over. Which of them is not told.
+    Credential,
+    /// It names a user that the credential is not of, and may not act as.
+    Other,
+}
+
+/// Somebody who was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// Who it is.
+    pub principal: Principal,
+    /// With which key; none: nobody was asked for one.
+    pub key: Option<KeyId>,
+}
+
+/// Who somebody says to be: what a hello or a request's headers hold.
+#[derive(Debug)]
+struct Claim<'a> {
+    user: Option<UserId>,
+    credential: Option<&'a str>,
 }
 
 // === impl Door ===
 
 impl Door {
-    /// Decides about a hello. Credentials are not looked at: nobody could say what they are worth.
-    pub fn admit(self, hello: &Hello) -> Result<Principal, Denied> {
-        match hello.role {
-            Role::User => {}
-            Role::Adapter | Role::Agent | Role::ToolRunner => return Err(Denied::Role),
-        }
-        Ok(principal(hello.user.clone()))
+    /// A door where nobody is asked for anything.
+    pub fn open(metrics: Arc<Metrics>) -> Self {
+        Self { ring: None, metrics }
+    }
+
+    /// A door for those who have a key.
+    pub fn of(ring: Keyring, metrics: Arc<Metrics>) -> Self {
+        Self { ring: Some(ring), metrics }
+    }
+
+    /// Decides about a hello.
+    pub fn admit(&self, hello: &Hello, now: Millis) -> Result<Admitted, Denied> {
+        let role = match hello.role {
+            Role::User => Ok(()),
+            Role::Adapter | Role::Agent | Role::ToolRunner => Err(Denied::Role),
+        };
+        let credential = hello.credential.as_ref().map(|credential| credential.0.as_str());
+        let decided = role.and_then(|()| self.decide(Claim { user: hello.user.clone(), credential }, now));
+        self.counted(decided)
     }
 
     /// Decides about an HTTP request.
-    pub fn admit_request(self, headers: &HeaderMap) -> Result<Principal, Denied> {
-        let mut names = headers.get_all(USER).iter();
-        let name = |value: &HeaderValue| UserId::parse(std::str::from_utf8(value.as_bytes()).ok()?).ok();
-        match (names.next(), names.next()) {
-            (None, _) => Ok(principal(None)),
-            (Some(value), None) => Ok(principal(Some(name(value).ok_or(Denied::Name)?))),
-            (Some(_), Some(_)) => Err(Denied::Name),
+    pub fn admit_request(&self, headers: &HeaderMap, now: Millis) -> Result<Admitted, Denied> {
+        let decided = user(headers).and_then(|user| {
+            let credential = match &self.ring {
+                Some(_) => bearer(headers)?,
+                // Clients of others send some key or other. Nobody could say what it is worth.
+                None => None,
+            };
+            self.decide(Claim { user, credential }, now)
+        });
+        self.counted(decided)
+    }
+
+    /// Whether a credential that was good still is. A connection is marked with it once it is admitted, and then
+    /// this is asked: so it is found, or refused, if the credential is taken back in the same moment.
+    pub fn still_admits(&self, key: Option<&KeyId>, now: Millis) -> bool {
+        match (&self.ring, key) {
+            (Some(ring), Some(key)) => ring.is_good(key, now),
+            (_, None) | (None, _) => true,
         }
+    }
+
+    fn decide(&self, claim: Claim<'_>, now: Millis) -> Result<Admitted, Denied> {
+        let Some(ring) = &self.ring else {
+            return Ok(Admitted { principal: anybody(claim.user), key: None });
+        };
+        let shown = claim.credential.ok_or(Denied::Nothing)?;
+        let key = ApiKey::parse(shown).ok_or(Denied::Credential)?;
+        let bearer = ring.bearer(&key, now).ok_or(Denied::Credential)?;
+        Ok(Admitted { principal: principal(bearer, claim.user)?, key: Some(key.id().clone()) })
+    }
+
+    fn counted(&self, decided: Result<Admitted, Denied>) -> Result<Admitted, Denied> {
+        if let Err(denied) = &decided {
+            self.metrics.auth.denied(match denied {
+                Denied::Role => Denial::Role,
+                Denied::Name => Denial::Name,
+                Denied::Nothing => Denial::Nothing,
+                Denied::Credential => Denial::Credential,
+                Denied::Other => Denial::Other,
+            });
+        }
+        decided
     }
 }
 
-/// Who names nobody is the operator.
-fn principal(user: Option<UserId>) -> Principal {
+/// Where nobody is asked, who names nobody is the operator.
+fn anybody(user: Option<UserId>) -> Principal {
     let (tenant, operator) = (TenantId::default_tenant(), user.is_none());
-    Principal { tenant, user: user.unwrap_or_else(UserId::local), operator }
+    Principal { tenant, user: user.unwrap_or_else(UserId::local), operator, writes: true }
+}
+
+/// The credential says who it is; a name beside it must be the same, unless it may act as others. Whoever acts
+/// as somebody has that one's rights and no more.
+fn principal(bearer: Bearer, named: Option<UserId>) -> Result<Principal, Denied> {
+    let Bearer { tenant, user: own, scopes } = bearer;
+    let is_other = named.as_ref().is_some_and(|named| *named != own);
+    if is_other && !scopes.act_as {
+        return Err(Denied::Other);
+    }
+    let (operator, writes) = (scopes.operator && !is_other, scopes.write);
+    Ok(Principal { tenant, user: named.unwrap_or(own), operator, writes })
+}
+
+/// The one user that headers name, if they name any.
+fn user(headers: &HeaderMap) -> Result<Option<UserId>, Denied> {
+    let mut names = headers.get_all(USER).iter();
+    let name = |value: &HeaderValue| UserId::parse(std::str::from_utf8(value.as_bytes()).ok()?).ok();
+    match (names.next(), names.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => name(value).map(Some).ok_or(Denied::Name),
+        (Some(_), Some(_)) => Err(Denied::Name),
+    }
+}
+
+/// `Authorization: Bearer …`, once or not at all. Any other scheme is no credential of ours.
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = all.next() else { return Ok(None) };
+    let text = value.to_str().ok().filter(|_| all.next().is_none());
+    let (scheme, shown) = text.and_then(|text| text.split_once(' ')).ok_or(Denied::Credential)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(shown.trim())) } else { Err(Denied::Credential) }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use turnway_bindings::link::Credential;
-
-    #[test]
-    fn a_hello_names_its_user_and_who_names_none_is_the_operator() {
-        let credential = Some(Credential("key".into()));
-        let mut hello = Hello { user: None, credential, role: Role::User, agent_id: None, streams: true };
-        let local = Door.admit(&hello).expect("let in");
-        assert!(local.operator && local.user == UserId::local());
-        hello.user = Some(UserId::parse("ann").expect("a name"));
-        let ann = Door.admit(&hello).expect("let in");
-        assert!(!ann.operator && ann.user.as_str() == "ann");
-        hello.role = Role::Agent;
-        assert_eq!(Door.admit(&hello), Err(Denied::Role));
-    }
-
-    /// Covers: S-07.
-    #[test]
-    fn a_request_names_its_user_once_or_not_at_all() {
-        let admit = |names: &[&str]| {
-            let mut headers = HeaderMap::new();
-            for name in names {
-                headers.append(USER, HeaderValue::from_bytes(name.as_bytes()).expect("a value"));
-            }
-            Door.admit_request(&headers)
-        };
-        assert!(admit(&[]).expect("let in").operator);
-        let ann = admit(&["ann"]).expect("let in");
-        assert!(!ann.operator && ann.user.as_str() == "ann");
-        assert_eq!(admit(&["änn"]).expect("let in").user.as_str(), "änn");
-        for bad in [&[""][..], &["ann", "ann"], &["a\tb"], &[&"x".repeat(257)]] {
-            assert_eq!(admit(bad), Err(Denied::Name), "{bad:?}");
-        }
-    }
-}
+mod tests;

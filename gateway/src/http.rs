@@ -32,7 +32,7 @@ pub use node::Node;
 use crate::agent::Agents;
 use crate::answer::Body;
 use crate::clock::Clock;
-use crate::door::Door;
+use crate::door::{Admitted, Door};
 use crate::links::{Board, Links};
 use crate::phase::Life;
 use axum::Router;
@@ -110,7 +110,12 @@ impl fmt::Debug for Desk {
 impl Desk {
     /// Lets a request in, as a link of its principal.
     pub async fn welcome(self: &Arc<Self>, headers: &HeaderMap) -> Result<guest::Guest, Problem> {
-        let principal = self.door.admit_request(headers)?;
-        Ok(guest::Guest::enter(Arc::clone(self), principal).await?)
+        let admitted = self.admit(headers)?;
+        Ok(guest::Guest::enter(Arc::clone(self), admitted).await?)
+    }
+
+    /// Who a request is of.
+    pub fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Problem> {
+        Ok(self.door.admit_request(headers, self.clock.now().store)?)
     }
 }

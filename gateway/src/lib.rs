@@ -6,6 +6,7 @@
 //! - [`app`]: builds a node from its plan, runs it to its end.
 //! - [`listen`], [`http`], [`driver`], [`admin`], [`cli`]: sockets, pages, the task that owns the
 //!   switchboard, operators, commands.
+//! - [`keys`]: the keys of a gateway, in its store and at its door.
 //! - [`door`], [`tls`], [`links`], [`store`], [`agent`]: who comes in, and how safely, who is connected, where
 //!   facts live, who answers.
 //! - [`redis`]: connections to it.
@@ -21,6 +22,7 @@ pub mod config;
 pub mod door;
 pub mod driver;
 pub mod http;
+pub mod keys;
 pub mod links;
 pub mod listen;
 pub mod metrics;

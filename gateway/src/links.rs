@@ -46,6 +46,8 @@ pub enum Mail {
 pub enum Fate {
     /// Its mailbox is full.
     Slow,
+    /// Its credential was taken back, or is over.
+    Revoked,
     /// The process ends.
     Leaving,
 }
@@ -62,6 +64,8 @@ struct Post {
     notes: VecDeque<Note>,
     weight: usize,
     fate: Option<Fate>,
+    /// The name of the credential it came with.
+    mark: Option<Arc<str>>,
 }
 
 // === impl Links ===
@@ -89,6 +93,16 @@ impl Links {
         }
     }
 
+    /// Has every link close at once whose credential is one of these, with nothing more shown to it; how many
+    /// there were.
+    pub fn revoke(&self, is_one: impl Fn(&str) -> bool) -> usize {
+        let gone = |mailbox: &Arc<Mailbox>| mailbox.lock().mark.as_deref().is_some_and(&is_one);
+        // Waking them up takes their own locks, and nothing of the map's.
+        let gone: Vec<_> =
+            self.mailboxes.iter().filter(|entry| gone(entry)).map(|it| Arc::clone(&it)).collect();
+        gone.iter().filter(|mailbox| mailbox.strike(Fate::Revoked)).count()
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.mailboxes.len()
@@ -103,6 +117,11 @@ impl Seat {
         self.id
     }
 
+    /// It came with the credential of this name.
+    pub fn mark(&self, name: &str) {
+        self.mailbox.lock().mark = Some(name.into());
+    }
+
     /// Waits for mail. Safe to drop and to ask again.
     pub async fn mail(&self) -> Mail {
         loop {
@@ -114,13 +133,17 @@ impl Seat {
         }
     }
 
-    /// Waits until the mailbox is too full; mail waits where it is. Safe to drop and to ask again.
-    pub async fn overflowed(&self) {
-        while self.mailbox.lock().fate != Some(Fate::Slow) {
+    /// Waits until the link has to go at once, whatever it is doing; mail waits where it is. Safe to drop and
+    /// to ask again.
+    pub async fn struck(&self) -> Fate {
+        loop {
+            if let Some(fate) = self.mailbox.lock().fate.filter(|fate| fate.is_at_once()) {
+                // The bell may have been meant for the next look into the mailbox.
+                self.mailbox.bell.notify_one();
+                return fate;
+            }
             self.mailbox.bell.notified().await;
         }
-        // The bell may have been meant for the next look into the mailbox.
-        self.mailbox.bell.notify_one();
     }
 }
 
@@ -130,22 +153,47 @@ impl Drop for Seat {
     }
 }
 
+// === impl Fate ===
+
+impl Fate {
+    /// Whether nothing more is to be shown before.
+    fn is_at_once(self) -> bool {
+        match self {
+            Self::Slow | Self::Revoked => true,
+            Self::Leaving => false,
+        }
+    }
+}
+
 // === impl Mailbox ===
 
 impl Mailbox {
     fn put(&self, note: Note) {
         let mut post = self.lock();
-        if post.fate == Some(Fate::Slow) {
+        if post.fate.is_some_and(Fate::is_at_once) {
             return;
         }
         post.weight += note.weight();
         if post.weight > MAILBOX_BYTES_MAX {
-            *post = Post { fate: Some(Fate::Slow), ..Post::default() };
-        } else {
-            post.notes.push_back(note);
+            drop(post);
+            self.strike(Fate::Slow);
+            return;
+        }
+        post.notes.push_back(note);
+        drop(post);
+        self.bell.notify_one();
+    }
+
+    /// Ends the link at once; whether it had not been already.
+    fn strike(&self, fate: Fate) -> bool {
+        let mut post = self.lock();
+        let is_news = !post.fate.is_some_and(Fate::is_at_once);
+        if is_news {
+            *post = Post { fate: Some(fate), mark: post.mark.take(), ..Post::default() };
         }
         drop(post);
         self.bell.notify_one();
+        is_news
     }
 
     fn take(&self) -> Option<Mail> {
@@ -313,6 +361,24 @@ mod tests {
         }
         links.send(seat.id(), note());
         assert!(matches!(seat.mail().await, Mail::Leave(Fate::Slow)));
-        seat.overflowed().await;
+        assert_eq!(seat.struck().await, Fate::Slow);
+    }
+
+    /// Covers: S-01.
+    #[tokio::test]
+    async fn a_link_whose_credential_is_taken_back_is_shown_nothing_more() {
+        let links = Arc::new(Links::default());
+        let (ann, bob, nobody) = (links.open(), links.open(), links.open());
+        ann.mark("a");
+        bob.mark("b");
+        for seat in [&ann, &bob, &nobody] {
+            links.send(seat.id(), note());
+        }
+        assert_eq!(links.revoke(|name| name == "a"), 1);
+        links.send(ann.id(), note());
+        assert_eq!(ann.struck().await, Fate::Revoked);
+        assert!(matches!(ann.mail().await, Mail::Leave(Fate::Revoked)));
+        assert_eq!(links.revoke(|name| name == "a"), 0);
+        assert!(matches!(bob.mail().await, Mail::Notes(_)) && matches!(nobody.mail().await, Mail::Notes(_)));
     }
 }

@@ -15,7 +15,7 @@ pub mod upgrade;
 pub mod websocket;
 
 use crate::answer::{self, Body};
-use crate::door::browser;
+use crate::door::browser::Rules;
 use crate::metrics::{Handshake, Metrics};
 use crate::phase::{Life, Phase};
 use crate::tls::Shown;
@@ -68,6 +68,8 @@ pub struct Listener {
 pub struct House {
     /// HTTP.
     pub pages: Pages,
+    /// By which names it is called, and by which pages.
+    pub rules: Rules,
     /// WebSocket, if this listener has any.
     pub reception: Option<Arc<Reception>>,
     /// How connections are greeted in TLS; none: they are not.
@@ -187,7 +189,7 @@ impl House {
         mut request: Request<Incoming>,
         room: &Room,
     ) -> Either<Ready<Response<Body>>, BoxFuture<'static, Response<Body>>> {
-        if let Err(unwelcome) = browser::check(request.uri(), request.headers()) {
+        if let Err(unwelcome) = self.rules.check(request.uri(), request.headers()) {
             self.metrics.links.began(Handshake::Unwelcome);
             let refused = answer::problem(StatusCode::FORBIDDEN, Code::Forbidden, unwelcome.why());
             return Either::Left(ready(refused));

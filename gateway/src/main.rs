@@ -7,7 +7,7 @@ use turnway::app::App;
 use turnway::cli::plan::{self, Plan};
 use turnway::cli::serve::ServeArgs;
 use turnway::cli::{
-    self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, dev_cert, nodes, replay,
+    self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, dev_cert, key, nodes, replay,
     sessions, store, version,
 };
 use turnway::config::LogFormat;
@@ -47,6 +47,7 @@ fn obey(command: Command, json: bool) -> Result<Exit, Trouble> {
         Command::CheckConfig(args) => check_config::run(&args, json),
         Command::DefaultConfig => cli::default_config(json),
         Command::ConfigDoc => cli::config_doc(json),
+        Command::Key(command) => in_runtime(key::run(command, json)),
         Command::DevCert(args) => dev_cert::run(&args, json),
         Command::Store(command) => match store::node(&command) {
             Some(wish) => in_runtime(store::ask(wish, json)),

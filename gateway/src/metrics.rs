@@ -1,10 +1,11 @@
 //! What is counted, by area: families in a registry that is passed in, with bounded labels (S-39).
 //!
-//! - [`links`], [`tls`], [`http`], [`store`], [`driver`], [`agents`], [`bus`], [`node`]: what the shell's rooms count themselves.
+//! - [`links`], [`tls`], [`auth`], [`http`], [`store`], [`driver`], [`agents`], [`bus`], [`node`]: what the shell's rooms count themselves.
 //! - [`switchboard`]: what the brain counts, told by the driver.
 //! - [`load`]: how much of it there is to do, in a few numbers.
 //! - [`workshop`]: where families are made; [`document`]: how they are described to people.
 mod agents;
+mod auth;
 mod buckets;
 mod bus;
 mod document;
@@ -19,6 +20,7 @@ mod tls;
 mod workshop;
 
 pub use agents::AgentMetrics;
+pub use auth::{AuthMetrics, Denial};
 pub use bus::{BusMetrics, Lapse, Loss};
 pub use document::document;
 pub use driver::{DriverMetrics, Source};
@@ -42,6 +44,8 @@ pub struct Metrics {
     pub links: LinkMetrics,
     /// TLS under them.
     pub tls: TlsMetrics,
+    /// Who is let in.
+    pub auth: AuthMetrics,
     /// Requests that stay HTTP.
     pub http: HttpMetrics,
     /// What is asked of the store.
@@ -84,6 +88,7 @@ impl Metrics {
         Ok(Self {
             links: LinkMetrics::register(workshop)?,
             tls: TlsMetrics::register(workshop)?,
+            auth: AuthMetrics::register(workshop)?,
             http: HttpMetrics::register(workshop)?,
             store: StoreMetrics::register(workshop)?,
             driver: DriverMetrics::register(workshop)?,

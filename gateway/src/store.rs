@@ -5,6 +5,7 @@ use turnway_core::store::{Op, Reply, StoreError};
 pub mod embedded;
 pub mod memory;
 pub mod redis;
+pub mod registers;
 
 /// Takes answers. May be called from any thread; must not block for long.
 pub type Answers = Arc<dyn Fn(Op, Result<Reply, StoreError>) + Send + Sync>;

@@ -185,7 +185,7 @@ impl Script {
         name(UserId::parse(user))
     }
     fn principal(&mut self, key: &SessionKey, user: UserId) -> Principal {
-        Principal { tenant: key.tenant.clone(), user, operator: self.rng.chance(3) }
+        Principal { tenant: key.tenant.clone(), user, operator: self.rng.chance(3), writes: true }
     }
     fn holder(&mut self) -> Holder {
         let n = self.rng.below(self.lives.len() as u64) as usize;

@@ -1,45 +1,12 @@
 //! What is somebody else's is answered exactly as what does not exist, for every operation there is.
 //!
 //! Covers: G7, S-06, S-07, RX-23.
-use serde_json::{Value, json};
+use serde_json::json;
 use turnway_bindings::channel::authority::Action;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
+use turnway_tests::real::operations::{bare, requests};
 use turnway_tests::real::wire::{Wire, invoke};
-
-/// The requests of one action on a session and a run. A new action breaks the build here.
-fn requests(action: Action, session: &str, run: &str) -> Vec<Value> {
-    match action {
-        Action::Open => vec![json!({"type": "session_open", "session_id": session})],
-        Action::Close => vec![json!({"type": "session_close", "session_id": session})],
-        Action::Read => vec![
-            json!({"type": "subscribe", "session_id": session}),
-            json!({"type": "subscribe", "session_id": session, "after_seq": 0}),
-            json!({"type": "subscribe", "session_id": session, "after_seq": 3, "after_epoch": 1}),
-            json!({"type": "subscribe", "session_id": session, "runs": {run: {"attempt": 1, "offset": 0}}}),
-        ],
-        Action::Invoke => vec![
-            invoke(session, "held", "mine now?"),
-            json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "strategy": "interrupt"}),
-            json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "strategy": "reject"}),
-        ],
-        Action::Cancel => vec![
-            json!({"type": "cancel_run", "run_id": run}),
-            json!({"type": "cancel_run", "session_id": session}),
-            json!({"type": "INTERRUPT", "run_id": run}),
-        ],
-    }
-}
-
-/// An answer without what must differ: when, and the names that the asker gave.
-fn bare(mut answer: Value, names: [&str; 2]) -> String {
-    answer["ts"] = Value::Null;
-    let mut text = answer.to_string();
-    for name in names {
-        text = text.replace(name, "NAME");
-    }
-    text
-}
 
 /// Covers: MP-E2, S-55, LN-MP29, S-06, S-56, ST-13.
 #[tokio::test]

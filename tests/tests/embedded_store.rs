@@ -156,7 +156,7 @@ fn an_id_may_expire_while_its_input_still_waits() {
         let Op::Accept { input, hash, .. } = op else { return None };
         Some((input, hash))
     });
-    let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false };
+    let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false, writes: true };
     let mut accept = || {
         let (input, hash) = inputs.next().expect("an input");
         Op::Accept { key: key(), principal: principal.clone(), input, hash }

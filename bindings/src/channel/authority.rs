@@ -1,7 +1,7 @@
 //! Who may do what: every operation passes here (S-06). Authority comes only from the principal of
 //! the connection, never from a message.
 use turnway_core::id::{Principal, UserId};
-use turnway_core::protocol::refusal::Refusal;
+use turnway_core::protocol::refusal::{Code, Refusal};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,7 +10,7 @@ pub enum Action {
     Open,
     /// `session_close`.
     Close,
-    /// `subscribe`, and every read of a session.
+    /// `subscribe`, `unsubscribe`, and every read of a session or of a list of them.
     Read,
     /// `agent_invoke`.
     Invoke,
@@ -21,6 +21,13 @@ pub enum Action {
 impl Action {
     /// All of them: the matrix test has a row for each.
     pub const ALL: [Self; 5] = [Self::Open, Self::Close, Self::Read, Self::Invoke, Self::Cancel];
+    /// Whether it changes anything.
+    pub fn writes(self) -> bool {
+        match self {
+            Self::Open | Self::Close | Self::Invoke | Self::Cancel => true,
+            Self::Read => false,
+        }
+    }
     /// Whether it makes a session that does not exist.
     pub fn creates(self) -> bool {
         match self {
@@ -28,6 +35,14 @@ impl Action {
             Self::Close | Self::Read | Self::Cancel => false,
         }
     }
+}
+
+/// Decides what a principal may do at all, whatever it is done to: so the answer tells nothing about that.
+pub fn permit(principal: &Principal, action: Action) -> Result<(), Refusal> {
+    if principal.writes || !action.writes() {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::Forbidden, "this credential may only read"))
 }
 
 /// Decides. `owner` is whose the session is, within the principal's tenant; none: there is no such

@@ -1,4 +1,5 @@
 //! What a client may ask, already checked for form.
+use crate::channel::authority::Action;
 use crate::channel::pattern::Pattern;
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::history::History;
@@ -67,6 +68,37 @@ pub enum Command {
         /// Says so too once the owner has taken it: for who does not follow the session.
         receipt: bool,
     },
+}
+
+impl Command {
+    /// What it takes to be allowed: with [`Command::request_id`] the table of operations.
+    pub fn action(&self) -> Action {
+        match self {
+            Self::Open { .. } => Action::Open,
+            Self::Close { .. } => Action::Close,
+            Self::Invoke(_) => Action::Invoke,
+            Self::Cancel { .. } => Action::Cancel,
+            Self::Subscribe(_)
+            | Self::Unsubscribe { .. }
+            | Self::Look { .. }
+            | Self::List { .. }
+            | Self::Find { .. } => Action::Read,
+        }
+    }
+
+    /// What its answer echoes.
+    pub fn request_id(&self) -> Option<&RequestId> {
+        match self {
+            Self::Open { request_id, .. }
+            | Self::Close { request_id, .. }
+            | Self::Unsubscribe { request_id, .. }
+            | Self::Look { request_id, .. }
+            | Self::Cancel { request_id, .. } => request_id.as_ref(),
+            Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
+            Self::Invoke(invoke) => invoke.request_id.as_ref(),
+            Self::List { .. } | Self::Find { .. } => None,
+        }
+    }
 }
 
 /// What a cancel names.

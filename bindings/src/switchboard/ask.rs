@@ -1,6 +1,7 @@
 //! What links want done, on its way: accepted by the store, rung at the owner, until it is in hand.
 use super::Switchboard;
 use super::Timer;
+use crate::channel::authority;
 use crate::channel::command::{Command, Invoke, Target};
 use crate::channel::note::{Accepted, Note};
 use crate::peer::{Item, Words};
@@ -85,6 +86,9 @@ impl Switchboard {
         let Some(there) = self.links.get(link) else { return };
         let (principal, busy) = (there.principal.clone(), there.asks.len() >= limits::LINK_ASKS_MAX);
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
+        if let Err(refusal) = authority::permit(&principal, command.action()) {
+            return self.refuse(link, command.request_id().cloned(), None, None, refusal);
+        }
         match command {
             Command::Subscribe(subscribe) => self.subscribe(link, subscribe),
             Command::Unsubscribe { session, .. } => self.unsubscribe(&within(session), link),

@@ -28,7 +28,7 @@ pub(crate) struct Bench {
 
 pub(crate) fn user(name: &str) -> Principal {
     let user = UserId::parse(name).expect("a name");
-    Principal { tenant: TenantId::default_tenant(), user, operator: false }
+    Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true }
 }
 
 pub(crate) fn session() -> SessionId {

@@ -67,7 +67,7 @@ fn accept(n: usize) -> Op {
         metadata: None,
         traceparent: None,
     };
-    let principal = Principal { tenant: key.tenant.clone(), user, operator: false };
+    let principal = Principal { tenant: key.tenant.clone(), user, operator: false, writes: true };
     Op::Accept { key, principal, hash: input.body_hash(), input: Arc::new(input) }
 }
 

@@ -1,4 +1,6 @@
 //! Putting a node together. Whatever cannot be had is found out here, before the first client.
+mod identity;
+
 use crate::agent::directory::BadAgent;
 use crate::agent::{Agents, Report};
 use crate::answer::Body;
@@ -8,7 +10,10 @@ use crate::cli::plan::Plan;
 use crate::clock::Clock;
 use crate::config::{Durability, StoreConfig};
 use crate::door::Door;
+use crate::door::browser::Rules;
+use crate::door::pepper::BadPepper;
 use crate::driver::{AnswerQueue, Driver, Hands, Inbox};
+use crate::keys::Keys;
 use crate::links::{self, Board, Links};
 use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
@@ -17,6 +22,7 @@ use crate::phase::{Life, Phase};
 use crate::store::embedded::{self, Copier, Embedded, OpenError};
 use crate::store::memory::Memory;
 use crate::store::redis::{self, Redis};
+use crate::store::registers::Counter;
 use crate::store::{Answers, Store};
 use crate::tls::keeper::NoTls;
 use crate::tls::{Keeper, Shown};
@@ -24,6 +30,7 @@ use crate::{admin, http};
 use futures_util::FutureExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use identity::Identity;
 use prometheus::Registry;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
@@ -57,6 +64,8 @@ pub struct App {
     pub(super) admin: (Listener, Arc<House>),
     /// Keeps the certificate up to date, where there is one.
     pub(super) keeper: Option<Keeper>,
+    /// Keeps the keys up to date, where there are any.
+    pub(super) keys: Option<Arc<Keys>>,
     pub(super) tasks: TaskTracker,
     /// Rung when the store can promise nothing more.
     pub(super) fatal: Arc<Notify>,
@@ -76,6 +85,9 @@ pub enum BuildError {
     /// The certificate was good a moment ago, and is not now.
     #[error(transparent)]
     Tls(#[from] NoTls),
+    /// The secret of keys was there a moment ago, and is not now.
+    #[error(transparent)]
+    Pepper(#[from] BadPepper),
     /// The store cannot be opened.
     #[error("cannot open the store: {0}")]
     Store(#[from] OpenError),
@@ -127,7 +139,10 @@ impl App {
         let keeper = shared.keeper(&plan)?;
         let shown = keeper.as_ref().map(Keeper::shown);
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
-        let (store, copier) = shared.store(&plan.config.store, &fatal, answers.sink(), runtime)?;
+        let counter = Counter::default();
+        let sink = counter.before(answers.sink());
+        let (store, copier) = shared.store(&plan.config.store, &fatal, sink, runtime)?;
+        let Identity { door, keys } = shared.identity(&plan, counter.open(Arc::clone(&store)))?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let agents = Agents::new(
             plan.agents.clone(),
@@ -145,9 +160,10 @@ impl App {
             None => Arc::new(Alone::new(mouth)),
         };
         let driver = shared.driver(store, &agents, bus, inbox, &plan)?;
-        let office = shared.office(registry, copier, shared.roster(&plan, &public, fleet.clone()));
+        let office =
+            shared.office(registry, copier, keys.clone(), shared.roster(&plan, &public, fleet.clone()));
         Ok(Self {
-            public: (public, Arc::new(shared.house(&plan, board, &agents, shown))),
+            public: (public, Arc::new(shared.house(&plan, board, &agents, door, shown))),
             admin: (admin, Arc::new(office)),
             plan,
             node: shared.node,
@@ -157,6 +173,7 @@ impl App {
             agents,
             driver,
             keeper,
+            keys,
             tasks: shared.tasks,
             fatal,
         })
@@ -265,9 +282,9 @@ impl Shared {
     }
 
     /// Behind the public listener.
-    fn house(&self, plan: &Plan, board: Board, agents: &Agents, tls: Option<Shown>) -> House {
+    fn house(&self, plan: &Plan, board: Board, agents: &Agents, door: Door, tls: Option<Shown>) -> House {
         let desk = http::Desk {
-            door: Door,
+            door: door.clone(),
             links: Arc::clone(&self.links),
             board: board.clone(),
             directory: Arc::new(agents.directory()),
@@ -279,7 +296,7 @@ impl Shared {
             node: http::Node { name: plan.config.node_name.clone() },
         };
         let reception = Reception {
-            door: Door,
+            door,
             links: Arc::clone(&self.links),
             board,
             clock: self.clock.clone(),
@@ -295,6 +312,11 @@ impl Shared {
             pages: Arc::new(move |request| {
                 router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()
             }),
+            rules: Rules {
+                is_local: plan.config.http.ip().is_loopback(),
+                hosts: plan.config.hosts.clone(),
+                origins: plan.config.origins.clone(),
+            },
             reception: Some(Arc::new(reception)),
             tls,
             until: Phase::Draining,
@@ -319,11 +341,19 @@ impl Shared {
     }
 
     /// Behind the operators' listener.
-    fn office(&self, registry: Registry, copier: Option<Copier>, roster: admin::Roster) -> House {
+    fn office(
+        &self,
+        registry: Registry,
+        copier: Option<Copier>,
+        keys: Option<Arc<Keys>>,
+        roster: admin::Roster,
+    ) -> House {
         let (life, metrics) = (self.life.clone(), Arc::clone(&self.metrics));
-        let pages = admin::Pages { life, metrics, registry, backup: admin::Backup::new(copier), roster };
+        let (backup, keys) = (admin::Backup::new(copier), admin::KeyDesk::new(keys));
+        let pages = admin::Pages { life, metrics, registry, backup, keys, roster };
         House {
             pages: Arc::new(move |request| pages.clone().serve(request).boxed()),
+            rules: Rules::local(),
             reception: None,
             tls: None,
             until: Phase::Leaving,

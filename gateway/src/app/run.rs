@@ -3,6 +3,7 @@ use super::build::App;
 use super::ready;
 use crate::cli::Exit;
 use crate::driver::Ended;
+use crate::keys::Keys;
 use crate::listen::{House, Listener};
 use crate::phase::{Life, Phase};
 use crate::signal::{Leave, Reload};
@@ -17,6 +18,8 @@ use turnway_core::limits;
 const HANDOVER: Duration = limits::DRAIN_RECORD.saturating_add(Duration::from_secs(1));
 /// What it may take to get a place among other nodes: the store has just been seen to be there.
 const JOIN: Duration = Duration::from_secs(10);
+/// Between two tries to read the keys.
+const AGAIN: Duration = Duration::from_millis(500);
 /// What it may take to leave it.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// What links may take to say goodbye: with all of the above, 20 s at the most.
@@ -42,6 +45,14 @@ impl App {
                 }
                 _ = &mut hurried => return Exit::Failed,
             }
+        }
+        // Nobody is let in before it is known who is.
+        if let Some(keys) = self.keys {
+            if !known(&keys).await {
+                tracing::error!("the keys cannot be read: the store does not answer");
+                return Exit::Unavailable;
+            }
+            tokio::spawn(keys.keep());
         }
         tokio::spawn(reread(self.keeper, reload));
         let mut driver = tokio::spawn(self.driver.run());
@@ -117,6 +128,17 @@ async fn obey(mut leave: Leave, life: Life) {
     life.advance(Phase::Draining);
     leave.asked().await;
     tracing::warn!("asked twice; leaving at once");
+}
+
+/// Whether the keys could be read in time.
+async fn known(keys: &Keys) -> bool {
+    let read = async {
+        while let Err(error) = keys.read().await {
+            tracing::warn!(%error, "the keys are not known yet");
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
+    tokio::time::timeout(JOIN, read).await.is_ok()
 }
 
 /// What `SIGHUP` is for; where there is nothing to read again, it is said.

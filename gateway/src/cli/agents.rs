@@ -38,8 +38,8 @@ struct Agent {
 /// Prints them.
 pub async fn run(args: AgentsArgs, json: bool) -> Result<Exit, Trouble> {
     let server = Server::parse(&args.gateway.url)?;
-    let (method, path, user) = (Method::GET, "/v1/agents", args.gateway.user.as_deref());
-    let told = server.ask(Ask { method, path, user, body: None, patience: PATIENCE }).await?;
+    let (method, path, who) = (Method::GET, "/v1/agents", Some(&args.gateway));
+    let told = server.ask(Ask { method, path, who, body: None, patience: PATIENCE }).await?;
     if json {
         say_json(&told)?;
         return Ok(Exit::Fine);

@@ -1,20 +1,31 @@
 //! Where the client commands find a gateway, and as whom they ask.
 use super::Trouble;
 use clap::Args;
+use std::fmt;
 use turnway_client::{ClientError, Options};
 
 /// Where a node listens by default.
 pub(super) const URL: &str = "ws://127.0.0.1:8080";
 
 /// Where, and as whom.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Args)]
 pub struct Gateway {
     /// The gateway
     #[arg(long, env = "TURNWAY_URL", default_value = URL)]
     pub url: String,
-    /// As this user; without it as the operator, who may see everything
+    /// As this user; without it as who the key is of, or where no keys are asked for as the operator
     #[arg(long, env = "TURNWAY_USER")]
     pub user: Option<String>,
+    /// With this key of `turnway key new`; best by the environment, where nobody sees it
+    #[arg(long, value_name = "KEY", env = "TURNWAY_API_KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+}
+
+impl fmt::Debug for Gateway {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("url", &self.url).field("user", &self.user).finish_non_exhaustive()
+    }
 }
 
 // === impl Gateway ===
@@ -24,6 +35,7 @@ impl Gateway {
     pub(super) fn options(&self) -> Options {
         let mut options = Options::new(&self.url);
         options.user_id.clone_from(&self.user);
+        options.api_key.clone_from(&self.api_key);
         options.client_meta = Some(serde_json::json!({ "app": "turnway" }));
         options
     }

@@ -1,5 +1,6 @@
 //! What the client commands ask by HTTP: one request, one JSON answer.
 use super::Trouble;
+use super::gateway::Gateway;
 use bytes::Bytes;
 use http::{Method, Request, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -37,8 +38,8 @@ pub(super) struct Ask<'a> {
     pub(super) method: Method,
     /// With its query.
     pub(super) path: &'a str,
-    /// As whom; none: the operator.
-    pub(super) user: Option<&'a str>,
+    /// As whom; none: whoever may.
+    pub(super) who: Option<&'a Gateway>,
     pub(super) body: Option<Value>,
     /// How long its answer may take.
     pub(super) patience: Duration,
@@ -118,8 +119,11 @@ impl Server {
             .uri(format!("{}{}", self.base, ask.path))
             .header(header::HOST, &self.authority)
             .header(header::ACCEPT, "application/json");
-        if let Some(user) = ask.user {
+        if let Some(user) = ask.who.and_then(|who| who.user.as_deref()) {
             request = request.header("x-user-id", user);
+        }
+        if let Some(key) = ask.who.and_then(|who| who.api_key.as_deref()) {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
         }
         let body = match ask.body {
             None => Bytes::new(),

@@ -50,8 +50,8 @@ struct Node {
 /// Prints them.
 pub async fn run(args: NodesArgs, json: bool) -> Result<Exit, Trouble> {
     let server = Server::parse(&args.admin)?;
-    let (method, path, user) = (Method::GET, "/v1/nodes", None);
-    let told = server.ask(Ask { method, path, user, body: None, patience: PATIENCE }).await?;
+    let (method, path, who) = (Method::GET, "/v1/nodes", None);
+    let told = server.ask(Ask { method, path, who, body: None, patience: PATIENCE }).await?;
     if json {
         say_json(&told)?;
         return Ok(Exit::Fine);

@@ -4,6 +4,7 @@ use crate::agent::directory::{AgentSpec, BadAgent, parse_agent};
 use crate::clock::Clock;
 use crate::config::nearest::hint;
 use crate::config::{self, AgentText, Config, Key, Loaded, Mistake, Place, Sources, TlsFiles};
+use crate::door::pepper::Pepper;
 use crate::tls::Pair;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -80,6 +81,7 @@ fn decide(sources: &Sources, mut mistakes: Vec<Mistake>) -> Result<Plan, Vec<Mis
         }
     }
     mistakes.extend(config.tls.as_ref().and_then(bad_pair));
+    mistakes.extend(config.auth.pepper.as_ref().and_then(bad_pepper));
     mistakes.sort();
     if mistakes.is_empty() { Ok(Plan { config, agents, default_agent }) } else { Err(mistakes) }
 }
@@ -90,6 +92,12 @@ fn bad_pair(files: &TlsFiles) -> Option<Mistake> {
     let (key, place) =
         if bad.is_of_key(files) { (Key::TlsKey, &files.key.1) } else { (Key::TlsCert, &files.cert.1) };
     Some(Mistake::of(key, place, bad.to_string()))
+}
+
+/// What is wrong with the secret of keys.
+fn bad_pepper((path, place): &(PathBuf, Place)) -> Option<Mistake> {
+    let bad = Pepper::read(path).err()?;
+    Some(Mistake::of(Key::AuthPepper, place, bad.to_string()))
 }
 
 fn agents(texts: &[AgentText], mistakes: &mut Vec<Mistake>) -> Vec<AgentSpec> {

@@ -200,8 +200,8 @@ impl Replay<'_> {
     async fn floor(&self) -> Option<u64> {
         let server = Server::parse(&self.args.gateway.url).ok()?;
         let path = format!("/v1/sessions/{}/events?after_seq={}&limit=1", self.args.session, self.seen);
-        let user = self.args.gateway.user.as_deref();
-        let ask = Ask { method: Method::GET, path: &path, user, body: None, patience: PATIENCE };
+        let who = Some(&self.args.gateway);
+        let ask = Ask { method: Method::GET, path: &path, who, body: None, patience: PATIENCE };
         server.ask(ask).await.ok()?.get("floor")?.as_u64()
     }
 

@@ -81,8 +81,8 @@ async fn list(args: &SessionsArgs) -> Result<Listed, Trouble> {
         let count = (limit - listed.sessions.len()).min(PAGE);
         let before = listed.next.take().map(|next| format!("&before={next}")).unwrap_or_default();
         let (method, path) = (Method::GET, &*format!("/v1/sessions?limit={count}{before}"));
-        let user = args.gateway.user.as_deref();
-        let page = server.ask(Ask { method, path, user, body: None, patience: PATIENCE }).await?;
+        let who = Some(&args.gateway);
+        let page = server.ask(Ask { method, path, who, body: None, patience: PATIENCE }).await?;
         let sessions = page.get("sessions").and_then(Value::as_array);
         let sessions = sessions.ok_or_else(|| unknown("no sessions in it"))?;
         listed.sessions.extend_from_slice(sessions);

@@ -95,9 +95,9 @@ pub fn node(command: &StoreCommand) -> Option<(&str, &Path)> {
 /// Asks a node to copy its store.
 pub async fn ask((url, to): (&str, &Path), json: bool) -> Result<Exit, Trouble> {
     let to = std::path::absolute(to).map_err(|error| Trouble::Usage(format!("{}: {error}", to.display())))?;
-    let (method, path, user) = (Method::POST, "/v1/store/backup", None);
+    let (method, path, who) = (Method::POST, "/v1/store/backup", None);
     let body = Some(serde_json::json!({ "to": to }));
-    let told = Server::parse(url)?.ask(Ask { method, path, user, body, patience: PATIENCE }).await?;
+    let told = Server::parse(url)?.ask(Ask { method, path, who, body, patience: PATIENCE }).await?;
     let report: Report = serde_json::from_value(told)
         .map_err(|error| Trouble::Failed(format!("an answer of another release: {error}")))?;
     show(json, &to, BACKED_UP, &report)

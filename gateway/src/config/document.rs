@@ -120,8 +120,8 @@ const MISTAKES: &str = "
 All mistakes of all sources are told at once, also in settings that a stronger source overrules, each with
 its place: `turnway.toml:3:8` (line and column), `environment TURNWAY_LISTEN_HTTP`, `flag --listen`. A key
 nobody knows is a mistake, and so is a variable that begins with `TURNWAY_` and is none of those above.
-`TURNWAY_CONFIG`, and `TURNWAY_URL`, `TURNWAY_USER` and `TURNWAY_ADMIN` (where and as whom the client commands
-ask), are known, and what Kubernetes says of a service called `turnway` is passed over. The exit code is 64.
+`TURNWAY_CONFIG`, and `TURNWAY_URL`, `TURNWAY_USER`, `TURNWAY_API_KEY` and `TURNWAY_ADMIN` (where and as whom the
+client commands ask), are known, and what Kubernetes says of a service called `turnway` is passed over. The exit code is 64.
 
 `turnway check-config` takes the flags of `serve` and says what it would say, without starting anything. With
 `--json` it prints one object on stdout:

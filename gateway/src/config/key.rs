@@ -12,6 +12,8 @@ pub enum Key {
     ListenHttp,
     ListenQuic,
     ListenAdmin,
+    ListenHosts,
+    ListenOrigins,
     TlsCert,
     TlsKey,
     StoreUrl,
@@ -21,6 +23,7 @@ pub enum Key {
     StoreCache,
     StoreReserve,
     AuthMode,
+    AuthPepper,
     NodeName,
 }
 
@@ -69,7 +72,7 @@ pub struct Setting {
 }
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 16] = [
+pub const SETTINGS: [Setting; 19] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -124,6 +127,33 @@ pub const SETTINGS: [Setting; 16] = [
         flag: Some("--admin"),
         default: Fallback::Fixed("127.0.0.1:8081"),
         doc: "Where operators look: health, metrics, drain.",
+    },
+    Setting {
+        key: Key::ListenHosts,
+        name: "listen.hosts",
+        kind: Kind::Text,
+        form: "NAME,…|*",
+        flag: Some("--hosts"),
+        default: Fallback::Found {
+            how: "this machine's own names, on a loopback address",
+            example: "gw.example.com",
+        },
+        doc: "By which names clients may call this node (`Host`): names or addresses with commas between them, each \
+              with a port or with any; or `*`, where something in front has looked. Needed where `listen.http` is \
+              no loopback address.",
+    },
+    Setting {
+        key: Key::ListenOrigins,
+        name: "listen.origins",
+        kind: Kind::Text,
+        form: "ORIGIN,…",
+        flag: Some("--origins"),
+        default: Fallback::Found {
+            how: "this machine's own pages, on a loopback address",
+            example: "https://app.example.com",
+        },
+        doc: "Which web pages may talk to this node: origins with commas between them, exactly as browsers write \
+              them. Programs that are no browsers send none and need none.",
     },
     Setting {
         key: Key::TlsCert,
@@ -214,11 +244,22 @@ pub const SETTINGS: [Setting; 16] = [
         key: Key::AuthMode,
         name: "auth.mode",
         kind: Kind::Text,
-        form: "none",
+        form: "none|keys",
         flag: Some("--auth"),
         default: Fallback::Fixed("none"),
-        doc: "Who may connect. Only `none` in this release: this machine only, so every listener must be on a \
-              loopback address.",
+        doc: "Who may connect: whoever has an API key of `turnway key new` (`keys`), or everybody who reaches the \
+              node (`none`), which therefore serves this machine only: `listen.http` must be a loopback address.",
+    },
+    Setting {
+        key: Key::AuthPepper,
+        name: "auth.pepper",
+        kind: Kind::Text,
+        form: "FILE",
+        flag: Some("--auth-pepper"),
+        default: Fallback::Found { how: "none; keys cannot be made or used", example: "/etc/turnway/pepper" },
+        doc: "The secret that keys are hashed with before they are stored: a file with 32 bytes or more of text \
+              (`openssl rand -hex 32`), the same for all nodes of a fleet, and not in the store. Without it no key \
+              is good any more.",
     },
     Setting {
         key: Key::NodeName,

@@ -4,7 +4,8 @@ use super::key::Key;
 use super::mistake::{Mistake, Place};
 use super::raw::Raw;
 use super::redis::{Login, RedisUrl};
-use super::{Config, Durability, LogFormat, StoreConfig, TlsFiles};
+use super::welcome::{Hosts, Origin};
+use super::{Auth, AuthMode, Config, Durability, LogFormat, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -17,8 +18,12 @@ const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 struct Draft {
     http: (SocketAddr, Place),
     admin: (SocketAddr, Place),
+    hosts: Option<Hosts>,
+    origins: Vec<Origin>,
     cert: Option<(PathBuf, Place)>,
     secret: Option<(PathBuf, Place)>,
+    auth: (AuthMode, Place),
+    pepper: Option<(PathBuf, Place)>,
     store: (StoreUrl, Place),
     durability: Option<(Durability, Place)>,
     deployer: Option<(Login, Place)>,
@@ -50,10 +55,14 @@ pub(super) fn read(raw: &mut Raw) -> Config {
     let store = draft.store(&mut raw.mistakes);
     let tls = draft.tls(&mut raw.mistakes);
     draft.check_listeners(&mut raw.mistakes);
+    draft.check_auth(&mut raw.mistakes);
     Config {
         http: draft.http.0,
         admin: draft.admin.0,
+        hosts: draft.hosts.unwrap_or_default(),
+        origins: draft.origins,
         tls,
+        auth: Auth { mode: draft.auth.0, pepper: draft.pepper },
         store,
         keep_facts: draft.keep_facts,
         node_name: draft.node_name.unwrap_or_else(host_name),
@@ -72,8 +81,12 @@ impl Default for Draft {
         Self {
             http: nowhere(),
             admin: nowhere(),
+            hosts: None,
+            origins: Vec::new(),
             cert: None,
             secret: None,
+            auth: (AuthMode::None, Place::Default),
+            pepper: None,
             store: (StoreUrl::Memory, Place::Default),
             durability: None,
             deployer: None,
@@ -95,6 +108,8 @@ impl Draft {
             Key::ListenAdmin => self.admin = (address(text)?, place.clone()),
             Key::ListenQuic if text == "off" => {}
             Key::ListenQuic => return Err("QUIC is not in this release; only \"off\" is accepted".into()),
+            Key::ListenHosts => self.hosts = Some(Hosts::parse(text)?),
+            Key::ListenOrigins => self.origins = Origin::parse_list(text)?,
             Key::TlsCert => self.cert = Some((file(text)?, place.clone())),
             Key::TlsKey => self.secret = Some((file(text)?, place.clone())),
             Key::StoreUrl => self.store = (store_url(text)?, place.clone()),
@@ -103,8 +118,8 @@ impl Draft {
             Key::StoreRetention => self.keep_facts = retention(text)?,
             Key::StoreCache => self.cache_bytes = size(text, CACHE_BYTES_MIN)?,
             Key::StoreReserve => self.reserve_bytes = size(text, 0)?,
-            Key::AuthMode if text == "none" => {}
-            Key::AuthMode => return Err("only \"none\" is in this release".into()),
+            Key::AuthMode => self.auth = (auth_mode(text)?, place.clone()),
+            Key::AuthPepper => self.pepper = Some((file(text)?, place.clone())),
             Key::NodeName => self.node_name = Some(label(text)?),
             Key::DefaultAgent => self.default_agent = Some((label(text)?, place.clone())),
             Key::Demo => self.demo = switch(text)?,
@@ -159,17 +174,45 @@ impl Draft {
         None
     }
 
-    /// Without authentication everybody who reaches a listener is somebody: only this machine may.
+    /// Without authentication everybody who reaches a listener is somebody: only this machine may. Operators are
+    /// never asked who they are.
     fn check_listeners(&self, mistakes: &mut Vec<Mistake>) {
-        for (key, (address, place)) in [(Key::ListenHttp, &self.http), (Key::ListenAdmin, &self.admin)] {
-            if !address.ip().is_loopback() {
-                let what = format!(
-                    "{address} is not a loopback address, and without authentication (auth.mode = \"none\") \
-                     a node serves this machine only"
-                );
-                mistakes.push(Mistake::of(key, place, what));
+        let is_open = self.auth.0 == AuthMode::None;
+        let clients = "without authentication (auth.mode = \"none\") a node serves this machine only";
+        let operators = "operators are not asked who they are, so they are served on this machine only";
+        for (key, (address, place), is_open, why) in [
+            (Key::ListenHttp, &self.http, is_open, clients),
+            (Key::ListenAdmin, &self.admin, true, operators),
+        ] {
+            if is_open && !address.ip().is_loopback() {
+                mistakes.push(Mistake::of(
+                    key,
+                    place,
+                    format!("{address} is not a loopback address, and {why}"),
+                ));
             }
         }
+        let (address, place) = &self.http;
+        if !is_open && !address.ip().is_loopback() && self.hosts.is_none() {
+            let what = "needs listen.hosts: by which names clients call this node";
+            mistakes.push(Mistake::of(Key::ListenHttp, place, what));
+        }
+    }
+
+    fn check_auth(&self, mistakes: &mut Vec<Mistake>) {
+        let (mode, place) = &self.auth;
+        if *mode == AuthMode::Keys && self.pepper.is_none() {
+            let what = "needs auth.pepper: a file with a secret, such as `openssl rand -hex 32` makes";
+            mistakes.push(Mistake::of(Key::AuthMode, place, what));
+        }
+    }
+}
+
+fn auth_mode(text: &str) -> Result<AuthMode, String> {
+    match text {
+        "none" => Ok(AuthMode::None),
+        "keys" => Ok(AuthMode::Keys),
+        _ => Err("expected none or keys".into()),
     }
 }
 

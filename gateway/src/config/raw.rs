@@ -61,8 +61,15 @@ const OURS: &str = "TURNWAY_";
 const AGENTS: &str = "TURNWAY_AGENTS_";
 /// Ours, and no setting of a node: which file it reads, where the client commands find it and as whom
 /// they ask, and what the project's own tests are told.
-const OTHERS: [&str; 6] =
-    ["TURNWAY_CONFIG", "TURNWAY_URL", "TURNWAY_USER", "TURNWAY_ADMIN", "TURNWAY_BIN", "TURNWAY_PYTHON"];
+const OTHERS: [&str; 7] = [
+    "TURNWAY_CONFIG",
+    "TURNWAY_URL",
+    "TURNWAY_USER",
+    "TURNWAY_API_KEY",
+    "TURNWAY_ADMIN",
+    "TURNWAY_BIN",
+    "TURNWAY_PYTHON",
+];
 
 /// Finds every setting of every source.
 pub(super) fn gather(sources: &Sources) -> Raw {

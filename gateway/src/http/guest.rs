@@ -3,6 +3,7 @@
 //! What it is shown waits at the switchboard by the same credit as every link's, and the credit comes
 //! back only as the client takes what it is sent. So a client that does not read costs no more here
 //! than one on a WebSocket. When the answer is dropped, for whatever reason, the link is gone.
+use crate::door::Admitted;
 use crate::http::Desk;
 use crate::links::{Fate, Gone, Mail, Seat};
 use std::collections::VecDeque;
@@ -39,6 +40,8 @@ pub struct Guest {
 pub enum Parted {
     /// What it was shown did not leave.
     Slow,
+    /// Its credential was taken back, or is over.
+    Revoked,
     /// The process ends.
     Leaving,
 }
@@ -58,8 +61,14 @@ pub enum Unanswered {
 
 impl Guest {
     /// Begins a link.
-    pub async fn enter(desk: Arc<Desk>, principal: Principal) -> Result<Self, Parted> {
-        let seat = desk.links.open();
+    pub async fn enter(desk: Arc<Desk>, admitted: Admitted) -> Result<Self, Parted> {
+        let (seat, Admitted { principal, key }) = (desk.links.open(), admitted);
+        if let Some(key) = &key {
+            seat.mark(key.as_str());
+        }
+        if !desk.door.still_admits(key.as_ref(), desk.clock.now().store) {
+            return Err(Parted::Revoked);
+        }
         desk.board.connect(seat.id(), principal.clone()).await?;
         Ok(Self {
             desk,
@@ -181,6 +190,7 @@ impl From<Fate> for Parted {
     fn from(fate: Fate) -> Self {
         match fate {
             Fate::Slow => Self::Slow,
+            Fate::Revoked => Self::Revoked,
             Fate::Leaving => Self::Leaving,
         }
     }

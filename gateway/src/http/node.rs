@@ -1,9 +1,9 @@
 //! `GET /`: what this is.
-use crate::answer::{self, Body};
-use crate::http::Desk;
+use crate::answer;
 use crate::http::openapi::refusals::Plain;
+use crate::http::{Answer, Desk};
 use axum::extract::State;
-use http::{Response, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -27,12 +27,13 @@ pub(super) struct View<'a> {
 /// What this is
 #[utoipa::path(get,
     operation_id = "show_node", path = "/", responses((status = 200, description = "The node", body = View), Plain))]
-pub(super) async fn show(State(desk): State<Arc<Desk>>) -> Response<Body> {
+pub(super) async fn show(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
+    desk.admit(&headers)?;
     let view = View {
         name: &desk.node.name,
         version: env!("CARGO_PKG_VERSION"),
         links: desk.links.count(),
         connect: "/v1/connect",
     };
-    answer::json(StatusCode::OK, &view)
+    Ok(answer::json(StatusCode::OK, &view))
 }

@@ -14,7 +14,7 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use fault::Fault;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use turnway_bindings::channel::openai::Trouble;
@@ -43,11 +43,17 @@ async fn not_this_way() -> Fault {
     Fault::not_this_way()
 }
 
-async fn list(State(desk): State<Arc<Desk>>) -> Response<Body> {
-    answer::json(StatusCode::OK, &Models::new(desk.directory.agents.keys(), desk.began))
+async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
+    desk.admit(&headers)?;
+    Ok(answer::json(StatusCode::OK, &Models::new(desk.directory.agents.keys(), desk.began)))
 }
 
-async fn show(State(desk): State<Arc<Desk>>, path: Result<Path<String>, PathRejection>) -> Answer {
+async fn show(
+    State(desk): State<Arc<Desk>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Answer {
+    desk.admit(&headers)?;
     let agent = path.ok().and_then(|Path(name)| model::agent(&name));
     let known =
         agent.filter(|agent| desk.directory.agents.contains_key(agent)).ok_or_else(Trouble::no_model)?;

@@ -68,6 +68,11 @@ impl Problem {
         Self::new(Code::InvalidMessage, detail)
     }
 
+    /// Nobody that is known.
+    pub fn unauthorized(detail: &'static str) -> Self {
+        Self::new(Code::Unauthorized, detail)
+    }
+
     /// The path is right and the method is not.
     pub fn method_not_allowed() -> Self {
         Self::invalid("not this way").with_status(StatusCode::METHOD_NOT_ALLOWED)
@@ -112,6 +117,9 @@ impl From<Denied> for Problem {
             Denied::Name => {
                 Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text")
             }
+            Denied::Nothing => Self::unauthorized("expected Authorization: Bearer, and a key"),
+            Denied::Credential => Self::unauthorized("the credential is not good"),
+            Denied::Other => Self::unauthorized("the credential is not that user's"),
         }
     }
 }
@@ -127,6 +135,7 @@ impl From<Parted> for Problem {
     fn from(parted: Parted) -> Self {
         match parted {
             Parted::Slow => Self::new(Code::RateLimited, "more was to be shown than was read"),
+            Parted::Revoked => Self::unauthorized("the credential is not good any more"),
             Parted::Leaving => Self::draining(),
         }
     }
@@ -152,6 +161,9 @@ impl IntoResponse for Problem {
         let mut response = answer::refused(self.status, &self.refusal);
         if let Some(methods) = self.allow {
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }

@@ -59,6 +59,7 @@ impl From<Fate> for End {
     fn from(fate: Fate) -> Self {
         match fate {
             Fate::Slow => Self::Close(4508, "slow consumer".into()),
+            Fate::Revoked => Self::Close(4401, "the credential is not good any more".into()),
             Fate::Leaving => Self::Close(4503, "draining".into()),
         }
     }

@@ -3,7 +3,8 @@
 use super::end::End;
 use super::seam::Seam;
 use super::upgrade::{Reception, refit};
-use crate::links::{Fate, Mail, Seat};
+use crate::door::{Admitted, Denied};
+use crate::links::{Mail, Seat};
 use crate::metrics::{Direction, Handshake};
 use futures_util::{FutureExt, Sink, SinkExt, StreamExt};
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use turnway_bindings::link::{Hello, Input, Link, LinkConfig, Output};
-use turnway_core::id::LinkId;
+use turnway_core::id::{LinkId, Principal};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Mono, Now};
 
@@ -264,7 +265,7 @@ impl<'a> Visit<'a> {
     }
 
     async fn meet(&mut self, hello: Hello) -> Result<(), End> {
-        match self.reception.door.admit(&hello) {
+        match self.admit(&hello) {
             Ok(principal) => {
                 self.reception.board.connect(self.seat.id(), principal.clone()).await?;
                 self.stage = Stage::Connected;
@@ -278,6 +279,15 @@ impl<'a> Visit<'a> {
             }
         }
         Ok(())
+    }
+
+    fn admit(&self, hello: &Hello) -> Result<Principal, Denied> {
+        let (door, now) = (&self.reception.door, self.now.store);
+        let Admitted { principal, key } = door.admit(hello, now)?;
+        if let Some(key) = &key {
+            self.seat.mark(key.as_str());
+        }
+        if door.still_admits(key.as_ref(), now) { Ok(principal) } else { Err(Denied::Credential) }
     }
 
     async fn write(&mut self, message: Message) -> Result<(), End> {
@@ -304,7 +314,7 @@ impl<'a> Visit<'a> {
                     self.now = self.reception.clock.now();
                     self.wake();
                 }
-                () = self.seat.overflowed() => return Err(Fate::Slow.into()),
+                fate = self.seat.struck() => return Err(fate.into()),
             }
             // The machine's law: what it wants is taken before it is told anything more.
             while let Some(output) = self.link.poll_output() {

@@ -17,11 +17,12 @@ is there from the first of its kind. Times at the owner begin anew where another
 ";
 
 /// What each area is about, in the order of the document.
-const AREAS: [(&str, &str); 17] = [
+const AREAS: [(&str, &str); 18] = [
     ("build", "The build"),
     ("node", "The node"),
     ("link", "Connections of clients"),
     ("tls", "TLS with clients"),
+    ("auth", "Credentials"),
     ("http", "HTTP requests"),
     ("request", "Requests of clients"),
     ("turn", "Turns"),

@@ -47,6 +47,14 @@ impl Node {
         Self::start_at(dir, args, any, any).await
     }
 
+    /// Starts one that clients reach by every address of this machine.
+    pub async fn start_public(dir: &Path, args: &[&str]) -> Self {
+        let (public, any) = (SocketAddr::from(([0, 0, 0, 0], 0)), SocketAddr::from(([127, 0, 0, 1], 0)));
+        let store = format!("embedded:{}", dir.join("data").display());
+        let args = ["--store", &store].iter().chain(args).map(|&arg| arg.to_owned()).collect();
+        Self::start_at(dir, args, public, any).await
+    }
+
     async fn start_at(dir: &Path, args: Vec<String>, http: SocketAddr, admin: SocketAddr) -> Self {
         let log = std::fs::File::options().create(true).append(true).open(dir.join("stderr.log"));
         let mut child = Command::new(binary())

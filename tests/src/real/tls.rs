@@ -69,10 +69,14 @@ impl Trust {
         Self(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
     }
 
+    /// Connects and says nothing.
+    pub async fn open(&self, to: SocketAddr) -> Result<Wire, Gone> {
+        tokio::time::timeout(PATIENCE, Wire::open_tls(to, self)).await.expect("it answers")
+    }
+
     /// Connects, and says `hello` as this user.
     pub async fn hello(&self, to: SocketAddr, user: &str) -> Result<Wire, Gone> {
-        let opened = tokio::time::timeout(PATIENCE, Wire::open_tls(to, self)).await;
-        opened.expect("it answers")?.greet(user, vec![]).await
+        self.open(to).await?.greet(user, vec![]).await
     }
 }
 

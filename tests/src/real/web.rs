@@ -1,5 +1,6 @@
 //! A raw HTTP client: each request on a connection of its own, each answer as it comes.
 use super::PATIENCE;
+use super::identity::Key;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -16,6 +17,7 @@ use tokio::task::JoinHandle;
 pub struct Web {
     to: SocketAddr,
     user: Option<String>,
+    key: Option<String>,
 }
 
 /// A whole answer.
@@ -55,7 +57,13 @@ pub struct Event {
 impl Web {
     /// As this user; none: the operator.
     pub fn new(to: SocketAddr, user: Option<&str>) -> Self {
-        Self { to, user: user.map(str::to_owned) }
+        Self { to, user: user.map(str::to_owned), key: None }
+    }
+
+    /// With this key.
+    #[must_use]
+    pub fn key(self, key: &Key) -> Self {
+        Self { key: Some(key.text.clone()), ..self }
     }
 
     /// Sends a request and reads the head of its answer.
@@ -71,6 +79,9 @@ impl Web {
         }
         if let Some(user) = &self.user {
             request = request.header("x-user-id", user);
+        }
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
         }
         let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).expect("a request");
         let answer = tokio::time::timeout(PATIENCE, sender.send_request(request)).await;
@@ -138,7 +149,7 @@ impl Reply {
 
 impl Stream {
     /// Reads a little more; false at the end.
-    async fn more(&mut self) -> bool {
+    pub async fn more(&mut self) -> bool {
         self.try_more().await.unwrap_or_else(|why| panic!("the answer broke: {why}"))
     }
 

@@ -76,9 +76,18 @@ impl Wire {
     }
 
     /// Says `hello`, and reads `welcome`.
-    pub async fn greet(mut self, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
-        self.say(json!({"type": "hello", "user_id": user, "resume": resume})).await?;
+    pub async fn greet(self, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
+        self.greet_with(json!({"type": "hello", "user_id": user, "resume": resume})).await
+    }
+
+    /// The same with this `hello`. Who is not let in is [`Gone::Closed`].
+    pub async fn greet_with(mut self, hello: Value) -> Result<Self, Gone> {
+        self.say(hello).await?;
         let welcome = self.next().await?;
+        if welcome["type"] == "error" {
+            assert_eq!(welcome["code"], "unauthorized", "{welcome}");
+            return Err(self.until(|_| false).await.err().unwrap_or(Gone::Closed(0)));
+        }
         assert_eq!(welcome["type"], "welcome", "{welcome}");
         Ok(self)
     }

@@ -43,7 +43,7 @@ pub(crate) fn agent(name: &str) -> AgentId {
 
 pub(crate) fn user(name: &str, tenant: &str, operator: bool) -> Principal {
     let tenant = TenantId::parse(tenant).expect("a tenant's name");
-    Principal { tenant, user: UserId::parse(name).expect("a user's name"), operator }
+    Principal { tenant, user: UserId::parse(name).expect("a user's name"), operator, writes: true }
 }
 
 pub(crate) fn key(tenant: &str, session: &str) -> SessionKey {

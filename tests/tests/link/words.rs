@@ -38,7 +38,7 @@ pub(crate) fn hello(extra: Value) -> Input {
 
 pub(crate) fn admitted() -> Input {
     let (tenant, user) = (TenantId::default_tenant(), UserId::parse("ann").expect("a name"));
-    Input::Admitted { principal: Principal { tenant, user, operator: false } }
+    Input::Admitted { principal: Principal { tenant, user, operator: false, writes: true } }
 }
 
 pub(crate) fn text_note(bytes: usize) -> Input {

@@ -103,7 +103,7 @@ pub(crate) fn holder(node: u128, life: u128) -> Holder {
 
 pub(crate) fn ann() -> Principal {
     let user = UserId::parse("ann").expect("a name");
-    Principal { tenant: TenantId::default_tenant(), user, operator: false }
+    Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true }
 }
 
 pub(crate) fn accept(session: &str, message: &str) -> Op {

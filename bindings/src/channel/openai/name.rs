@@ -45,7 +45,7 @@ mod tests {
 
     fn user(name: &str) -> Principal {
         let user = UserId::parse(name).expect("a name");
-        Principal { tenant: TenantId::default_tenant(), user, operator: false }
+        Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true }
     }
 
     /// Covers: ST-35, RX-1.

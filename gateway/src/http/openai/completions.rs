@@ -3,6 +3,7 @@
 //! A call that names neither itself nor a session is nobody's but its connection's: when that is gone, so
 //! is the turn. Whoever named one can come back for it, so it goes on.
 use crate::answer::{self, Body};
+use crate::door::Admitted;
 use crate::http::guest::{Guest, Parted, Unanswered};
 use crate::http::openai::fault::Fault;
 use crate::http::openai::{Answer, LongCalls};
@@ -20,7 +21,7 @@ use std::time::Duration;
 use turnway_bindings::channel::command::{Command, Target};
 use turnway_bindings::channel::note::{Accepted, Note};
 use turnway_bindings::channel::openai::{CALL_BYTES_MAX, Call, Chunks, Head, Name, Trouble, Whole};
-use turnway_core::id::{EventId, MessageId, Principal, RunId, SessionId};
+use turnway_core::id::{EventId, MessageId, RunId, SessionId};
 use turnway_core::limits::{MESSAGE_BYTES_MAX, STORE_RETRY_AFTER};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
@@ -54,8 +55,7 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let admitted = desk.door.admit_request(&headers).map_err(Problem::from);
-    let principal = admitted.map_err(|problem| Fault::from(problem).unread())?;
+    let admitted = desk.admit(&headers).map_err(|problem| Fault::from(problem).unread())?;
     let call = read(&long_calls, &headers, body).await?;
     if !desk.directory.agents.contains_key(&call.agent) {
         return Err(Trouble::no_model().into());
@@ -70,7 +70,7 @@ pub(super) async fn create(
     // Before it is known to be accepted, to ask again is harmless where the call has a name, and where it
     // ends with its connection.
     let repeatable = named || session.is_none();
-    let name = Name::of(&principal, session, key, fresh(now)?);
+    let name = Name::of(&admitted.principal, session, key, fresh(now)?);
     let wanted = Wanted {
         stream: call.stream,
         include_usage: call.include_usage,
@@ -80,7 +80,7 @@ pub(super) async fn create(
     };
     let trace = intake::header(&headers, TRACEPARENT).ok().flatten().map(str::to_owned);
     let invoke = call.invoke(&name, trace)?;
-    let mut guest = Guest::enter(Arc::clone(&desk), principal.clone()).await?;
+    let mut guest = Guest::enter(Arc::clone(&desk), admitted.clone()).await?;
     if name.once {
         let target = Target::Run(name.run_id.clone());
         guest.on_hang_up(Command::Cancel { request_id: None, target, receipt: false });
@@ -95,7 +95,7 @@ pub(super) async fn create(
         }
     };
     let answer = if wanted.stream {
-        streamed(guest, principal, wanted, &accepted).await
+        streamed(guest, admitted, wanted, &accepted).await
     } else {
         at_once(guest, wanted).await
     };
@@ -155,11 +155,11 @@ async fn at_once(mut guest: Guest, wanted: Wanted) -> Answer {
     }
 }
 
-async fn streamed(mut guest: Guest, principal: Principal, wanted: Wanted, accepted: &Accepted) -> Answer {
+async fn streamed(mut guest: Guest, admitted: Admitted, wanted: Wanted, accepted: &Accepted) -> Answer {
     let Wanted { include_usage, head, run_id, named, .. } = wanted;
     let mut chunks = Chunks::new(head.clone(), run_id.clone(), 0, include_usage);
     if accepted.duplicate {
-        chunks = match present_attempt(&guest, principal, accepted).await? {
+        chunks = match present_attempt(&guest, admitted, accepted).await? {
             Some(attempt) => Chunks::new(head, run_id, attempt, include_usage),
             None => chunks.from_its_end(),
         };
@@ -194,10 +194,10 @@ fn cut_off(parted: Parted, named: bool) -> Fault {
 /// whoever asks again has thrown away what it had.
 async fn present_attempt(
     guest: &Guest,
-    principal: Principal,
+    admitted: Admitted,
     accepted: &Accepted,
 ) -> Result<Option<u32>, Fault> {
-    let mut look = Guest::enter(guest.desk_handle(), principal).await?;
+    let mut look = Guest::enter(guest.desk_handle(), admitted).await?;
     look.say(Command::Look { request_id: None, session: accepted.session.clone() }).await?;
     let snapshot = look.answer(|note| match note {
         Note::Opened { snapshot, .. } => Some(snapshot),

@@ -23,9 +23,13 @@ pub(in crate::http) struct Said;
 #[derive(Debug, Serialize)]
 pub(in crate::http) struct CodeName;
 
-const PLAIN: [(u16, &str); 6] = [
+const PLAIN: [(u16, &str); 7] = [
     (400, "The request is not right: `invalid_message`."),
-    (403, "It comes from a page, or by a host name, that is not welcome: `forbidden`."),
+    (401, "No credential, or none that is good: `unauthorized`."),
+    (
+        403,
+        "It comes from a page, or by a host name, that is not welcome, or the credential does not allow it: `forbidden`.",
+    ),
     (405, "The path is right and the method is not."),
     (429, "Too much at a time."),
     (503, "The store cannot be reached, or the node leaves: `store_unavailable`, `draining`."),

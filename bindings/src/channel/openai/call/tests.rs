@@ -7,7 +7,7 @@ use turnway_core::time::Millis;
 
 fn name(session: Option<&str>) -> Name {
     let user = UserId::parse("ann").expect("a name");
-    let ann = Principal { tenant: TenantId::default_tenant(), user, operator: false };
+    let ann = Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true };
     let session = session.map(|session| SessionId::parse(session).expect("a name"));
     Name::of(&ann, session, MessageId::parse("k1").ok(), EventId::new(Millis(1), 1))
 }

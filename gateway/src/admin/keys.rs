@@ -1,0 +1,206 @@
+//! `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/{key_id}:revoke`: API keys, for operators.
+use crate::answer::{self, Body};
+use crate::door::key::{KeyId, Record, Scopes};
+use crate::keys::shelf::Unkept;
+use crate::keys::{Keys, NoKey, Wish};
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, Method, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use serde::{Deserialize, Serialize};
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{TenantId, UserId};
+use turnway_core::limits;
+use turnway_core::protocol::refusal::{Code, Refusal};
+
+/// Where keys are.
+pub(super) const PATH: &str = "/v1/keys";
+/// What follows a key's name to take it back.
+const REVOKE: &str = ":revoke";
+/// A wish is a few names.
+const BODY_BYTES_MAX: usize = 16 * 1024;
+/// For people; as long as a name.
+const LABEL_BYTES_MAX: usize = 256;
+/// Ten years: whoever means for ever says nothing.
+const LASTS_SECONDS_MAX: u64 = 10 * 365 * 86_400;
+
+/// Makes keys, takes them back, and tells which there are; nobody where there is no pepper to hash them with.
+#[derive(Clone)]
+pub struct KeyDesk(Option<Arc<Keys>>);
+
+/// What is asked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    tenant: Option<String>,
+    user_id: Option<String>,
+    scopes: Option<Scopes>,
+    label: Option<String>,
+    lasts_s: Option<u64>,
+}
+
+/// A key, without what it opens with.
+#[derive(Serialize)]
+struct Shown<'a> {
+    key_id: &'a KeyId,
+    /// Whether it opens anything now.
+    good: bool,
+    tenant: &'a TenantId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_id: Option<&'a UserId>,
+    scopes: Scopes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<&'a str>,
+    created_ts: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ts: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_ts: Option<u64>,
+}
+
+/// A new key: what it opens with is here and nowhere else.
+#[derive(Serialize)]
+struct Made<'a> {
+    key: &'a str,
+    #[serde(flatten)]
+    shown: Shown<'a>,
+}
+
+#[derive(Serialize)]
+struct List<'a> {
+    keys: Vec<Shown<'a>>,
+}
+
+/// Why not.
+struct Refused(StatusCode, Refusal);
+
+type Answer = Result<Response<Body>, Refused>;
+
+// === impl KeyDesk ===
+
+impl KeyDesk {
+    /// With these keys.
+    pub fn new(keys: Option<Arc<Keys>>) -> Self {
+        Self(keys)
+    }
+
+    /// Whether a path is about keys.
+    pub(super) fn knows(path: &str) -> bool {
+        path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Answers one request.
+    pub(super) async fn answer<B>(&self, head: &http::request::Parts, body: B) -> Response<Body>
+    where
+        B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        let rest = head.uri.path().strip_prefix(PATH).unwrap_or_default();
+        let answer = match (&head.method, rest.strip_prefix('/')) {
+            (&Method::GET | &Method::HEAD, None) => self.list().await,
+            (&Method::POST, None) => self.make(&head.headers, body).await,
+            (&Method::POST, Some(name)) if name.ends_with(REVOKE) => self.revoke(name).await,
+            (_, _) => Err(invalid(StatusCode::METHOD_NOT_ALLOWED, "not this way")),
+        };
+        answer.unwrap_or_else(|Refused(status, refusal)| answer::refused(status, &refusal))
+    }
+
+    fn keys(&self) -> Result<&Keys, Refused> {
+        let none = "this node makes no keys: it has no pepper to hash them with (auth.pepper)";
+        self.0.as_deref().ok_or_else(|| invalid(StatusCode::CONFLICT, none))
+    }
+
+    async fn list(&self) -> Answer {
+        let list = self.keys()?.list().await.map_err(NoKey::from)?;
+        let keys = list.iter().map(|(record, good)| shown(record, *good)).collect();
+        Ok(answer::json(StatusCode::OK, &List { keys }))
+    }
+
+    async fn make<B>(&self, headers: &HeaderMap, body: B) -> Answer
+    where
+        B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        let (keys, wish) = (self.keys()?, wish(headers, body).await?);
+        let (key, record) = keys.make(wish).await?;
+        tracing::info!(key = record.id.as_str(), tenant = record.tenant.as_str(), "an operator made a key");
+        Ok(answer::json(StatusCode::CREATED, &Made { key: &key.reveal(), shown: shown(&record, true) }))
+    }
+
+    async fn revoke(&self, name: &str) -> Answer {
+        let id = name.strip_suffix(REVOKE).and_then(KeyId::parse).ok_or(NoKey::Unknown)?;
+        let record = self.keys()?.revoke(&id).await?;
+        tracing::info!(key = id.as_str(), "an operator took a key back");
+        Ok(answer::json(StatusCode::OK, &shown(&record, false)))
+    }
+}
+
+fn shown(record: &Record, good: bool) -> Shown<'_> {
+    Shown {
+        key_id: &record.id,
+        good,
+        tenant: &record.tenant,
+        user_id: record.user.as_ref(),
+        scopes: record.scopes,
+        label: record.label.as_deref(),
+        created_ts: record.created.0,
+        expires_ts: record.expires.map(|at| at.0),
+        revoked_ts: record.revoked.map(|at| at.0),
+    }
+}
+
+async fn wish<B>(headers: &HeaderMap, body: B) -> Result<Wish, Refused>
+where
+    B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    // A page of a browser cannot send this kind without being asked about it first.
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some("application/json") {
+        return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type: expected application/json"));
+    }
+    let bad = |why: String| invalid(StatusCode::BAD_REQUEST, why);
+    let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
+    let body: Bytes = body.map_err(|_| bad("the body ended early, or is too large".to_owned()))?.to_bytes();
+    let asked: Asked = serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    let named = |error: turnway_core::id::BadName| bad(error.to_string());
+    let Asked { tenant, user_id, scopes, label, lasts_s } = asked;
+    if label
+        .as_ref()
+        .is_some_and(|label| label.len() > LABEL_BYTES_MAX || label.chars().any(char::is_control))
+    {
+        return Err(bad(format!("label: expected up to {LABEL_BYTES_MAX} bytes of printable text")));
+    }
+    if lasts_s.is_some_and(|lasts| lasts == 0 || lasts > LASTS_SECONDS_MAX) {
+        return Err(bad(format!("lasts_s: expected 1 to {LASTS_SECONDS_MAX}")));
+    }
+    Ok(Wish {
+        tenant: tenant
+            .map_or_else(|| Ok(TenantId::default_tenant()), |name| TenantId::parse(&name))
+            .map_err(named)?,
+        user: user_id.map(|name| UserId::parse(&name)).transpose().map_err(named)?,
+        scopes: scopes.unwrap_or_else(Scopes::usual),
+        label,
+        lasts: lasts_s.map(Duration::from_secs),
+    })
+}
+
+fn invalid(status: StatusCode, why: impl Into<std::borrow::Cow<'static, str>>) -> Refused {
+    Refused(status, Refusal::new(Code::InvalidMessage, why))
+}
+
+impl From<NoKey> for Refused {
+    fn from(error: NoKey) -> Self {
+        let why = error.to_string();
+        let refuse = |status, code| Self(status, Refusal::new(code, why.clone()));
+        match error {
+            NoKey::Unknown => refuse(StatusCode::NOT_FOUND, Code::NotFound),
+            NoKey::Unkept(Unkept::Full) => refuse(StatusCode::CONFLICT, Code::TooLarge),
+            NoKey::Unkept(Unkept::Store(_) | Unkept::Busy) => {
+                let refusal = Refusal::new(Code::StoreUnavailable, why);
+                Self(StatusCode::SERVICE_UNAVAILABLE, refusal.retry_after(limits::STORE_RETRY_AFTER))
+            }
+            NoKey::Unkept(Unkept::Unreadable) | NoKey::Chance(_) => {
+                refuse(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError)
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `turnway key …`: API keys, by way of a node's operators' listener.
+use super::calendar::date;
+use super::http::{Ask, PATIENCE, Server};
+use super::table::{Column, Table};
+use super::{Exit, Trouble, say, say_json};
+use crate::config::amount::parse_wait;
+use clap::{Args, Subcommand};
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Where a node serves its operators by default.
+const ADMIN: &str = "http://127.0.0.1:8081";
+/// A day is longer than any wait; keys last for days.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// What to do with keys.
+#[derive(Clone, Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a key; it is shown once, and cannot be shown again
+    New(NewArgs),
+    /// List all keys, the last made first, without what they open with
+    List(OfficeArgs),
+    /// Take a key back: within 5 s it opens nothing on any node, and the connections it opened are closed
+    Revoke(RevokeArgs),
+}
+
+/// Which node is asked.
+#[derive(Clone, Debug, Args)]
+pub struct OfficeArgs {
+    /// A node's address for operators; any node of a fleet will do
+    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = ADMIN)]
+    pub admin: String,
+}
+
+/// What it is to be.
+#[derive(Clone, Debug, Args)]
+pub struct NewArgs {
+    /// Whose sessions it opens
+    #[arg(long, value_name = "TENANT", default_value = "default")]
+    pub tenant: String,
+    /// The user whose key it is; without it, nobody but the key itself
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// What its bearer may do: read, write, act_as (any user of the tenant), operator (everything of the tenant)
+    #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', default_value = "read,write")]
+    pub scopes: Vec<String>,
+    /// A note for people
+    #[arg(long, value_name = "TEXT")]
+    pub label: Option<String>,
+    /// How long it is good, such as 12h or 90d; without it until it is taken back
+    #[arg(long, value_name = "WAIT", value_parser = lasting)]
+    pub lasts: Option<Duration>,
+    /// Which node is asked.
+    #[command(flatten)]
+    pub office: OfficeArgs,
+}
+
+/// Which one.
+#[derive(Clone, Debug, Args)]
+pub struct RevokeArgs {
+    /// Its name: the part between the two underscores, as `turnway key list` shows it
+    pub key_id: String,
+    /// Which node is asked.
+    #[command(flatten)]
+    pub office: OfficeArgs,
+}
+
+#[derive(Deserialize)]
+struct List {
+    keys: Vec<Key>,
+}
+
+/// What has a column.
+#[derive(Deserialize)]
+struct Key {
+    key_id: String,
+    good: bool,
+    tenant: String,
+    user_id: Option<String>,
+    scopes: Vec<String>,
+    label: Option<String>,
+    created_ts: u64,
+    expires_ts: Option<u64>,
+    revoked_ts: Option<u64>,
+}
+
+/// Does it.
+pub async fn run(command: KeyCommand, json: bool) -> Result<Exit, Trouble> {
+    match command {
+        KeyCommand::New(args) => make(args, json).await,
+        KeyCommand::List(args) => list(&args, json).await,
+        KeyCommand::Revoke(args) => revoke(&args, json).await,
+    }
+}
+
+async fn ask(office: &OfficeArgs, method: Method, path: &str, body: Option<Value>) -> Result<Value, Trouble> {
+    let ask = Ask { method, path, who: None, body, patience: PATIENCE };
+    Server::parse(&office.admin)?.ask(ask).await
+}
+
+async fn make(args: NewArgs, json: bool) -> Result<Exit, Trouble> {
+    let body = json!({
+        "tenant": args.tenant, "user_id": args.user, "scopes": args.scopes, "label": args.label,
+        "lasts_s": args.lasts.map(|lasts| lasts.as_secs()),
+    });
+    let made = ask(&args.office, Method::POST, "/v1/keys", Some(body)).await?;
+    if json {
+        say_json(&made)?;
+        return Ok(Exit::Fine);
+    }
+    let key = made.get("key").and_then(Value::as_str);
+    let key = key.ok_or_else(|| Trouble::Failed("an answer of another release".to_owned()))?;
+    // Alone on a line, for whoever reads it with a program.
+    say(&format!("{key}\n"))?;
+    Ok(Exit::Fine)
+}
+
+async fn list(args: &OfficeArgs, json: bool) -> Result<Exit, Trouble> {
+    let told = ask(args, Method::GET, "/v1/keys", None).await?;
+    if json {
+        say_json(&told)?;
+        return Ok(Exit::Fine);
+    }
+    let List { keys } = serde_json::from_value(told)
+        .map_err(|error| Trouble::Failed(format!("an answer of another release: {error}")))?;
+    let mut table = Table::new(vec![
+        Column::Left("KEY"),
+        Column::Left("STATE"),
+        Column::Left("TENANT"),
+        Column::Left("USER"),
+        Column::Left("SCOPES"),
+        Column::Left("CREATED"),
+        Column::Left("ENDS"),
+        Column::Left("LABEL"),
+    ]);
+    for key in keys {
+        let state = match (key.good, key.revoked_ts) {
+            (true, _) => "good",
+            (false, Some(_)) => "revoked",
+            (false, None) => "over",
+        };
+        table.row([
+            key.key_id,
+            state.to_owned(),
+            key.tenant,
+            key.user_id.unwrap_or_default(),
+            key.scopes.join(","),
+            date(key.created_ts),
+            key.revoked_ts.or(key.expires_ts).map(date).unwrap_or_default(),
+            key.label.unwrap_or_default(),
+        ]);
+    }
+    say(&table.text())?;
+    Ok(Exit::Fine)
+}
+
+async fn revoke(args: &RevokeArgs, json: bool) -> Result<Exit, Trouble> {
+    // Whoever has the whole key at hand may name it by that; only its name leaves this process.
+    let id = args.key_id.strip_prefix("twk_").and_then(|rest| rest.split('_').next()).unwrap_or(&args.key_id);
+    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(Trouble::Usage("expected a key's name, as `turnway key list` shows it".to_owned()));
+    }
+    let told = ask(&args.office, Method::POST, &format!("/v1/keys/{id}:revoke"), None).await?;
+    if json {
+        say_json(&told)?
+    } else {
+        say(&format!("{id} opens nothing any more\n"))?
+    }
+    Ok(Exit::Fine)
+}
+
+/// As waits are written, and in days.
+fn lasting(text: &str) -> Result<Duration, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()).map(|days| DAY * days);
+    let lasting = days.or_else(|| parse_wait(text)).filter(|lasting| lasting.as_secs() > 0);
+    lasting.ok_or_else(|| "expected a time such as 90d, 12h or 30m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_last_for_days() {
+        assert_eq!(lasting("90d"), Ok(DAY * 90));
+        assert_eq!(lasting("12h"), Ok(Duration::from_secs(43_200)));
+        for bad in ["", "d", "0d", "1.5d", "90", "500ms", "-1d"] {
+            assert!(lasting(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! By which names a node may be called, and which pages may talk to it.
+use std::fmt;
+
+/// Lists are typed by people.
+const LIST_MAX: usize = 64;
+/// Of a name in DNS.
+const NAME_BYTES_MAX: usize = 255;
+
+/// By which names a node may be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// Any: something in front has looked at it.
+    Any,
+    /// These.
+    Named(Vec<HostName>),
+}
+
+/// A name or an address, with a port or with any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName {
+    /// In lower case; an IPv6 address in brackets.
+    pub name: String,
+    /// None: any.
+    pub port: Option<u16>,
+}
+
+/// Where a page comes from, exactly as browsers write it: `https://app.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin(String);
+
+// === impl Hosts ===
+
+impl Default for Hosts {
+    fn default() -> Self {
+        Self::Named(Vec::new())
+    }
+}
+
+impl Hosts {
+    /// Reads `*`, or names with commas between them.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.trim() == "*" {
+            return Ok(Self::Any);
+        }
+        list(text, |item| {
+            HostName::parse(item)
+                .ok_or("expected names such as gateway.example.com or 203.0.113.7:8443, or *")
+        })
+        .map(Self::Named)
+    }
+}
+
+// === impl HostName ===
+
+impl HostName {
+    fn parse(text: &str) -> Option<Self> {
+        let (name, port) = match text.rsplit_once(':') {
+            Some((name, port)) if !port.contains(']') => (name, Some(port.parse().ok()?)),
+            Some(_) | None => (text, None),
+        };
+        is_host(name).then(|| Self { name: name.to_ascii_lowercase(), port })
+    }
+}
+
+// === impl Origin ===
+
+impl Origin {
+    /// Reads origins with commas between them.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+        list(text, |item| {
+            Self::parse(item).ok_or(
+                "expected origins as browsers write them, such as https://app.example.com: in lower case, without \
+                 a path, and without the port that the scheme has anyway",
+            )
+        })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (scheme, host) = text.split_once("://")?;
+        let usual = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return None,
+        };
+        let HostName { name, port } = HostName::parse(host)?;
+        // Only what a browser would write can ever be the same.
+        let written = match port {
+            None => format!("{scheme}://{name}"),
+            Some(port) if port == usual => return None,
+            Some(port) => format!("{scheme}://{name}:{port}"),
+        };
+        (written == text).then_some(Self(written))
+    }
+
+    /// As browsers write it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn list<T>(text: &str, parse: impl Fn(&str) -> Result<T, &'static str>) -> Result<Vec<T>, String> {
+    let items: Vec<T> = text.split(',').map(|item| parse(item.trim())).collect::<Result<_, _>>()?;
+    if items.len() > LIST_MAX { Err(format!("expected at most {LIST_MAX} of them")) } else { Ok(items) }
+}
+
+/// A name of letters, digits, dots and dashes, or an address of version 6 in brackets.
+fn is_host(text: &str) -> bool {
+    if let Some(six) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return six.parse::<std::net::Ipv6Addr>().is_ok();
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
+    (1..=NAME_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(is_plain)
+        && !text.starts_with('.')
+        && !text.ends_with('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_browser_would_write_is_taken() {
+        for good in
+            ["https://app.example.com", "http://localhost:3000", "https://[::1]:8443,http://a-b.example"]
+        {
+            let read = Origin::parse_list(good).expect(good);
+            assert_eq!(read.iter().map(Origin::as_str).collect::<Vec<_>>().join(","), good);
+        }
+        for bad in [
+            "",
+            "*",
+            "null",
+            "https://",
+            "app.example.com",
+            "https://App.example.com",
+            "https://app.example.com/",
+            "https://app.example.com:443",
+            "http://app.example.com:80",
+            "https://app.example.com:0444",
+            "ws://app.example.com",
+            "https://*.example.com",
+            "https://a,,https://b",
+            "https://u@h",
+        ] {
+            assert!(Origin::parse_list(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_have_ports_or_any() {
+        let name = |name: &str, port| HostName { name: name.to_owned(), port };
+        let read = Hosts::parse("GW.example.com, 203.0.113.7:8443,[2001:db8::1]");
+        let all =
+            [name("gw.example.com", None), name("203.0.113.7", Some(8443)), name("[2001:db8::1]", None)];
+        assert_eq!(read, Ok(Hosts::Named(all.to_vec())));
+        assert_eq!(Hosts::parse(" * "), Ok(Hosts::Any));
+        for bad in
+            ["", "a b", "a:b", "a:99999", "[::1", "https://a", "a/b", ".a", "a.", "*,a", &"x".repeat(300)]
+        {
+            assert!(Hosts::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

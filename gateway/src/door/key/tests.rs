@@ -1,0 +1,79 @@
+//! What a key looks like, and what is left of it once it is kept.
+use super::*;
+
+fn pepper() -> Pepper {
+    Pepper::of("0123456789abcdef0123456789abcdef").expect("long enough")
+}
+
+/// Covers: S-01.
+#[test]
+fn a_key_is_long_enough_and_never_the_same() {
+    let (one, two) = (ApiKey::make().expect("chance"), ApiKey::make().expect("chance"));
+    assert_ne!(one, two);
+    let text = one.reveal();
+    assert_eq!(text.len(), 3 + 1 + 10 + 1 + 26);
+    assert_eq!(ApiKey::parse(&text), Some(one.clone()));
+    assert!(text.starts_with(&format!("twk_{}_", one.id())));
+    assert_eq!(letters(&[0xff; 16], 26), format!("{}4", "7".repeat(25)), "all 128 bits are in it");
+    assert!(!format!("{one:?}").contains(&text[15..]), "it does not print its secret");
+    for bad in [
+        "",
+        "twk",
+        "twk__",
+        &text[1..],
+        &text[..text.len() - 1],
+        &format!("{text}a"),
+        &text.to_ascii_uppercase(),
+        &text.replace("twk_", "twk-"),
+        &format!(" {text}"),
+        &format!("{}é", &text[..text.len() - 2]),
+    ] {
+        assert_eq!(ApiKey::parse(bad), None, "{bad}");
+    }
+}
+
+/// Covers: S-01.
+#[test]
+fn only_the_same_secret_of_the_same_id_with_the_same_pepper_fits() {
+    let (key, pepper) = (ApiKey::make().expect("chance"), pepper());
+    let hash = key.hash(&pepper);
+    assert!(key.is(&hash, &pepper));
+    let other = ApiKey::make().expect("chance");
+    let renamed = ApiKey { id: other.id.clone(), ..key.clone() };
+    let guessed = ApiKey { secret: other.secret.clone(), ..key.clone() };
+    for stranger in [&other, &renamed, &guessed] {
+        assert!(!stranger.is(&hash, &pepper));
+    }
+    let elsewhere = Pepper::of("another pepper of the same length").expect("long enough");
+    assert!(!key.is(&hash, &elsewhere));
+}
+
+/// Covers: S-01.
+#[test]
+fn what_is_kept_of_a_key_does_not_hold_it() {
+    let (key, pepper) = (ApiKey::make().expect("chance"), pepper());
+    let record = Record {
+        id: key.id().clone(),
+        hash: key.hash(&pepper),
+        pepper: pepper.id().clone(),
+        tenant: TenantId::default_tenant(),
+        user: None,
+        scopes: Scopes { act_as: true, ..Scopes::usual() },
+        label: Some("the shop".to_owned()),
+        created: Millis(1000),
+        expires: Some(Millis(3000)),
+        revoked: None,
+    };
+    let kept = serde_json::to_string(&record).expect("JSON");
+    assert!(!kept.contains(key.secret.reveal()) && kept.contains(r#""scopes":["read","write","act_as"]"#));
+    assert_eq!(serde_json::from_str::<Record>(&kept).expect("the same"), record);
+    assert!(!format!("{record:?}").contains(kept.split('"').nth(7).expect("the hash")));
+    assert_eq!(record.user().as_str(), format!("key:{}", key.id()));
+    for (at, good) in [(0, true), (2999, true), (3000, false)] {
+        assert_eq!(record.is_good(Millis(at)), good, "{at}");
+    }
+    assert!(!Record { revoked: Some(Millis(1)), ..record }.is_good(Millis(2)));
+    for bad in [r#"["root"]"#, r#"["read ","write"]"#, r#"[1]"#] {
+        assert!(serde_json::from_str::<Scopes>(bad).is_err(), "{bad}");
+    }
+}

@@ -1,0 +1,118 @@
+//! The secret that keys are hashed with. It is not in the store: who has the store alone has no way to try
+//! keys out. All nodes of a fleet have the same.
+use super::key::Hash;
+use aws_lc_rs::hmac;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Shorter ones could be guessed.
+const BYTES_MIN: usize = 32;
+/// No secret is longer; whoever names another file by mistake is told so.
+const BYTES_MAX: u64 = 4096;
+
+/// What keys are hashed with.
+#[derive(Clone)]
+pub struct Pepper {
+    key: hmac::Key,
+    id: PepperId,
+}
+
+/// Which pepper something was hashed with: tells two of them apart, and nothing about either.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PepperId(String);
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum BadPepper {
+    /// Its file cannot be read.
+    #[error("{path}: {error}", path = path.display())]
+    Unread {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It is too short, or far too long.
+    #[error("{path}: expected {BYTES_MIN} bytes or more of text, such as `openssl rand -hex 32` makes", path = path.display())]
+    Unfit {
+        /// Where.
+        path: PathBuf,
+    },
+}
+
+// === impl Pepper ===
+
+impl Pepper {
+    /// Reads one. Space around it does not count.
+    pub fn read(path: &Path) -> Result<Self, BadPepper> {
+        let mut text = String::new();
+        let read = std::fs::File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
+        let read = read.map_err(|error| BadPepper::Unread { path: path.to_owned(), error })?;
+        let fits = Self::of(&text).filter(|_| (read as u64) < BYTES_MAX);
+        fits.ok_or_else(|| BadPepper::Unfit { path: path.to_owned() })
+    }
+
+    /// Of this text, if it is long enough.
+    pub fn of(text: &str) -> Option<Self> {
+        let text = text.trim();
+        (text.len() >= BYTES_MIN).then(|| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes());
+            let tag = hmac::sign(&key, b"which pepper");
+            let id = tag.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+            Self { key, id: PepperId(id) }
+        })
+    }
+
+    /// Which one it is.
+    pub fn id(&self) -> &PepperId {
+        &self.id
+    }
+
+    pub(super) fn hash(&self, id: &str, secret: &str) -> Hash {
+        let tag = hmac::sign(&self.key, message(id, secret).as_bytes());
+        let mut hash = [0; 32];
+        hash.copy_from_slice(tag.as_ref());
+        Hash(hash)
+    }
+
+    /// Takes the same time whatever is wrong.
+    pub(super) fn verify(&self, id: &str, secret: &str, hash: &Hash) -> bool {
+        hmac::verify(&self.key, message(id, secret).as_bytes(), &hash.0).is_ok()
+    }
+}
+
+/// Both have a fixed number of letters.
+fn message(id: &str, secret: &str) -> String {
+    format!("api-key:{id}:{secret}")
+}
+
+impl fmt::Debug for Pepper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<pepper>")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pepper_is_long_enough_or_none() {
+        let path = std::env::temp_dir().join(format!("turnway-pepper-{}", std::process::id()));
+        let read = |text: &str| {
+            std::fs::write(&path, text).expect("written");
+            Pepper::read(&path).map_err(|bad| bad.to_string())
+        };
+        let good = "0123456789abcdef0123456789abcdef";
+        let (plain, spaced) = (read(good).expect("good"), read(&format!("\n{good} \n")).expect("good"));
+        assert!(spaced.verify("id", "secret", &plain.hash("id", "secret")));
+        for bad in ["", &good[1..], &format!("{}{}", &good[1..], " ".repeat(40)), &"x".repeat(5000)] {
+            assert!(read(bad).expect_err("bad").contains("openssl rand"), "{bad}");
+        }
+        std::fs::remove_file(&path).expect("ours");
+        assert!(Pepper::read(&path).is_err());
+    }
+}

@@ -1,0 +1,171 @@
+//! The API keys of a gateway: kept in its store, known to every node within seconds (S-01).
+//!
+//! - [`shelf`]: how they lie in the store.
+//!
+//! A node reads a number every [`LOOK_EVERY`], and all keys when that has changed; and all of them every
+//! [`READ_EVERY`], should whoever changed one have died before it changed the number.
+pub mod shelf;
+
+use crate::clock::Clock;
+use crate::door::key::{ApiKey, KeyId, Record, Scopes};
+use crate::door::keyring::Keyring;
+use crate::links::Links;
+use crate::metrics::Metrics;
+use crate::store::registers::Value;
+use shelf::{Shelf, Unkept};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+use turnway_core::id::{TenantId, UserId};
+use turnway_core::time::Mono;
+
+/// Between two looks at whether a key has changed. A key that is taken back opens nothing 5 s later (S-01), on
+/// any node, however slow the store is just then.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two readings of all keys, whether or not they are said to have changed.
+pub const READ_EVERY: Duration = Duration::from_secs(60);
+
+/// Knows all keys, and makes and takes back.
+pub struct Keys {
+    shelf: Shelf,
+    ring: Keyring,
+    links: Arc<Links>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    read: Mutex<Reading>,
+}
+
+/// What was read last.
+#[derive(Clone, Debug, Default)]
+struct Reading {
+    generation: Option<Value>,
+    at: Mono,
+}
+
+/// What a new key is to be.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Of which user.
+    pub user: Option<UserId>,
+    /// What its bearer may do.
+    pub scopes: Scopes,
+    /// For people.
+    pub label: Option<String>,
+    /// How long it is good; none: until it is taken back.
+    pub lasts: Option<Duration>,
+}
+
+/// Why a key is not made, or not taken back.
+#[derive(Debug, thiserror::Error)]
+pub enum NoKey {
+    /// There is none of this name.
+    #[error("there is no key of this name")]
+    Unknown,
+    /// The store did not keep it.
+    #[error(transparent)]
+    Unkept(#[from] Unkept),
+    /// The system has no randomness to give.
+    #[error("no randomness: {0}")]
+    Chance(getrandom::Error),
+}
+
+// === impl Keys ===
+
+impl Keys {
+    /// Those of this store. Nothing is read yet.
+    pub fn new(shelf: Shelf, ring: Keyring, links: Arc<Links>, clock: Clock, metrics: Arc<Metrics>) -> Self {
+        Self { shelf, ring, links, clock, metrics, read: Mutex::default() }
+    }
+
+    /// Reads all of them.
+    pub async fn read(&self) -> Result<(), Unkept> {
+        // First: what changes meanwhile is read again.
+        let generation = self.shelf.generation().await?;
+        let keys = self.shelf.all().await?;
+        let is_first = self.reading().generation.is_none();
+        let others = keys.values().filter(|key| key.pepper != *self.ring.pepper().id()).count();
+        if is_first && others > 0 {
+            tracing::error!(keys = others, "made with another pepper (auth.pepper): they open nothing here");
+        }
+        self.ring.replace(keys);
+        *self.reading() = Reading { generation: Some(generation), at: self.clock.mono() };
+        self.enforce();
+        Ok(())
+    }
+
+    /// Keeps what is known up to date for as long as the process runs.
+    pub async fn keep(self: Arc<Self>) {
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            if let Err(error) = self.look().await {
+                tracing::debug!(%error, "keys cannot be read; those that are known stay in use");
+            }
+            // Also where nothing has changed: keys end by themselves.
+            self.enforce();
+        }
+    }
+
+    async fn look(&self) -> Result<(), Unkept> {
+        let Reading { generation, at } = self.reading().clone();
+        let is_old = self.clock.mono() - at >= READ_EVERY;
+        if is_old || generation != Some(self.shelf.generation().await?) {
+            self.read().await?;
+        }
+        Ok(())
+    }
+
+    /// Closes every link whose key opens nothing any more.
+    fn enforce(&self) {
+        let (keys, now) = (self.ring.keys(), self.clock.now().store);
+        let good: BTreeSet<&str> =
+            keys.values().filter(|key| self.ring.opens(key, now)).map(|key| key.id.as_str()).collect();
+        self.metrics.auth.keys(good.len());
+        let cut = self.links.revoke(|name| !good.contains(name));
+        if cut > 0 {
+            tracing::info!(links = cut, "closed: their keys open nothing any more");
+            self.metrics.auth.cut(cut);
+        }
+    }
+
+    /// Makes a key. It opens nothing before this has answered, and something everywhere soon after.
+    pub async fn make(&self, wish: Wish) -> Result<(ApiKey, Record), NoKey> {
+        let key = ApiKey::make().map_err(NoKey::Chance)?;
+        let now = self.clock.now().store;
+        let Wish { tenant, user, scopes, label, lasts } = wish;
+        let (id, hash) = (key.id().clone(), key.hash(self.ring.pepper()));
+        let expires = lasts.map(|lasts| now.after(lasts));
+        let pepper = self.ring.pepper().id().clone();
+        let record =
+            Record { id, hash, pepper, tenant, user, scopes, label, created: now, expires, revoked: None };
+        self.shelf.put(record.clone()).await?;
+        self.read().await?;
+        Ok((key, record))
+    }
+
+    /// Takes one back. To say it twice does no harm.
+    pub async fn revoke(&self, id: &KeyId) -> Result<Record, NoKey> {
+        let now = self.clock.now().store;
+        let revoked = self.shelf.change(id, |record| record.revoked = record.revoked.or(Some(now))).await?;
+        let record = revoked.ok_or(NoKey::Unknown)?;
+        self.read().await?;
+        Ok(record)
+    }
+
+    /// All of them, the last made first, and whether each is good now.
+    pub async fn list(&self) -> Result<Vec<(Record, bool)>, Unkept> {
+        self.read().await?;
+        let (keys, now) = (self.ring.keys(), self.clock.now().store);
+        let mut list: Vec<_> = keys.values().map(|key| (key.clone(), self.ring.opens(key, now))).collect();
+        list.sort_by(|(a, _), (b, _)| b.created.cmp(&a.created).then_with(|| a.id.cmp(&b.id)));
+        Ok(list)
+    }
+
+    fn reading(&self) -> std::sync::MutexGuard<'_, Reading> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,151 @@
+//! How keys lie in the store: on pages by the first letter of their names, so that no value is large, and a
+//! number that changes with every change.
+use crate::door::key::{KeyId, Record};
+use crate::door::keyring;
+use crate::store::registers::{Registers, Value};
+use turnway_core::store::StoreError;
+
+/// Of names' first letters: a page each.
+const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz234567";
+/// Keys on one page, some 300 bytes each: 12,000 in all, as their names are random.
+const PAGE_KEYS_MAX: usize = 400;
+/// How often a change is tried that somebody else's comes before.
+const TRIES_MAX: usize = 16;
+/// The number.
+const GENERATION: &str = "keys";
+
+/// The keys in a store.
+#[derive(Clone)]
+pub struct Shelf(Registers);
+
+/// Why keys are not read, or not kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unkept {
+    /// The store did not answer.
+    #[error("the store does not answer")]
+    Store(StoreError),
+    /// Others changed the same page again and again.
+    #[error("others are changing keys; try again")]
+    Busy,
+    /// There is no room.
+    #[error("there are too many keys; those that open nothing are forgotten after 30 days")]
+    Full,
+    /// What is stored cannot be read.
+    #[error("the stored keys cannot be read: they are of a newer release")]
+    Unreadable,
+}
+
+/// One page, and which version of it.
+struct Page {
+    version: u64,
+    records: Vec<Record>,
+}
+
+// === impl Shelf ===
+
+impl Shelf {
+    /// In these registers.
+    pub fn new(registers: Registers) -> Self {
+        Self(registers)
+    }
+
+    /// Changes with every change. It is a number and some chance, for a store may forget its last writes, and
+    /// count the same number twice.
+    pub async fn generation(&self) -> Result<Value, Unkept> {
+        Ok(self.0.get(GENERATION).await?)
+    }
+
+    /// All keys.
+    pub async fn all(&self) -> Result<keyring::Keys, Unkept> {
+        let mut keys = keyring::Keys::new();
+        for letter in LETTERS.chars() {
+            let page = self.page(&name(letter)).await?;
+            keys.extend(page.records.into_iter().map(|record| (record.id.clone(), record)));
+        }
+        Ok(keys)
+    }
+
+    /// Keeps a new key.
+    pub async fn put(&self, record: Record) -> Result<(), Unkept> {
+        let now = record.created;
+        let added = |records: &mut Vec<Record>| {
+            // What has opened nothing for so long is of no use in a list either.
+            let month = 30 * 86_400_000;
+            let is_old = |end: u64| end + month < now.0;
+            records.retain(|old| !old.revoked.or(old.expires).is_some_and(|end| is_old(end.0)));
+            if records.len() >= PAGE_KEYS_MAX {
+                return Err(Unkept::Full);
+            }
+            // The try before may have been kept after all.
+            records.retain(|old| old.id != record.id);
+            records.push(record.clone());
+            Ok(Some(()))
+        };
+        self.edit(&record.id, added).await.map(drop)
+    }
+
+    /// Changes one key; none if there is none of this name.
+    pub async fn change(&self, id: &KeyId, change: impl Fn(&mut Record)) -> Result<Option<Record>, Unkept> {
+        let changed = |records: &mut Vec<Record>| {
+            let found = records.iter_mut().find(|record| record.id == *id);
+            Ok(found.map(|record| {
+                change(record);
+                record.clone()
+            }))
+        };
+        self.edit(id, changed).await
+    }
+
+    /// Edits the page of a key, then changes the number: also where the page was as it should be, since whoever
+    /// wrote it may have died in between.
+    async fn edit<T>(
+        &self,
+        id: &KeyId,
+        edit: impl Fn(&mut Vec<Record>) -> Result<Option<T>, Unkept>,
+    ) -> Result<Option<T>, Unkept> {
+        let name = name(id.as_str().chars().next().unwrap_or('a'));
+        for _ in 0..TRIES_MAX {
+            let Page { version, mut records } = self.page(&name).await?;
+            let before = records.clone();
+            let Some(done) = edit(&mut records)? else { return Ok(None) };
+            if records != before {
+                let bytes = serde_json::to_vec(&records).map_err(|_| Unkept::Unreadable)?;
+                let stored = self.0.put(&name, version, bytes.clone()).await?;
+                if stored.bytes != Some(bytes) {
+                    continue;
+                }
+            }
+            self.advance().await?;
+            return Ok(Some(done));
+        }
+        Err(Unkept::Busy)
+    }
+
+    /// What is there now was read after the page was written: where somebody else was faster, theirs will do.
+    async fn advance(&self) -> Result<(), Unkept> {
+        let mut fresh = [0; 16];
+        getrandom::fill(&mut fresh).map_err(|_| Unkept::Busy)?;
+        let seen = self.generation().await?;
+        let stored = self.0.put(GENERATION, seen.version, fresh.to_vec()).await?;
+        if stored == seen { Err(Unkept::Busy) } else { Ok(()) }
+    }
+
+    async fn page(&self, name: &str) -> Result<Page, Unkept> {
+        let Value { version, bytes } = self.0.get(name).await?;
+        let records = match bytes {
+            None => Vec::new(),
+            Some(bytes) => serde_json::from_slice(&bytes).map_err(|_| Unkept::Unreadable)?,
+        };
+        Ok(Page { version, records })
+    }
+}
+
+fn name(letter: char) -> String {
+    format!("{GENERATION}/{letter}")
+}
+
+impl From<StoreError> for Unkept {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}

@@ -1,0 +1,309 @@
+//! Keys: made, shown, refused, known everywhere, taken back.
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+use tempfile::{TempDir, tempdir};
+use tokio::time::{Instant, timeout};
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::command::run;
+use turnway_tests::real::identity::{Key, guarded, pepper};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::web::Web;
+use turnway_tests::real::wire::{Gone, Wire, invoke};
+
+/// A key that is taken back may still open something for so long (S-01).
+const REVOKED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Who is not let in.
+async fn denied(wire: Result<Wire, Gone>) {
+    assert_eq!(wire.map(|_| "let in"), Err(Gone::Closed(4401)));
+}
+
+/// Covers: S-01, S-07.
+#[tokio::test]
+async fn a_key_opens_what_is_its_own() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--demo"]).await;
+    let ann = Key::make(&node, &["--user", "ann"]).await;
+    let bob = Key::make(&node, &["--user", "bob"]).await;
+    let mut wire = ann.hello(node.http, None).await.expect("let in");
+    wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
+    // Over HTTP the same key is the same user.
+    let seen = Web::new(node.http, None).key(&ann).json("/v1/sessions").await;
+    assert_eq!(
+        (&seen["sessions"][0]["session_id"], &seen["sessions"][0]["user_id"]),
+        (&json!("s1"), &json!("ann"))
+    );
+    let reply = Web::new(node.http, Some("ann")).key(&ann).get("/v1/sessions/s1/messages").await;
+    assert!(reply.status == 200 && reply.text.contains("hello"), "{}", reply.text);
+    let seen = Web::new(node.http, None).key(&bob).json("/v1/sessions").await;
+    assert_eq!(seen["sessions"], json!([]));
+    assert_eq!(Web::new(node.http, None).key(&bob).get("/v1/sessions/s1").await.status, 404);
+    // Nobody becomes somebody else by saying so.
+    denied(bob.hello(node.http, Some("ann")).await).await;
+    let reply = Web::new(node.http, Some("ann")).key(&bob).get("/v1/sessions").await;
+    assert_eq!((reply.status, reply.json()["code"].as_str()), (401, Some("unauthorized")));
+    // Who may act as others is them, with their rights; by itself it is nobody but the key.
+    let shop = Key::make(&node, &["--scopes", "write,act_as"]).await;
+    let mut wire = shop.hello(node.http, Some("ann")).await.expect("let in");
+    let told = wire.ask("q", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
+    assert_eq!(told["type"], "subscribed", "{told}");
+    let mut wire = shop.hello(node.http, None).await.expect("let in");
+    let told = wire.ask("q", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
+    assert_eq!(told["code"], "not_found", "{told}");
+    // OpenAI's clients send their key in the same header.
+    let models = Web::new(node.http, None).key(&ann).json("/v1/models").await;
+    assert!(models["data"].as_array().is_some_and(|models| !models.is_empty()), "{models}");
+}
+
+/// Covers: S-01, S-07.
+#[tokio::test]
+async fn nobody_without_a_good_key_is_let_in() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--demo"]).await;
+    let ann = Key::make(&node, &["--user", "ann"]).await;
+    let unknown = "twk_aaaaaaaaaa_aaaaaaaaaaaaaaaaaaaaaaaaaa";
+    let (front, secret) = ann.text.rsplit_once('_').expect("three parts");
+    let guessed = format!("{front}_{}", secret.chars().rev().collect::<String>());
+    let cut = &ann.text[..ann.text.len() - 1];
+    for shown in [None, Some(""), Some("ann"), Some(unknown), Some(&guessed), Some(cut), Some(&ann.id)] {
+        for field in ["api_key", "token"] {
+            let mut hello = json!({"type": "hello", "user_id": "ann"});
+            shown.into_iter().for_each(|shown| hello[field] = shown.into());
+            let wire = Wire::open(node.http).await.expect("open");
+            denied(wire.greet_with(hello).await).await;
+        }
+        let header = format!("Bearer {}", shown.unwrap_or_default());
+        let headers = [("authorization", header.as_str())];
+        let headers = &headers[..usize::from(shown.is_some())];
+        // Every page but the document about them.
+        let document = Web::new(node.http, None).json("/openapi.json").await;
+        for (path, methods) in document["paths"].as_object().expect("paths") {
+            for method in methods.as_object().expect("methods").keys().filter(|_| path != "/openapi.json") {
+                let path =
+                    path.replace("{session_id}", "s1").replace("{run_id}", &format!("s1.{}", "a".repeat(26)));
+                let headers = [headers, &[("content-type", "application/json")]].concat();
+                let body = r#"{"message": {"content": "x"}}"#;
+                let reply =
+                    Web::new(node.http, Some("ann")).ask(&method.to_uppercase(), &path, &headers, body).await;
+                assert_eq!(reply.status, 401, "{method} {path}: {}", reply.text);
+                assert_eq!(reply.headers["www-authenticate"], "Bearer");
+                assert_eq!(reply.json()["code"], "unauthorized", "{method} {path}");
+            }
+        }
+        for path in ["/v1/models", "/v1/models/agent/echo"] {
+            let reply = Web::new(node.http, None).ask("GET", path, headers, "").await;
+            assert_eq!(reply.status, 401, "{path}: {}", reply.text);
+        }
+        let body = r#"{"model": "agent/echo", "messages": [{"role": "user", "content": "x"}]}"#;
+        let headers = [headers, &[("content-type", "application/json")]].concat();
+        let reply = Web::new(node.http, None).ask("POST", "/v1/chat/completions", &headers, body).await;
+        assert_eq!((reply.status, &reply.json()["error"]["type"]), (401, &json!("authentication_error")));
+    }
+    assert!(!node.log().contains(secret), "a key's secret is in the log");
+}
+
+/// Covers: S-01.
+#[tokio::test]
+async fn the_store_has_no_key_in_it() {
+    let dir = tempdir().expect("a directory");
+    let mut node = guarded(&dir, &["--demo"]).await;
+    let mut keys = Vec::new();
+    for n in 0..20 {
+        keys.push(Key::make(&node, &["--user", &format!("u{n}"), "--label", "canary-label"]).await);
+    }
+    keys[0].revoke(&node).await;
+    let mut wire = keys[1].hello(node.http, None).await.expect("let in");
+    wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
+    assert_eq!(node.terminate().await, Some(0));
+    let mut found = 0;
+    for entry in walk(dir.path()) {
+        let bytes = std::fs::read(&entry).expect("readable");
+        let has = |needle: &str| bytes.windows(needle.len()).any(|part| part == needle.as_bytes());
+        found += usize::from(has("canary-label"));
+        for key in &keys {
+            let (_, secret) = key.text.rsplit_once('_').expect("three parts");
+            assert!(!has(secret), "{}", entry.display());
+        }
+    }
+    assert!(found > 0, "what is kept of them was read");
+    // They open the same after a restart, and with another pepper nothing.
+    node.restart().await;
+    keys[1].hello(node.http, None).await.expect("let in");
+    denied(keys[0].hello(node.http, None).await).await;
+    assert_eq!(node.terminate().await, Some(0));
+    std::fs::write(pepper(dir.path()), "another pepper for tests, as long as that\n").expect("a file");
+    node.restart().await;
+    denied(keys[1].hello(node.http, None).await).await;
+    let admin = format!("http://{}", node.admin);
+    let listed = run(dir.path(), &["key", "list", "--json", "--admin", &admin], &[]).await.json();
+    let keys = listed["keys"].as_array().expect("keys");
+    assert!(keys.len() == 20 && keys.iter().all(|key| key["good"] == false), "{listed}");
+    assert!(node.log().contains("another pepper"), "{}", node.log());
+}
+
+fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).expect("readable").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+}
+
+/// Two nodes; a key is taken back by way of one, and opens nothing on either: what it has opened is closed, in the
+/// middle of an answer too, and what was accepted goes on for others who may see it.
+///
+/// Covers: S-01, S-08.
+#[tokio::test]
+async fn a_key_that_is_taken_back_opens_nothing_anywhere() {
+    let (dir, homes) =
+        (tempdir().expect("a directory"), [tempdir(), tempdir()].map(|dir| dir.expect("a directory")));
+    let redis = Redis::start(&dir.path().join("redis"), &[]);
+    let pepper = pepper(dir.path());
+    let flags =
+        ["--demo", "--durability", "mem", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
+    let start = async |home: &TempDir| Node::start_on(&redis.url(), home.path(), &flags).await;
+    let (one, two) = (start(&homes[0]).await, start(&homes[1]).await);
+    let lost = Key::make(&one, &["--user", "ann"]).await;
+    let kept = Key::make(&two, &["--user", "ann"]).await;
+    // A key is known on other nodes soon; how soon is told to nobody, so whoever made it may try again.
+    for (key, node) in [(&lost, &two), (&kept, &one)] {
+        let known = timeout(PATIENCE, async { while key.hello(node.http, None).await.is_err() {} });
+        known.await.expect("known everywhere");
+    }
+
+    let mut idle = lost.hello(one.http, None).await.expect("let in");
+    let mut busy = lost.hello(two.http, None).await.expect("let in");
+    let accepted =
+        busy.ask("r1", invoke("s1", "counter", "count to 200 every 50ms")).await.expect("accepted");
+    busy.until(|message| message["type"] == "delta").await.expect("it counts");
+    let events = [("accept", "text/event-stream")];
+    let mut stream =
+        Web::new(two.http, None).key(&lost).open("GET", "/v1/sessions/s1/events", &events, "").await;
+    assert_eq!(stream.status, 200);
+    let mut other = kept.hello(one.http, None).await.expect("let in");
+
+    let revoked = Instant::now();
+    lost.revoke(&one).await;
+    let (a, b, ()) =
+        tokio::join!(idle.until(|_| false), busy.until(|_| false), async { while stream.more().await {} });
+    let took = revoked.elapsed();
+    assert_eq!((a, b), (Err(Gone::Closed(4401)), Err(Gone::Closed(4401))));
+    assert!(took < REVOKED_WITHIN, "{took:?}");
+    for node in [&one, &two] {
+        denied(lost.hello(node.http, None).await).await;
+        assert_eq!(Web::new(node.http, None).key(&lost).get("/v1/sessions").await.status, 401);
+    }
+    // Whose turn it is has not changed, nor who may see it.
+    let told =
+        other.ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("told");
+    assert_eq!(told["type"], "subscribed", "{told}");
+    let run = other.ask("c", json!({"type": "cancel_run", "run_id": accepted["run_id"]})).await;
+    drop(run);
+    let done = other.until(|message| message["type"] == "done").await.expect("an end");
+    assert_eq!(done["run_id"], accepted["run_id"]);
+}
+
+/// Covers: S-01.
+#[tokio::test]
+async fn a_key_that_is_over_closes_what_it_opened() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--demo"]).await;
+    let made = Instant::now();
+    let short = Key::make(&node, &["--user", "ann", "--lasts", "3s"]).await;
+    let mut wire = short.hello(node.http, None).await.expect("let in");
+    assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)));
+    let lasted = made.elapsed();
+    assert!(
+        lasted >= Duration::from_secs(3) && lasted < Duration::from_secs(3) + REVOKED_WITHIN,
+        "{lasted:?}"
+    );
+    denied(short.hello(node.http, None).await).await;
+}
+
+/// Covers: S-06.
+#[tokio::test]
+async fn a_key_that_may_only_read_changes_nothing() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--demo"]).await;
+    let (ann, reads) = (
+        Key::make(&node, &["--user", "ann"]).await,
+        Key::make(&node, &["--user", "ann", "--scopes", "read"]).await,
+    );
+    let mut wire = ann.hello(node.http, None).await.expect("let in");
+    let (_, done) = wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
+    let run = done["run_id"].as_str().expect("a run");
+    let mut reader = reads.hello(node.http, None).await.expect("let in");
+    // The same answer whatever it is about.
+    for session in ["s1", "nobodys"] {
+        for request in [
+            json!({"type": "session_open", "session_id": session}),
+            json!({"type": "session_close", "session_id": session}),
+            invoke(session, "echo", "hi"),
+            json!({"type": "cancel_run", "session_id": session}),
+        ] {
+            let told = reader.ask("q", request.clone()).await.expect("an answer");
+            assert_eq!(told["code"], "forbidden", "{request}: {told}");
+        }
+    }
+    let told = reader
+        .ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0}))
+        .await
+        .expect("told");
+    assert_eq!(told["type"], "subscribed", "{told}");
+    let web = Web::new(node.http, None).key(&reads);
+    assert_eq!(web.get("/v1/sessions/s1/messages").await.status, 200);
+    assert_eq!(web.ask("POST", &format!("/v1/runs/{run}:cancel"), &[], "").await.status, 403);
+    let mut turn = web.turn("s1", "echo", "m2", "hi", None).await;
+    while turn.more().await {}
+    assert_eq!(turn.status, 403);
+}
+
+#[tokio::test]
+async fn keys_are_looked_after_by_a_command() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &[]).await;
+    let admin = [("TURNWAY_ADMIN", format!("http://{}", node.admin))];
+    let env: Vec<(&str, &str)> = admin.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let key = async |args: &[&str]| run(dir.path(), &[&["key"], args].concat(), &env).await;
+    let made = key(&["new", "--tenant", "acme", "--label", "the shop", "--lasts", "90d"]).await;
+    assert!(
+        made.code == Some(0) && made.out.starts_with("twk_") && made.out.lines().count() == 1,
+        "{made:?}"
+    );
+    let (text, id) = (made.out.trim(), made.out.split('_').nth(1).expect("its name"));
+    let listed = key(&["list"]).await;
+    let row = listed.out.lines().nth(1).expect("a row");
+    assert!(
+        row.starts_with(id) && row.contains("good") && row.contains("acme") && row.ends_with("the shop"),
+        "{row}"
+    );
+    assert!(!listed.out.contains(text.rsplit('_').next().expect("its secret")));
+    for (args, code) in [
+        (&["new", "--scopes", "root"][..], Some(1)),
+        (&["new", "--tenant", "a b"], Some(1)),
+        (&["new", "--lasts", "soon"], Some(64)),
+        (&["revoke", "no-such-key"], Some(64)),
+        (&["revoke", "aaaaaaaaaa"], Some(1)),
+        (&["list", "--admin", "http://127.0.0.1:1"], Some(69)),
+    ] {
+        let ended = key(args).await;
+        assert_eq!(ended.code, code, "{args:?}: {ended:?}");
+    }
+    // Whoever has the whole key at hand may name it by that, and to say it twice does no harm.
+    for _ in 0..2 {
+        assert_eq!(key(&["revoke", text]).await.code, Some(0));
+    }
+    let listed = key(&["list", "--json"]).await.json();
+    assert_eq!(listed["keys"][0]["good"], json!(false));
+    assert!(listed["keys"][0]["revoked_ts"].is_u64() && listed["keys"].as_array().map(Vec::len) == Some(1));
+    let open = Node::start(tempdir().expect("a directory").path(), &[]).await;
+    let none = run(dir.path(), &["key", "new", "--admin", &format!("http://{}", open.admin)], &[]).await;
+    assert!(none.code == Some(1) && none.err.contains("auth.pepper"), "{none:?}");
+    // A page of a browser makes no keys.
+    let admin = Web::new(node.admin, None);
+    let plain = admin.ask("POST", "/v1/keys", &[("content-type", "text/plain")], "{}").await;
+    assert_eq!(plain.status, 415, "{}", plain.text);
+    let page = [("content-type", "application/json"), ("origin", "https://evil.example")];
+    assert_eq!(admin.ask("POST", "/v1/keys", &page, "{}").await.status, 403);
+    let before: Value = key(&["list", "--json"]).await.json();
+    assert_eq!(before["keys"].as_array().map(Vec::len), Some(1));
+}

@@ -1,0 +1,157 @@
+//! Every operation there is, on what is somebody else's: another user's of the same tenant, and another tenant's,
+//! whose operator sees no more than anybody. The answer is that of what does not exist.
+use serde_json::{Value, json};
+use tempfile::tempdir;
+use turnway_bindings::channel::authority::Action;
+use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::identity::{Key, guarded};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::operations::{bare, requests};
+use turnway_tests::real::web::Web;
+use turnway_tests::real::wire::invoke;
+
+/// A session that ann has and its run, open at its agent; and a run that nobody has, of the same form.
+struct Prize {
+    run: String,
+    unknown: String,
+}
+
+/// Somebody who wants it.
+struct Thief {
+    what: &'static str,
+    key: Key,
+    user: Option<&'static str>,
+    /// In whose tenant a session of ann's name is as free as any other.
+    abroad: bool,
+}
+
+async fn thieves(node: &Node) -> Vec<Thief> {
+    let acme = |rest: &'static str| ["--tenant", "acme", rest];
+    let mallory = Key::make(node, &[&acme("--user")[..], &["mallory"]].concat()).await;
+    let shop = Key::make(node, &[&acme("--scopes")[..], &["write,act_as"]].concat()).await;
+    // A tenant each: what one of them makes there is not the next one's to find.
+    let evil =
+        async |tenant, rest: [&str; 2]| Key::make(node, &[&["--tenant", tenant][..], &rest].concat()).await;
+    let namesake = evil("evil", ["--user", "ann"]).await;
+    let operator = evil("worse", ["--scopes", "write,operator"]).await;
+    let actor = evil("worst", ["--scopes", "write,act_as,operator"]).await;
+    vec![
+        Thief { what: "another user", key: mallory, user: None, abroad: false },
+        Thief { what: "who acts as another user", key: shop, user: Some("mallory"), abroad: false },
+        Thief { what: "a user of the same name", key: namesake, user: None, abroad: true },
+        Thief { what: "another tenant's operator", key: operator, user: None, abroad: true },
+        Thief { what: "who acts as one of that name", key: actor, user: Some("ann"), abroad: true },
+    ]
+}
+
+/// Covers: S-06, S-56, S-55, G-21, G7.
+#[tokio::test]
+async fn what_is_somebody_elses_does_not_exist() {
+    let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.hung_up().await })).await;
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--agent", &agents.flag("held")]).await;
+    let ann = Key::make(&node, &["--tenant", "acme", "--user", "ann"]).await;
+    let mut wire = ann.hello(node.http, None).await.expect("let in");
+    let accepted = wire.ask("a1", invoke("anns", "held", "canary-secret")).await.expect("an answer");
+    let run = accepted["run_id"].as_str().expect("a run").to_owned();
+    wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
+    let prize = Prize { unknown: run.replacen("anns", "nobodys", 1), run };
+    let facts = || async { Web::new(node.http, None).key(&ann).json("/v1/sessions/anns/events").await };
+    let before = facts().await;
+    let mut rows = 0;
+    for thief in thieves(&node).await {
+        rows += by_http(&node, &prize, &thief).await;
+        rows += by_socket(&node, &prize, &thief).await;
+    }
+    assert!(rows >= 5 * 12 + 2 * 7 + 3 * 6, "{rows} rows");
+    assert_eq!(facts().await["events"], before["events"], "nothing has touched ann's session");
+    let told = wire.ask("c", json!({"type": "cancel_run", "run_id": prize.run})).await;
+    drop(told);
+    let done = ann.resume(node.http, None, vec![json!({"session_id": "anns", "after_seq": 0})]).await;
+    let done = done.expect("let in").until(|message| message["type"] == "done").await.expect("an end");
+    assert_eq!((&done["status"], &done["run_id"]), (&json!("cancelled"), &json!(prize.run)));
+}
+
+/// Every request of every action. What makes a session comes last: abroad it makes one of that name.
+async fn by_socket(node: &Node, prize: &Prize, thief: &Thief) -> usize {
+    let mut actions = Action::ALL.to_vec();
+    actions.sort_by_key(|action| action.creates());
+    let mut rows = 0;
+    for action in actions {
+        let reference = if action.creates() { Action::Read } else { action };
+        let unknown = requests(reference, "nobodys", &prize.unknown);
+        for (n, foreign) in requests(action, "anns", &prize.run).into_iter().enumerate() {
+            rows += 1;
+            let mut wire = thief.key.hello(node.http, thief.user).await.expect("let in");
+            if action.creates() && thief.abroad {
+                let got = wire.ask("q", foreign.clone()).await.expect("an answer");
+                assert!(!got.to_string().contains("canary"), "{}: {foreign}: {got}", thief.what);
+                assert_ne!(got["run_id"], prize.run, "{}: {foreign}", thief.what);
+                continue;
+            }
+            let got = wire.ask("q", foreign.clone()).await.expect("an answer");
+            let like = if action.creates() { &unknown[0] } else { &unknown[n] };
+            let want = wire.ask("q", like.clone()).await.expect("an answer");
+            assert_eq!(want["code"], "not_found", "{like}: {want}");
+            let (got, want) = (bare(got, ["anns", &prize.run]), bare(want, ["nobodys", &prize.unknown]));
+            assert_eq!(got, want, "{}: {foreign}", thief.what);
+        }
+    }
+    rows
+}
+
+/// Every operation of the document that names something. One that names something new breaks the test.
+async fn by_http(node: &Node, prize: &Prize, thief: &Thief) -> usize {
+    let web = Web::new(node.http, thief.user).key(&thief.key);
+    let document = Web::new(node.http, None).json("/openapi.json").await;
+    let mut rows = 0;
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        for (method, operation) in methods.as_object().expect("methods") {
+            if !path.contains('{') {
+                lists_nothing(&web, method, path, thief).await;
+                continue;
+            }
+            let named = |session: &str, run: &str| {
+                let path = path.replace("{session_id}", session).replace("{run_id}", run);
+                assert!(!path.contains('{'), "no row for {method} {path}");
+                path
+            };
+            let has_body = operation.get("requestBody").is_some();
+            let body = if has_body { r#"{"agent_id": "held", "message": {"content": "mine?"}}"# } else { "" };
+            // What makes a session abroad is tried by socket.
+            if has_body && thief.abroad {
+                continue;
+            }
+            rows += 1;
+            let ask = async |path: &str| {
+                let headers = [("content-type", "application/json"), ("idempotency-key", "q")];
+                let reply = web.ask(&method.to_uppercase(), path, &headers, body).await;
+                (reply.status, reply.json())
+            };
+            let (status, got) = ask(&named("anns", &prize.run)).await;
+            // Nothing that would make a session is said of one that nobody has: it would be made.
+            let (like, want) = if has_body {
+                web_get(&web, &named("nobodys", &prize.unknown).replace("/turns", "")).await
+            } else {
+                ask(&named("nobodys", &prize.unknown)).await
+            };
+            assert_eq!((status, got), (like, want), "{}: {method} {path}", thief.what);
+            assert_eq!(status, 404, "{}: {method} {path}", thief.what);
+        }
+    }
+    rows
+}
+
+async fn web_get(web: &Web, path: &str) -> (u16, Value) {
+    let reply = web.get(path).await;
+    (reply.status, reply.json())
+}
+
+/// What names nothing shows nothing of ann's either.
+async fn lists_nothing(web: &Web, method: &str, path: &str, thief: &Thief) {
+    let reply = web.ask(&method.to_uppercase(), path, &[], "").await;
+    assert_eq!(reply.status, 200, "{method} {path}");
+    for word in ["anns", "canary"] {
+        assert!(!reply.text.contains(word), "{}: {method} {path}: {}", thief.what, reply.text);
+    }
+}

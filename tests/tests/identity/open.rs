@@ -1,0 +1,109 @@
+//! A node that is not for this machine only: by which names it is called, and which pages may talk to it.
+use std::net::SocketAddr;
+use tempfile::tempdir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use turnway_tests::real::command::run;
+use turnway_tests::real::identity::{Key, pepper};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::tls::{Pair, Trust};
+
+/// The status of a request with exactly these headers.
+async fn status(to: SocketAddr, path: &str, headers: &str) -> u16 {
+    let mut stream = TcpStream::connect(to).await.expect("a listener");
+    let request = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.expect("written");
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
+}
+
+/// Covers: S-09, S-45.
+#[tokio::test]
+async fn no_listener_beyond_this_machine_without_keys_and_a_name() {
+    let dir = tempdir().expect("a directory");
+    let pepper = pepper(dir.path());
+    let keys = ["--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
+    let any = ["--listen", "0.0.0.0:0"];
+    for (args, said) in [
+        (any.to_vec(), "listen.http: 0.0.0.0:0 is not a loopback address, and without authentication"),
+        ([&any[..], &["--hosts", "gw.example.com"]].concat(), "is not a loopback address"),
+        ([&any[..], &keys].concat(), "listen.http: needs listen.hosts"),
+        (
+            [&keys[..], &["--admin", "0.0.0.0:0"]].concat(),
+            "listen.admin: 0.0.0.0:0 is not a loopback address",
+        ),
+        (["--auth", "keys"].to_vec(), "auth.mode: needs auth.pepper"),
+        (["--auth", "keys", "--auth-pepper", "nobody"].to_vec(), "auth.pepper: nobody: No such file"),
+        (["--auth", "jwt"].to_vec(), "auth.mode: expected none or keys"),
+        (["--origins", "https://App.example.com"].to_vec(), "listen.origins: expected origins as browsers"),
+    ] {
+        let ended = run(dir.path(), &[&["serve", "--store", "memory:"][..], &args].concat(), &[]).await;
+        assert_eq!((ended.code, ended.out.as_str()), (Some(64), ""), "{args:?}: {ended:?}");
+        assert!(ended.err.contains(said), "{said} is not in {}", ended.err);
+    }
+}
+
+/// Covers: S-09.
+#[tokio::test]
+async fn a_public_node_answers_to_its_names_and_to_listed_pages() {
+    let dir = tempdir().expect("a directory");
+    let pepper = pepper(dir.path());
+    let flags = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
+    let names = ["--hosts", "gw.example.com,localhost", "--origins", "https://app.example.com"];
+    let node = Node::start_public(dir.path(), &[&flags[..], &names].concat()).await;
+    let key = Key::make(&node, &["--user", "ann"]).await;
+    let key = format!("authorization: Bearer {}\r\n", key.text);
+    for (headers, expected) in [
+        ("host: gw.example.com\r\n", 200),
+        ("host: GW.example.com:443\r\n", 200),
+        ("host: 0.0.0.0\r\n", 403),
+        ("host: 127.0.0.1\r\n", 403),
+        ("host: evil.example\r\n", 403),
+        ("", 400),
+        ("host: gw.example.com\r\norigin: https://app.example.com\r\n", 200),
+        ("host: gw.example.com\r\norigin: https://evil.example\r\n", 403),
+        ("host: gw.example.com\r\norigin: http://localhost:3000\r\n", 403),
+        ("host: gw.example.com\r\norigin: null\r\n", 403),
+    ] {
+        let got = status(node.http, "/v1/sessions", &format!("{headers}{key}")).await;
+        assert!(got == expected || (expected == 400 && got == 403), "{headers}: {got}");
+    }
+    // A page that is not listed gets no WebSocket, whatever it could say there.
+    let upgrade = "upgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n\
+                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nhost: gw.example.com\r\n";
+    let page = |origin: &str| format!("{upgrade}origin: {origin}\r\n");
+    assert_eq!(status(node.http, "/v1/connect", &page("https://evil.example")).await, 403);
+}
+
+/// All of it at once: keys, TLS, a name, on every address of the machine.
+///
+/// Covers: S-09, S-25.
+#[tokio::test]
+async fn a_public_node_with_tls_serves_who_has_a_key() {
+    let dir = tempdir().expect("a directory");
+    let (pepper, pair) = (pepper(dir.path()), Pair::make(dir.path(), "pair").await);
+    let flags = [
+        "--demo",
+        "--hosts",
+        "localhost",
+        "--auth",
+        "keys",
+        "--auth-pepper",
+        pepper.to_str().expect("UTF-8"),
+    ];
+    let node = Node::start_public(dir.path(), &[&flags[..], &pair.flags()].concat()).await;
+    let key = Key::make(&node, &["--user", "ann"]).await;
+    let trust = Trust::of([&pair]);
+    let hello = serde_json::json!({"type": "hello", "api_key": key.text});
+    let wire = trust.open(node.http).await.expect("open").greet_with(hello).await;
+    let (said, _) = wire.expect("let in").turn("s1", "echo", "m1", "hello").await.expect("a turn");
+    assert_eq!(said, "hello");
+    let url = format!("https://localhost:{}", node.http.port());
+    let env = [("SSL_CERT_FILE", pair.ca()), ("TURNWAY_API_KEY", key.text.as_str())];
+    let listed = run(dir.path(), &["sessions", "--json", "--url", &url], &env).await;
+    assert!(listed.code == Some(0) && listed.out.contains("\"s1\""), "{listed:?}");
+    let stranger = run(dir.path(), &["sessions", "--json", "--url", &url], &env[..1]).await;
+    assert_eq!((stranger.code, &stranger.error()["code"]), (Some(1), &"unauthorized".into()));
+}
