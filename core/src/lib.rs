@@ -6,7 +6,7 @@
 //! - [`session`]: one session's machine: decide, record, then speak.
 //! - [`store`]: everything a store may be asked, as data, and [`store::Shelf`], the model of it.
 //! - [`protocol`]: inputs, facts, orders, refusals, and the one binary codec.
-//! - [`machine`], [`timers`], [`limits`], [`private`], [`shrink`]: what every machine shares.
+//! - [`machine`], [`timers`], [`rate`], [`limits`], [`private`], [`shrink`]: what every machine shares.
 //! - [`id`], [`time`], [`rng`]: names, time and chance as values.
 pub mod id;
 pub mod limits;
@@ -14,6 +14,7 @@ pub mod machine;
 pub mod mutant;
 pub mod private;
 pub mod protocol;
+pub mod rate;
 pub mod rng;
 pub mod session;
 pub mod shrink;

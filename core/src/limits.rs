@@ -24,6 +24,17 @@ pub const SUBSCRIBE_TYPES_MAX: usize = 32;
 /// Agents one session may have.
 pub const SESSION_AGENTS_MAX: usize = 32;
 
+// === how often ===
+
+/// What may come at once where a rate is set: what it allows in so long. Enough for a page that opens and asks
+/// for everything it shows.
+pub const RATE_BURST: Duration = Duration::from_secs(2);
+/// … and never less than so many, however slow the rate is.
+pub const RATE_BURST_MIN: u32 = 5;
+/// Credentials and tenants whose use one node remembers for their rates. Only known ones are among them; past it
+/// those are forgotten that are not in use and could do everything at once again.
+pub const RATES_MAX: usize = 16 * 1024;
+
 // === the life of a link ===
 
 /// `hello` must come within this (S-04), or 4408.

@@ -4,7 +4,7 @@
 //! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
 //! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
-//! - [`redis`]: where a Redis is; [`welcome`]: by which names a node is called, and which pages may talk to it.
+//! - `rate`: how often clients may ask · [`redis`]: where a Redis is; [`welcome`]: by which names a node is called, and which pages may talk to it.
 //! - [`document`]: the tables as a file and as a page.
 pub mod agent;
 pub mod amount;
@@ -14,6 +14,7 @@ pub mod key;
 pub mod mistake;
 pub mod nearest;
 pub mod parse;
+mod rate;
 pub mod raw;
 pub mod redis;
 pub mod welcome;
@@ -21,6 +22,7 @@ pub mod welcome;
 pub use agent::AGENT_SETTINGS;
 pub use key::{Key, SETTINGS};
 pub use mistake::{Mistake, Place};
+pub use rate::Rates;
 pub use raw::{AgentText, Flag, Sources};
 pub use welcome::{HostName, Hosts, Origin};
 
@@ -42,6 +44,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Who may come in.
     pub auth: Auth,
+    /// How often clients may ask.
+    pub rates: Rates,
     /// Where facts live.
     pub store: StoreConfig,
     /// How many facts of each session are kept at least; none: all, for ever.

@@ -9,14 +9,16 @@ pub mod key;
 pub mod keyring;
 pub mod pepper;
 
+use crate::config::Rates;
 use crate::metrics::{Denial, Metrics};
+use crate::rates::{Meters, Pass};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use key::{ApiKey, KeyId};
 use keyring::{Bearer, Keyring};
 use std::sync::Arc;
 use turnway_bindings::link::{Hello, Role};
 use turnway_core::id::{Principal, TenantId, UserId};
-use turnway_core::time::Millis;
+use turnway_core::time::{Millis, Mono};
 
 /// The header by which a request says whose it is.
 const USER: HeaderName = HeaderName::from_static("x-user-id");
@@ -26,6 +28,7 @@ const USER: HeaderName = HeaderName::from_static("x-user-id");
 pub struct Door {
     /// Who is known here; none: nobody is asked, and only this machine is served (`auth.mode = "none"`).
     ring: Option<Keyring>,
+    meters: Arc<Meters>,
     metrics: Arc<Metrics>,
 }
 
@@ -64,13 +67,18 @@ struct Claim<'a> {
 
 impl Door {
     /// A door where nobody is asked for anything.
-    pub fn open(metrics: Arc<Metrics>) -> Self {
-        Self { ring: None, metrics }
+    pub fn open(rates: Rates, metrics: Arc<Metrics>) -> Self {
+        Self { ring: None, meters: Arc::new(Meters::new(rates, Arc::clone(&metrics))), metrics }
     }
 
     /// A door for those who have a key.
-    pub fn of(ring: Keyring, metrics: Arc<Metrics>) -> Self {
-        Self { ring: Some(ring), metrics }
+    pub fn of(ring: Keyring, rates: Rates, metrics: Arc<Metrics>) -> Self {
+        Self { ring: Some(ring), ..Self::open(rates, metrics) }
+    }
+
+    /// How often somebody who was let in may ask.
+    pub fn pass(&self, admitted: &Admitted, now: Mono) -> Pass {
+        self.meters.pass(&admitted.principal.tenant, admitted.key.as_ref().map(KeyId::as_str), now)
     }
 
     /// Decides about a hello.

@@ -9,7 +9,7 @@
 //! - [`keys`]: the keys of a gateway, in its store and at its door.
 //! - [`door`], [`tls`], [`links`], [`store`], [`agent`]: who comes in, and how safely, who is connected, where
 //!   facts live, who answers.
-//! - [`redis`]: connections to it.
+//! - [`redis`]: connections to it · [`rates`]: how often clients may ask.
 //! - [`config`], [`clock`], [`phase`], [`metrics`], [`trace`], [`signal`], [`answer`]: what everybody needs.
 pub mod admin;
 pub mod agent;
@@ -27,6 +27,7 @@ pub mod links;
 pub mod listen;
 pub mod metrics;
 pub mod phase;
+pub mod rates;
 pub mod redis;
 pub mod signal;
 pub mod store;

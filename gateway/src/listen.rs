@@ -5,13 +5,14 @@
 //! - `pipe`: a connection of TCP, with TLS over it or without; `greet`: how TLS begins.
 //! - `patience`: a socket that gives up on a peer that takes nothing.
 //! - [`upgrade`]: from an HTTP request to a WebSocket.
-//! - [`websocket`]: one link from its first byte to its last.
+//! - [`websocket`]: one link from its first byte to its last; `wear`: when its buffers are exchanged.
 mod end;
 mod greet;
 mod patience;
 pub mod pipe;
 pub mod seam;
 pub mod upgrade;
+mod wear;
 pub mod websocket;
 
 use crate::answer::{self, Body};

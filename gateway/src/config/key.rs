@@ -24,6 +24,9 @@ pub enum Key {
     StoreReserve,
     AuthMode,
     AuthPepper,
+    RateConnection,
+    RateKey,
+    RateTenant,
     NodeName,
 }
 
@@ -72,7 +75,7 @@ pub struct Setting {
 }
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 19] = [
+pub const SETTINGS: [Setting; 22] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -260,6 +263,40 @@ pub const SETTINGS: [Setting; 19] = [
         doc: "The secret that keys are hashed with before they are stored: a file with 32 bytes or more of text \
               (`openssl rand -hex 32`), the same for all nodes of a fleet, and not in the store. Without it no key \
               is good any more.",
+    },
+    Setting {
+        key: Key::RateConnection,
+        name: "rate.connection",
+        kind: Kind::Text,
+        form: "N/s|N/m|off",
+        flag: None,
+        default: Fallback::Found {
+            how: "100/s where clients are asked who they are, else off",
+            example: "100/s",
+        },
+        doc: "How often one WebSocket connection may ask for something; two seconds' worth may come at once. What \
+              stops work or subscribes is counted apart from the rest, at the same rate.",
+    },
+    Setting {
+        key: Key::RateKey,
+        name: "rate.key",
+        kind: Kind::Text,
+        form: "N/s|N/m|off",
+        flag: None,
+        default: Fallback::Found {
+            how: "1000/s where clients are asked who they are, else off",
+            example: "1000/s",
+        },
+        doc: "The same for everybody with one credential, by whatever connections of one node.",
+    },
+    Setting {
+        key: Key::RateTenant,
+        name: "rate.tenant",
+        kind: Kind::Text,
+        form: "N/s|N/m|off",
+        flag: None,
+        default: Fallback::Fixed("off"),
+        doc: "The same for everybody of one tenant, by whatever connections of one node.",
     },
     Setting {
         key: Key::NodeName,

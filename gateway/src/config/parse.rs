@@ -2,10 +2,11 @@
 use super::amount::{parse_size, show_size};
 use super::key::Key;
 use super::mistake::{Mistake, Place};
+use super::rate::{self, Asked};
 use super::raw::Raw;
 use super::redis::{Login, RedisUrl};
 use super::welcome::{Hosts, Origin};
-use super::{Auth, AuthMode, Config, Durability, LogFormat, StoreConfig, TlsFiles};
+use super::{Auth, AuthMode, Config, Durability, LogFormat, Rates, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -24,6 +25,8 @@ struct Draft {
     secret: Option<(PathBuf, Place)>,
     auth: (AuthMode, Place),
     pepper: Option<(PathBuf, Place)>,
+    /// What somebody has said of rates.
+    rates: Asked,
     store: (StoreUrl, Place),
     durability: Option<(Durability, Place)>,
     deployer: Option<(Login, Place)>,
@@ -63,6 +66,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
         origins: draft.origins,
         tls,
         auth: Auth { mode: draft.auth.0, pepper: draft.pepper },
+        rates: draft.rates.or(Rates::usual(draft.auth.0)),
         store,
         keep_facts: draft.keep_facts,
         node_name: draft.node_name.unwrap_or_else(host_name),
@@ -87,6 +91,7 @@ impl Default for Draft {
             secret: None,
             auth: (AuthMode::None, Place::Default),
             pepper: None,
+            rates: Asked::default(),
             store: (StoreUrl::Memory, Place::Default),
             durability: None,
             deployer: None,
@@ -120,6 +125,9 @@ impl Draft {
             Key::StoreReserve => self.reserve_bytes = size(text, 0)?,
             Key::AuthMode => self.auth = (auth_mode(text)?, place.clone()),
             Key::AuthPepper => self.pepper = Some((file(text)?, place.clone())),
+            Key::RateConnection => self.rates.connection = Some(rate::parse(text)?),
+            Key::RateKey => self.rates.key = Some(rate::parse(text)?),
+            Key::RateTenant => self.rates.tenant = Some(rate::parse(text)?),
             Key::NodeName => self.node_name = Some(label(text)?),
             Key::DefaultAgent => self.default_agent = Some((label(text)?, place.clone())),
             Key::Demo => self.demo = switch(text)?,

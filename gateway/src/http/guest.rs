@@ -6,6 +6,7 @@
 use crate::door::Admitted;
 use crate::http::Desk;
 use crate::links::{Fate, Gone, Mail, Seat};
+use crate::rates::Pass;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub struct Guest {
     desk: Arc<Desk>,
     principal: Principal,
     seat: Seat,
+    /// How often it may ask.
+    pass: Pass,
     /// Mail that is here and has not been handed out.
     post: VecDeque<Note>,
     /// Weight of what was handed out and may not have left yet.
@@ -62,7 +65,8 @@ pub enum Unanswered {
 impl Guest {
     /// Begins a link.
     pub async fn enter(desk: Arc<Desk>, admitted: Admitted) -> Result<Self, Parted> {
-        let (seat, Admitted { principal, key }) = (desk.links.open(), admitted);
+        let (seat, pass) = (desk.links.open(), desk.door.pass(&admitted, desk.clock.mono()));
+        let Admitted { principal, key } = admitted;
         if let Some(key) = &key {
             seat.mark(key.as_str());
         }
@@ -74,6 +78,7 @@ impl Guest {
             desk,
             principal,
             seat,
+            pass,
             post: VecDeque::new(),
             handed_out: 0,
             unreported: 0,
@@ -108,6 +113,10 @@ impl Guest {
 
     /// Asks for something.
     pub async fn say(&self, command: Command) -> Result<(), Parted> {
+        if let Some(refused) = self.pass.refusal(&command, self.desk.clock.mono()) {
+            self.desk.links.send(self.seat.id(), refused);
+            return Ok(());
+        }
         Ok(self.desk.board.say(self.seat.id(), command).await?)
     }
 

@@ -3,9 +3,11 @@
 use super::end::End;
 use super::seam::Seam;
 use super::upgrade::{Reception, refit};
+use super::wear::Wear;
 use crate::door::{Admitted, Denied};
 use crate::links::{Mail, Seat};
 use crate::metrics::{Direction, Handshake};
+use crate::rates::Pass;
 use futures_util::{FutureExt, Sink, SinkExt, StreamExt};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -30,19 +32,14 @@ pub(super) type Socket = WebSocketStream<Seam>;
 const FAREWELL: Duration = Duration::from_secs(2);
 /// A timer where the link has no deadline.
 const LONG: Duration = Duration::from_secs(3600);
-/// The codec keeps buffers as large as the largest message that ever passed. After one of this size it
-/// is exchanged at the next pause.
-const LARGE_MESSAGE: usize = 8 * 1024;
-/// After messages of this many bytes it is exchanged once the link is idle.
-const SOME_BYTES: usize = 128;
-/// An idle link's codec reads in small steps; after so many bytes the link is not idle any more.
-const MANY_BYTES: usize = 4 * 1024;
 
 /// A link while it lasts.
 struct Visit<'a> {
     reception: &'a Reception,
     seat: Seat,
     link: Box<Link>,
+    /// How often it may ask.
+    pass: Pass,
     /// When the event at hand came: reading two clocks for every note would cost more than writing it.
     now: Now,
     socket: &'a mut Socket,
@@ -57,15 +54,6 @@ struct Visit<'a> {
     /// costs less than setting it anew with every message.
     armed: Mono,
     stage: Stage,
-}
-
-/// What a codec's buffers have seen.
-#[derive(Clone, Copy, Debug, Default)]
-struct Wear {
-    bytes: usize,
-    largest: usize,
-    /// It was made for an idle link.
-    is_small: bool,
 }
 
 /// How far a link has come.
@@ -153,6 +141,7 @@ impl<'a> Visit<'a> {
             reception,
             seat,
             link: Box::new(Link::new(now, config)),
+            pass: Pass::default(),
             now,
             socket,
             unflushed: false,
@@ -190,7 +179,7 @@ impl<'a> Visit<'a> {
         self.push(|socket, cx| socket.poll_flush(cx)).await?;
         let seam = std::mem::take(self.socket.get_mut());
         *self.socket = refit(seam, is_idle).await;
-        self.wear = Wear { is_small: is_idle, ..Wear::default() };
+        self.wear = Wear::fresh(is_idle);
         Ok(())
     }
 
@@ -256,7 +245,10 @@ impl<'a> Visit<'a> {
                 Output::Write(text) => self.write(Message::text(text)).await?,
                 Output::Ping => self.write(Message::Ping(Bytes::new())).await?,
                 Output::Hello(hello) => Box::pin(self.meet(hello)).await?,
-                Output::Command(command) => self.reception.board.room().await?.say(self.seat.id(), command),
+                Output::Command(command) => match self.pass.refusal(&command, self.now.mono) {
+                    Some(note) => self.tell(Input::Note(note)),
+                    None => self.reception.board.room().await?.say(self.seat.id(), command),
+                },
                 Output::Written(weight) => self.reception.board.room().await?.written(self.seat.id(), weight),
                 Output::Close { code, reason } => return Err(End::Close(code, reason)),
             }
@@ -281,9 +273,11 @@ impl<'a> Visit<'a> {
         Ok(())
     }
 
-    fn admit(&self, hello: &Hello) -> Result<Principal, Denied> {
+    fn admit(&mut self, hello: &Hello) -> Result<Principal, Denied> {
         let (door, now) = (&self.reception.door, self.now.store);
-        let Admitted { principal, key } = door.admit(hello, now)?;
+        let admitted = door.admit(hello, now)?;
+        self.pass = door.pass(&admitted, self.now.mono);
+        let Admitted { principal, key } = admitted;
         if let Some(key) = &key {
             self.seat.mark(key.as_str());
         }
@@ -351,21 +345,6 @@ impl<'a> Visit<'a> {
             let wait = deadline.at - self.reception.clock.mono();
             self.alarm.as_mut().reset(Instant::now() + wait);
         }
-    }
-}
-
-// === impl Wear ===
-
-impl Wear {
-    /// Whether another codec would do better.
-    fn is_due(self, is_idle: bool) -> bool {
-        let is_tight = self.is_small && self.bytes >= MANY_BYTES;
-        self.largest >= LARGE_MESSAGE || is_tight || (is_idle && self.bytes >= SOME_BYTES)
-    }
-
-    fn add(&mut self, bytes: usize) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.largest = self.largest.max(bytes);
     }
 }
 

@@ -7,8 +7,21 @@ use prometheus::{IntCounter, IntGauge};
 #[derive(Debug)]
 pub struct AuthMetrics {
     denied: [IntCounter; Denial::NAMES.len()],
+    limited: [IntCounter; Limited::NAMES.len()],
     keys: IntGauge,
     cut: IntCounter,
+}
+
+label_values! {
+    /// Whose rate a request was over.
+    pub Limited {
+        /// Its connection's.
+        Connection = "connection",
+        /// That of everybody with its credential.
+        Key = "key",
+        /// That of its tenant.
+        Tenant = "tenant",
+    }
 }
 
 label_values! {
@@ -38,6 +51,12 @@ impl AuthMetrics {
                 "reason",
                 &Denial::NAMES,
             )?,
+            limited: workshop.counters(
+                "turnway_rate_limited_total",
+                "Requests that were refused for now, because there were too many.",
+                "whose",
+                &Limited::NAMES,
+            )?,
             keys: workshop
                 .gauge("turnway_auth_keys", "API keys that open something, as this node knows them.")?,
             cut: workshop.counter(
@@ -50,6 +69,11 @@ impl AuthMetrics {
     /// Somebody was not let in.
     pub fn denied(&self, why: Denial) {
         self.denied[why as usize].inc();
+    }
+
+    /// A request was refused for now.
+    pub fn limited(&self, whose: Limited) {
+        self.limited[whose as usize].inc();
     }
 
     /// So many keys are good.

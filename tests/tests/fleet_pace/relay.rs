@@ -14,6 +14,10 @@ const FRAME: [u8; 280] = [b'x'; 280];
 /// for. Together a thousand pieces a second.
 const ANSWERS: usize = 50;
 const PACE: Duration = Duration::from_millis(50);
+/// An answer of a second begins each 21 ms: so many are under way, and each of their thousand pieces a second has
+/// a millisecond of its own.
+const PIECES: usize = 20;
+const RATE: &str = "47.619";
 
 /// What a load of answers came to.
 struct Load {
@@ -26,8 +30,8 @@ struct Load {
 }
 
 impl Pair {
-    /// So many answers at a time, of so many tokens and so fast.
-    async fn stream(&self, connections: usize, tokens: usize, pace: Duration) -> Load {
+    /// So many answers at a time, of so many tokens and so fast; at a rate they begin one after the other.
+    async fn stream(&self, connections: usize, tokens: usize, pace: Duration, rate: Option<&str>) -> Load {
         let seconds = size("FLEET_PACE_SECONDS", 1);
         let [connections, tokens, pace, duration] = [
             connections.to_string(),
@@ -36,7 +40,7 @@ impl Pair {
             format!("{seconds}s"),
         ];
         let (began, before, said) = (self.begin_at(), self.spent(), self.passed().await);
-        let args = [
+        let mut args = vec![
             "stream",
             "--agent",
             "lean",
@@ -52,6 +56,7 @@ impl Pair {
             "--begin-at",
             &began,
         ];
+        args.extend(rate.into_iter().flat_map(|rate| ["--rate", rate]));
         let told = self.bench().figures(&args).await;
         let now = self.passed().await;
         let [pieces, frames, bytes] = [0, 1, 2].map(|n| now[n] - said[n]);
@@ -97,7 +102,7 @@ async fn a_thousand_pieces_a_second() {
     let mut bare = Bare::open(&pair.redis).await;
     let seconds = size("FLEET_PACE_SECONDS", 1);
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
-        let load = pair.stream(ANSWERS, seconds * 20, PACE).await;
+        let load = pair.stream(ANSWERS, PIECES, PACE, Some(RATE)).await;
         let relay = &load.told["latency_us"]["relay"];
         let name =
             format!("round {round}: a piece from the agent to a client elsewhere, 1,000/s, p50 / p99 µs");
@@ -118,7 +123,7 @@ async fn as_many_pieces_as_there_are() {
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
         // Many answers at the pace at which each piece still goes by itself.
         let pace = Duration::from_millis(21);
-        let load = pair.stream(streams, seconds * 48, pace).await;
+        let load = pair.stream(streams, seconds * 48, pace, None).await;
         let rate = load.told["throughput"]["per_second"].as_f64().expect("a rate");
         let each = load.bytes / load.pieces;
         let raw = bare.flood(&vec![b'x'; whole(each)], size("FLEET_PACE_FLOOD", 20_000)).await;
@@ -137,18 +142,23 @@ async fn as_much_text_as_goes_through() {
     let pair = Pair::start("mem", &[]).await;
     let mut bare = Bare::open(&pair.redis).await;
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
-        let load = pair.stream(16, 20_000, Duration::ZERO).await;
+        let load = pair.stream(16, 20_000, Duration::ZERO, None).await;
         let rate = load.told["throughput"]["per_second"].as_f64().expect("a rate");
         let of = |count: &str| load.told["counts"][count].as_f64().expect("a count");
         let piece = of("text_bytes") / of("deltas");
         let each = load.bytes / load.pieces;
         let raw = bare.flood(&vec![b'x'; whole(each)], size("FLEET_PACE_FLOOD", 20_000) / 4).await;
         let tell = |what: &str, value: String| figure(&format!("round {round}, flat out: {what}"), value);
-        tell("pieces of the agent's a second to clients elsewhere", format!("{:.0}", rate * piece / TOKEN));
+        // What one would have who publishes what an agent says as it says it.
+        let (said, one) = (rate * piece / TOKEN, vec![b'x'; whole(TOKEN)]);
+        let bare_said = bare.flood(&one, size("FLEET_PACE_FLOOD", 20_000) * 5).await;
+        tell("pieces of the agent's a second to clients elsewhere", format!("{said:.0}"));
+        tell("bare PUBLISHes of one such piece each, pipelined, a second", format!("{bare_said:.0}"));
+        tell("pieces of the agent's in these (goal: at least 0.5)", format!("{:.2}", said / bare_said));
         let text = rate * piece / 1e6;
         tell("their text, MB/s", format!("{text:.1}, in {rate:.0} pieces of {piece:.0} bytes"));
         tell("bare PUBLISHes of as many bytes, pipelined, MB/s", format!("{:.0}", raw * each / 1e6));
-        tell("pieces in bare PUBLISHes", format!("{:.2}", rate / raw));
+        tell("text in these", format!("{:.2}", rate / raw));
         tell("processor time of a piece, µs", load.processor);
     }
 }

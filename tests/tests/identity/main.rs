@@ -3,6 +3,8 @@
 //! - [`keys`]: from `turnway key new` to `turnway key revoke`.
 //! - [`matrix`]: what is somebody else's, for every operation there is.
 //! - [`open`]: nodes that are not for this machine only.
+//! - [`rates`]: how often may be asked.
 mod keys;
 mod matrix;
 mod open;
+mod rates;

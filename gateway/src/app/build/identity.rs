@@ -22,13 +22,14 @@ impl Shared {
     /// Keys can be made as soon as there is a pepper; they are asked for where the plan says so.
     pub(super) fn identity(&self, plan: &Plan, registers: Registers) -> Result<Identity, BuildError> {
         let metrics = || Arc::clone(&self.metrics);
+        let rates = plan.config.rates;
         let Some((pepper, _)) = &plan.config.auth.pepper else {
-            return Ok(Identity { door: Door::open(metrics()), keys: None });
+            return Ok(Identity { door: Door::open(rates, metrics()), keys: None });
         };
         let ring = Keyring::new(Pepper::read(pepper)?);
         let door = match plan.config.auth.mode {
-            AuthMode::None => Door::open(metrics()),
-            AuthMode::Keys => Door::of(ring.clone(), metrics()),
+            AuthMode::None => Door::open(rates, metrics()),
+            AuthMode::Keys => Door::of(ring.clone(), rates, metrics()),
         };
         let (links, clock) = (Arc::clone(&self.links), self.clock.clone());
         let keys = Keys::new(Shelf::new(registers), ring, links, clock, metrics());

@@ -1,0 +1,102 @@
+//! How often something may be done: the generic cell rate algorithm (GCRA, ITU-T I.371 annex A), which keeps one
+//! time per bucket and needs no timer.
+use crate::limits;
+use crate::time::Mono;
+use std::time::Duration;
+
+/// So many in so long, and how many of them may come at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Between two, where they come evenly.
+    interval: Duration,
+    /// How far ahead of that they may be.
+    ahead: Duration,
+}
+
+// === impl Rate ===
+
+impl Rate {
+    /// So many in so long; none where that is nothing, or more than one in a nanosecond. A bucket holds what
+    /// [`limits::RATE_BURST`] allows, and no less than [`limits::RATE_BURST_MIN`].
+    pub fn new(count: u32, period: Duration) -> Option<Self> {
+        let interval = period.checked_div(count).filter(|interval| !interval.is_zero())?;
+        let least = interval * (limits::RATE_BURST_MIN - 1);
+        Some(Self { interval, ahead: limits::RATE_BURST.saturating_sub(interval).max(least) })
+    }
+
+    /// One more, of a bucket that is full again at `full`: when it is full again after this one, or after how
+    /// long there is room for it. A bucket that was never used is full at any time that has passed.
+    pub fn next(self, full: Mono, now: Mono) -> Result<Mono, Duration> {
+        let full = full.max(now);
+        match (full - now).checked_sub(self.ahead) {
+            Some(wait) if !wait.is_zero() => Err(wait),
+            Some(_) | None => Ok(full + self.interval),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    fn at(ms: u64) -> Mono {
+        Mono(Duration::from_millis(ms))
+    }
+
+    /// Covers: S-17.
+    #[test]
+    fn two_seconds_worth_come_at_once_and_the_rest_evenly() {
+        let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
+        let (mut full, mut now) = (Mono::default(), at(5_000));
+        for _ in 0..20 {
+            full = rate.next(full, now).expect("a burst");
+        }
+        assert_eq!(rate.next(full, now), Err(Duration::from_millis(100)));
+        now = at(5_100);
+        full = rate.next(full, now).expect("after what it was told to wait");
+        assert_eq!(rate.next(full, now), Err(Duration::from_millis(100)));
+    }
+
+    /// Covers: S-17.
+    #[test]
+    fn a_slow_rate_still_has_a_burst() {
+        let rate = Rate::new(1, Duration::from_secs(60)).expect("a rate");
+        let mut full = Mono::default();
+        for _ in 0..limits::RATE_BURST_MIN {
+            full = rate.next(full, at(0)).expect("a burst");
+        }
+        assert_eq!(rate.next(full, at(0)), Err(Duration::from_secs(60)));
+        assert_eq!(Rate::new(0, Duration::from_secs(1)), None);
+        assert_eq!(Rate::new(u32::MAX, Duration::from_nanos(1)), None);
+    }
+
+    /// Whatever is tried when, no window of time has more than the rate and a burst in it.
+    ///
+    /// Covers: S-17.
+    #[test]
+    fn no_window_holds_more_than_its_rate() {
+        let mut rng = Rng::from_number(1);
+        for count in 1..60_u32 {
+            let rate = Rate::new(count, Duration::from_secs(1)).expect("a rate");
+            let (mut full, mut now, mut taken) = (Mono::default(), 1_000, Vec::new());
+            for _ in 0..400 {
+                now += rng.below(4_000 / u64::from(count));
+                match rate.next(full, at(now)) {
+                    Ok(next) => {
+                        full = next;
+                        taken.push(now);
+                    }
+                    Err(after) => assert!(rate.next(full, at(now) + after).is_ok(), "what it says is enough"),
+                }
+            }
+            let burst = u64::from((count * 2).max(limits::RATE_BURST_MIN));
+            for (n, begin) in taken.iter().enumerate() {
+                for (m, end) in taken.iter().enumerate().skip(n) {
+                    let most = burst + (end - begin) * u64::from(count) / 1000 + 1;
+                    assert!((m - n + 1) as u64 <= most, "{} in {} ms at {count}/s", m - n + 1, end - begin);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! How often may be asked, and what comes through all the same.
+use serde_json::json;
+use std::time::Duration;
+use tempfile::{TempDir, tempdir};
+use tokio::time::{Instant, interval};
+use turnway_tests::real::identity::{Key, guarded};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::web::Web;
+use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::{figure, quantile};
+
+/// What a cancel may take beside a flood (S-17, G-17).
+const CANCELLED_WITHIN: Duration = Duration::from_millis(100);
+
+async fn node(dir: &TempDir, rates: &str) -> Node {
+    let file = dir.path().join("turnway.toml");
+    std::fs::write(&file, format!("demo = true\n[rate]\n{rates}\n")).expect("a file");
+    guarded(dir, &["--config", file.to_str().expect("UTF-8")]).await
+}
+
+/// How many of so many questions are answered, and what the others are told to wait.
+async fn flood(wire: &mut Wire, count: usize) -> (usize, Vec<u64>) {
+    for n in 0..count {
+        let ask = json!({"type": "session_open", "session_id": "s1", "request_id": format!("f{n}")});
+        wire.say(ask).await.expect("it is said");
+    }
+    let (mut good, mut waits) = (0, Vec::new());
+    for _ in 0..count {
+        let fits = |m: &serde_json::Value| m["request_id"].as_str().is_some_and(|id| id.starts_with('f'));
+        let told = wire.until(fits).await.expect("an answer to each");
+        match told["code"].as_str() {
+            None => good += 1,
+            Some(code) => {
+                assert_eq!((code, &told["retryable"]), ("rate_limited", &json!(true)), "{told}");
+                waits.push(told["retry_after_ms"].as_u64().expect("a time"));
+            }
+        }
+    }
+    (good, waits)
+}
+
+/// Covers: S-17.
+#[tokio::test]
+async fn who_asks_too_often_is_told_when_to_ask_again() {
+    let dir = tempdir().expect("a directory");
+    let node = node(&dir, "connection = \"20/s\"\nkey = \"off\"").await;
+    let key = Key::make(&node, &["--user", "ann"]).await;
+    let mut wire = key.hello(node.http, None).await.expect("let in");
+    let begun = Instant::now();
+    let (good, waits) = flood(&mut wire, 60).await;
+    let meanwhile = begun.elapsed().as_millis() as usize / 50 + 1;
+    assert!((40..=40 + meanwhile).contains(&good), "{good} of 60 in {:?}", begun.elapsed());
+    assert!(waits.iter().all(|wait| (1..=50).contains(wait)), "{waits:?}");
+    // Another connection has not asked anything yet.
+    let mut other = key.hello(node.http, None).await.expect("let in");
+    assert_eq!(flood(&mut other, 30).await.0, 30);
+    // What was refused can be said again when it was told to.
+    tokio::time::timeout(Duration::from_secs(20), async {
+        let mut again = interval(Duration::from_millis(60));
+        loop {
+            again.tick().await;
+            let told = wire.ask("again", invoke("s1", "echo", "hello")).await.expect("an answer");
+            if told["type"] == "turn_accepted" {
+                break;
+            }
+            assert_eq!(told["code"], "rate_limited", "{told}");
+        }
+    })
+    .await
+    .expect("it is taken");
+    let metrics = turnway_tests::real::http::get(node.admin, "/metrics").await.expect("metrics").1;
+    let line = "turnway_rate_limited_total{whose=\"connection\"} ";
+    let counted = metrics.lines().find_map(|text| text.strip_prefix(line)).expect("it is counted");
+    assert!(counted.parse::<f64>().expect("a count") >= waits.len() as f64, "{counted}");
+}
+
+/// Covers: S-17.
+#[tokio::test]
+async fn a_credential_has_one_rate_for_all_its_connections() {
+    let dir = tempdir().expect("a directory");
+    let node = node(&dir, "connection = \"off\"\nkey = \"2/s\"").await;
+    let (ann, bob) = (Key::make(&node, &["--user", "ann"]).await, Key::make(&node, &["--user", "bob"]).await);
+    let mut taken = 0;
+    for _ in 0..3 {
+        let mut wire = ann.hello(node.http, None).await.expect("let in");
+        taken += flood(&mut wire, 5).await.0;
+    }
+    assert!((5..15).contains(&taken), "{taken} of 15");
+    // Requests over HTTP are counted with them, and say when to come back in HTTP's own words.
+    let web = Web::new(node.http, None).key(&ann);
+    let mut refused = None;
+    for _ in 0..50 {
+        let reply = web.get("/v1/sessions").await;
+        if reply.status != 200 {
+            refused = Some(reply);
+            break;
+        }
+    }
+    let refused = refused.expect("one of fifty comes too early");
+    refused.must_be(429, "rate_limited");
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert_eq!(Web::new(node.http, None).key(&bob).get("/v1/sessions").await.status, 200);
+}
+
+/// Whoever floods a node with work can still stop what runs, and so can everybody else; who comes back after a
+/// cut goes on with its answer.
+///
+/// Covers: S-17, G-17.
+#[tokio::test]
+async fn a_flood_starves_no_cancel_and_no_resume() {
+    let dir = tempdir().expect("a directory");
+    let node = node(&dir, "connection = \"50/s\"\nkey = \"100/s\"\ntenant = \"1000/s\"").await;
+    let key = Key::make(&node, &["--user", "ann"]).await;
+    let mut times = Vec::new();
+    for round in 0..20 {
+        let session = format!("s{round}");
+        let mut wire = key.hello(node.http, None).await.expect("let in");
+        // The flood of the round before has emptied the bucket of the credential.
+        let run = loop {
+            let ask = invoke(&session, "counter", "count to 10000 every 20ms");
+            let told = wire.ask("turn", ask).await.expect("an answer");
+            match told["run_id"].as_str() {
+                Some(run) => break run.to_owned(),
+                None => assert_eq!(told["code"], "rate_limited", "{told}"),
+            }
+        };
+        wire.until(|m| m["type"] == "delta").await.expect("an answer has begun");
+        for n in 0..300 {
+            let mut ask = invoke(&session, "echo", "more");
+            ask["request_id"] = format!("flood-{n}").into();
+            wire.say(ask).await.expect("it is said");
+        }
+        let mut other = key
+            .resume(node.http, None, vec![json!({"session_id": session, "after_seq": 0})])
+            .await
+            .expect("let in");
+        other.until(|m| m["type"] == "subscribed").await.expect("it goes on");
+        let asked = Instant::now();
+        wire.say(json!({"type": "cancel_run", "run_id": run})).await.expect("it is said");
+        let done = other.until(|m| m["type"] == "done" && m["run_id"] == *run).await.expect("its end");
+        assert_eq!(done["status"], "cancelled", "{done}");
+        times.push(asked.elapsed());
+    }
+    let slowest = quantile(&mut times, 1.0);
+    figure("cancel behind 300 inputs of the same connection until its end elsewhere, p50 / max", {
+        format!("{:?} / {slowest:?}", quantile(&mut times, 0.5))
+    });
+    assert!(slowest <= CANCELLED_WITHIN, "{slowest:?}");
+}
