@@ -4,7 +4,7 @@ use http_body_util::Empty;
 use hyper::Request;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use turnway::agent::sse::{Events, Said};
 use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::limits::AGENT_EVENT_BYTES_MAX;
@@ -14,14 +14,17 @@ const PIPE_BYTES: usize = 64 * 1024;
 /// The head of every answer; its body ends with the connection.
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 
-/// The first byte is the size of the pieces, and whether events must have names; the rest the body. Events come until one is the last.
-pub fn events(bytes: &[u8]) {
-    let (Some((&step, body)), Some(run_id)) = (bytes.split_first(), run()) else { return };
+/// The first byte is the size of the pieces, and whether events must have names; the rest is the body. Events
+/// come until one is the last. Understood are all but the last, and it too if it is what an agent should say.
+pub fn events(bytes: &[u8]) -> usize {
+    let (Some((&step, body)), Some(run_id)) = (bytes.split_first(), run()) else { return 0 };
     let named = step & 0x80 != 0;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         let (ours, mut agent) = tokio::io::duplex(PIPE_BYTES);
         let speak = async move {
+            // It waits to be asked: what comes before is no answer.
+            let _ = agent.read(&mut [0; 256]).await;
             let _ = agent.write_all(HEAD).await;
             for piece in body.chunks(usize::from(step & 0x7f).max(1)) {
                 if agent.write_all(piece).await.is_err() {
@@ -35,38 +38,39 @@ pub fn events(bytes: &[u8]) {
                 http1::handshake(TokioIo::new(ours)).await.expect("no bytes are needed");
             let listen = async move {
                 let request = Request::get("/").header("host", "agent").body(Empty::<Bytes>::new());
-                let Ok(answer) = ask.send_request(request.expect("a request")).await else { return };
+                let answer = ask.send_request(request.expect("a request")).await.expect("it has a right head");
                 let mut events = Events::new(answer.into_body(), named);
                 // Each event but the last has at least one byte and a blank line.
-                for _ in 0..=body.len() {
-                    if !goes_on(&events.next(&run_id).await) {
-                        return;
+                for count in 0..=body.len() {
+                    match events.next(&run_id).await {
+                        Said::Done { .. } => return count + 1,
+                        Said::Failed(_) => return count,
+                        said => hold(&said),
                     }
                 }
                 panic!("more events than bytes");
             };
+            let carry = async {
+                let _ = connection.await;
+                std::future::pending::<()>().await
+            };
             tokio::select! {
-                () = listen => {}
-                _ = async { let _ = connection.await; std::future::pending::<()>().await } => {}
+                count = listen => count,
+                () = carry => unreachable!("it never ends"),
             }
         };
-        tokio::join!(speak, hear);
-    });
+        tokio::join!(speak, hear).1
+    })
 }
 
-/// Whether another event may follow, where this one is as it should be.
-fn goes_on(said: &Said) -> bool {
+/// What every event promises.
+fn hold(said: &Said) {
     match said {
-        Said::Delta { text, .. } => {
-            assert!(text.len() <= AGENT_EVENT_BYTES_MAX, "{} bytes", text.len());
-            true
-        }
+        Said::Delta { text, .. } => assert!(text.len() <= AGENT_EVENT_BYTES_MAX, "{} bytes", text.len()),
         Said::State { state, .. } => {
             assert!(!state.is_empty() && !state.chars().any(char::is_control), "{state:?}");
-            true
         }
-        Said::Unknown => true,
-        Said::Done { .. } | Said::Failed(_) => false,
+        Said::Unknown | Said::Done { .. } | Said::Failed(_) => {}
     }
 }
 

@@ -21,18 +21,23 @@ fn text(bytes: &[u8]) -> Option<&str> {
 }
 
 /// Messages of a client, a line each: to the parser, and to a link that has been greeted and one that has not.
-pub fn message(bytes: &[u8]) {
-    let Some(text) = text(bytes) else { return };
+pub fn message(bytes: &[u8]) -> usize {
+    let Some(text) = text(bytes) else { return 0 };
     let (mut stranger, mut friend) = (link(), link());
     hear(&mut friend, r#"{"type":"hello","user_id":"ann"}"#);
+    let mut good = 0;
     for line in text.lines() {
-        if let Err(malformed) = parse(line) {
-            let why = malformed.flaw.to_string();
-            assert!(!why.is_empty() && why.len() < REFUSAL_BYTES_MAX, "{why}");
+        match parse(line) {
+            Ok(_) => good += 1,
+            Err(malformed) => {
+                let why = malformed.flaw.to_string();
+                assert!(!why.is_empty() && why.len() < REFUSAL_BYTES_MAX, "{why}");
+            }
         }
         hear(&mut stranger, line);
         hear(&mut friend, line);
     }
+    good
 }
 
 fn now() -> Now {
@@ -73,40 +78,57 @@ fn hear(link: &mut Link, text: &str) {
 }
 
 /// The body of a turn over HTTP.
-pub fn turn(bytes: &[u8]) {
-    let (Some(text), Ok(session)) = (text(bytes), SessionId::parse("s1")) else { return };
+pub fn turn(bytes: &[u8]) -> usize {
+    let (Some(text), Ok(session)) = (text(bytes), SessionId::parse("s1")) else { return 0 };
     match parse_turn(text, &session) {
-        Ok(invoke) => assert_eq!(invoke.session, Some(session)),
-        Err(malformed) => assert!(malformed.flaw.to_string().len() < REFUSAL_BYTES_MAX),
+        Ok(invoke) => {
+            assert_eq!(invoke.session, Some(session));
+            1
+        }
+        Err(malformed) => {
+            assert!(malformed.flaw.to_string().len() < REFUSAL_BYTES_MAX);
+            0
+        }
     }
 }
 
 /// The body of a call of an OpenAI client.
-pub fn openai(bytes: &[u8]) {
-    let Some(text) = text(bytes) else { return };
-    if let Err(trouble) = Call::parse(text) {
-        let told: Value = serde_json::from_str(&trouble.json()).expect("an error is JSON");
-        assert!(told["error"].is_object(), "{told}");
+pub fn openai(bytes: &[u8]) -> usize {
+    let Some(text) = text(bytes) else { return 0 };
+    match Call::parse(text) {
+        Ok(_) => 1,
+        Err(trouble) => {
+            let told: Value = serde_json::from_str(&trouble.json()).expect("an error is JSON");
+            assert!(told["error"].is_object(), "{told}");
+            0
+        }
     }
 }
 
 /// `Last-Event-ID` of both kinds: what is read is written the same.
-pub fn cursors(bytes: &[u8]) {
-    let Some(text) = text(bytes) else { return };
-    if let Ok(cursor) = Cursor::parse(text) {
+pub fn cursors(bytes: &[u8]) -> usize {
+    let Some(text) = text(bytes) else { return 0 };
+    let (cursor, place) = (Cursor::parse(text), log::place(text));
+    if let Ok(cursor) = &cursor {
         assert_eq!(cursor.to_string(), text);
     }
-    if let Ok(place) = log::place(text) {
+    if let Ok(place) = &place {
         assert_eq!(format!("{}-{}", place.seq.0, place.epoch.0), text);
     }
+    usize::from(cursor.is_ok()) + usize::from(place.is_ok())
 }
 
 /// A request's target with its query.
-pub fn query(bytes: &[u8]) {
-    let Ok(uri) = Uri::try_from(bytes) else { return };
-    let Ok(query) = Query::of(&uri) else { return };
-    let _ = (query.number("after_seq"), query.types(), query.text("before"));
-    if let Ok(limit) = query.limit() {
+pub fn query(bytes: &[u8]) -> usize {
+    let Ok(uri) = Uri::try_from(bytes) else { return 0 };
+    let Ok(query) = Query::of(&uri) else { return 0 };
+    let limit = query.limit();
+    if let Ok(limit) = limit {
         assert!(limit <= turnway::http::query::LIMIT_MAX, "{limit}");
     }
+    let after = query.number("after_seq").is_ok_and(|number| number.is_some());
+    usize::from(limit.is_ok())
+        + usize::from(after)
+        + usize::from(query.types().is_ok())
+        + usize::from(query.text("before").is_some())
 }

@@ -1,5 +1,6 @@
 //! Everything that reads what others wrote, as functions of bytes: whatever comes, there is no panic, and what
-//! each says of itself holds. `fuzz/run` looks for bytes that break one; `tests/kept.rs` replays all that ever did.
+//! each says of itself holds. `fuzz/run` looks for bytes that break one; `tests/kept.rs` replays all that ever did,
+//! and holds that a reader gets as far as its sense with what the fuzzer begins with.
 pub mod agents;
 pub mod clients;
 pub mod nodes;
@@ -11,8 +12,8 @@ pub mod sockets;
 pub struct Target {
     /// What it is called, by the fuzzer and in `fuzz/corpus` and `fuzz/crashes`.
     pub name: &'static str,
-    /// Panics if it does not do what it should.
-    pub read: fn(&[u8]),
+    /// How many things it made sense of. Panics if it does not do what it should.
+    pub read: fn(&[u8]) -> usize,
 }
 
 /// All there are.

@@ -30,6 +30,17 @@ fn nothing_kept_breaks_anything() {
     }
 }
 
+/// A reader that refuses everything breaks on nothing.
+#[test]
+fn what_the_fuzzer_begins_with_makes_sense() {
+    for target in TARGETS {
+        let corpus = files(&root().join("corpus").join(target.name));
+        let makes_sense = |path: &PathBuf| (target.read)(&std::fs::read(path).expect("a file")) > 0;
+        let nonsense: Vec<_> = corpus.iter().filter(|path| !makes_sense(path)).collect();
+        assert!(nonsense.is_empty(), "{}: {nonsense:?}", target.name);
+    }
+}
+
 #[test]
 fn whatever_is_kept_is_of_a_target() {
     for dir in ["corpus", "crashes"].map(|dir| files(&root().join(dir))).concat() {
