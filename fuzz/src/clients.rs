@@ -65,7 +65,8 @@ fn hear(link: &mut Link, text: &str) {
         match output {
             Output::Hello(hello) => {
                 let user = hello.user.unwrap_or_else(UserId::local);
-                let principal = Principal { tenant: TenantId::default_tenant(), user, operator: false };
+                let principal =
+                    Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true };
                 link.handle_input(now(), Input::Admitted { principal });
             }
             Output::Write(text) => {

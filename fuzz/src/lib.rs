@@ -3,6 +3,7 @@
 //! and holds that a reader gets as far as its sense with what the fuzzer begins with.
 pub mod agents;
 pub mod clients;
+pub mod credentials;
 pub mod nodes;
 pub mod operators;
 pub mod sockets;
@@ -17,7 +18,7 @@ pub struct Target {
 }
 
 /// All there are.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 15] = [
     Target { name: "client_message", read: clients::message },
     Target { name: "client_turn", read: clients::turn },
     Target { name: "openai_call", read: clients::openai },
@@ -25,11 +26,14 @@ pub const TARGETS: [Target; 12] = [
     Target { name: "query", read: clients::query },
     Target { name: "upgrade_head", read: sockets::head },
     Target { name: "websocket_frames", read: sockets::frames },
+    Target { name: "api_key", read: credentials::api_key },
+    Target { name: "key_record", read: credentials::key_record },
     Target { name: "agent_events", read: agents::events },
     Target { name: "node_frame", read: nodes::frame },
     Target { name: "stored_fact", read: nodes::fact },
     Target { name: "config_file", read: operators::file },
     Target { name: "agent_flag", read: operators::agent },
+    Target { name: "welcome_lists", read: operators::welcome },
 ];
 
 /// The one with this name.

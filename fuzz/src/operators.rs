@@ -1,7 +1,7 @@
-//! What operators write: the configuration file, and agents on one line.
+//! What operators write: the configuration file, agents on one line, names and origins with commas between them.
 use std::path::PathBuf;
 use turnway::agent::directory::parse_agent;
-use turnway::config::{Place, Sources, load};
+use turnway::config::{Hosts, Origin, Place, Sources, load};
 
 /// A configuration file. Every mistake has its place in it.
 pub fn file(bytes: &[u8]) -> usize {
@@ -28,4 +28,14 @@ pub fn agent(bytes: &[u8]) -> usize {
             0
         }
     }
+}
+
+/// `listen.hosts` and `listen.origins`. An origin is what a browser writes, so it is read as it is written.
+pub fn welcome(bytes: &[u8]) -> usize {
+    let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
+    let origins = Origin::parse_list(text);
+    for (origin, written) in origins.iter().flatten().zip(text.split(',')) {
+        assert_eq!(origin.as_str(), written.trim());
+    }
+    usize::from(origins.is_ok()) + usize::from(Hosts::parse(text).is_ok())
 }
