@@ -10,7 +10,7 @@ mod echo;
 mod health;
 pub mod http;
 mod request;
-mod sse;
+pub mod sse;
 pub mod token;
 
 use crate::agent::attempt::{Attempt, Line, Watch};

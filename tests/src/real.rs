@@ -2,6 +2,7 @@
 pub mod agent;
 pub mod bare;
 pub mod bench;
+pub mod chromium;
 pub mod command;
 pub mod haproxy;
 pub mod http;

@@ -174,6 +174,22 @@ fn golden_bytes() {
     );
 }
 
+/// One frame of each kind of words is what the fuzzer begins with; with `BLESS=1` they are written.
+///
+/// Covers: G-18.
+#[test]
+fn the_fuzzer_begins_with_each_of_the_words() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/node_frame");
+    for (number, words) in all().into_iter().enumerate() {
+        let (path, frame) = (corpus.join(format!("words-{number:02}")), pack([words]).remove(0));
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&path, &frame).expect("written");
+        }
+        let kept = std::fs::read(&path).unwrap_or_default();
+        assert!(kept == frame, "{} is of another version: BLESS=1 writes it", path.display());
+    }
+}
+
 /// The same words, as another library would be told of them.
 #[derive(SchemaWrite)]
 enum Mirror {

@@ -26,13 +26,32 @@ const REST_WAIT: Duration = Duration::from_secs(1);
 
 /// One event of an agent.
 #[derive(Debug)]
-pub(super) enum Said {
+pub enum Said {
     /// A piece of text.
-    Delta { kind: TextKind, text: String, id: Option<SaidId> },
+    Delta {
+        /// Of which text.
+        kind: TextKind,
+        /// The piece.
+        text: String,
+        /// What the agent calls it.
+        id: Option<SaidId>,
+    },
     /// A state.
-    State { state: String, detail: Option<Json>, id: Option<SaidId> },
+    State {
+        /// The agent's own word for it.
+        state: String,
+        /// What the agent says to it.
+        detail: Option<Json>,
+        /// What the agent calls it.
+        id: Option<SaidId>,
+    },
     /// The end.
-    Done { stop: StopReason, usage: Option<Json> },
+    Done {
+        /// Why.
+        stop: StopReason,
+        /// What it cost.
+        usage: Option<Json>,
+    },
     /// An error of its own, which is an end too.
     Failed(AgentFailure),
     /// Nothing this gateway knows.
@@ -40,7 +59,7 @@ pub(super) enum Said {
 }
 
 /// The events of one answer.
-pub(super) struct Events {
+pub struct Events {
     stream: SseByteStream<Budget<BodyDataStream<Incoming>>>,
     /// Whether each has a name of its own.
     named: bool,
@@ -83,12 +102,12 @@ struct Failed {
 
 impl Events {
     /// `named`: each must have a name, so that the rest can be asked for.
-    pub(super) fn new(body: Incoming, named: bool) -> Self {
+    pub fn new(body: Incoming, named: bool) -> Self {
         Self { stream: SseByteStream::new(Budget::new(BodyDataStream::new(body))), named }
     }
 
     /// The next event; a body that ends without a last event is a failure too.
-    pub(super) async fn next(&mut self, run_id: &RunId) -> Said {
+    pub async fn next(&mut self, run_id: &RunId) -> Said {
         match self.stream.next().await {
             Some(Ok(event)) => read(&event, run_id, self.named).unwrap_or_else(Said::Failed),
             Some(Err(error)) => Said::Failed(failure(&error)),

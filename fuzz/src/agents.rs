@@ -1,0 +1,83 @@
+//! What agents answer: a body of server-sent events, in pieces of any size.
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::Request;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use turnway::agent::sse::{Events, Said};
+use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::limits::AGENT_EVENT_BYTES_MAX;
+
+/// Between the two ends.
+const PIPE_BYTES: usize = 64 * 1024;
+/// The head of every answer; its body ends with the connection.
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+
+/// The first byte is the size of the pieces, and whether events must have names; the rest is the body. Events
+/// come until one is the last. Understood are all but the last, and it too if it is what an agent should say.
+pub fn events(bytes: &[u8]) -> usize {
+    let (Some((&step, body)), Some(run_id)) = (bytes.split_first(), run()) else { return 0 };
+    let named = step & 0x80 != 0;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let (ours, mut agent) = tokio::io::duplex(PIPE_BYTES);
+        let speak = async move {
+            // It waits to be asked: what comes before is no answer.
+            let _ = agent.read(&mut [0; 256]).await;
+            let _ = agent.write_all(HEAD).await;
+            for piece in body.chunks(usize::from(step & 0x7f).max(1)) {
+                if agent.write_all(piece).await.is_err() {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let hear = async {
+            let (mut ask, connection) =
+                http1::handshake(TokioIo::new(ours)).await.expect("no bytes are needed");
+            let listen = async move {
+                let request = Request::get("/").header("host", "agent").body(Empty::<Bytes>::new());
+                let answer =
+                    ask.send_request(request.expect("a request")).await.expect("it has a right head");
+                let mut events = Events::new(answer.into_body(), named);
+                // Each event but the last has at least one byte and a blank line.
+                for count in 0..=body.len() {
+                    let said = events.next(&run_id).await;
+                    hold(&said);
+                    match said {
+                        Said::Delta { .. } | Said::State { .. } | Said::Unknown => {}
+                        Said::Done { .. } => return count + 1,
+                        Said::Failed(_) => return count,
+                    }
+                }
+                panic!("more events than bytes");
+            };
+            let carry = async {
+                let _ = connection.await;
+                std::future::pending::<()>().await
+            };
+            tokio::select! {
+                count = listen => count,
+                () = carry => unreachable!("it never ends"),
+            }
+        };
+        tokio::join!(speak, hear).1
+    })
+}
+
+/// What every event promises.
+fn hold(said: &Said) {
+    match said {
+        Said::Delta { text, .. } => assert!(text.len() <= AGENT_EVENT_BYTES_MAX, "{} bytes", text.len()),
+        Said::State { state, .. } => {
+            assert!(!state.is_empty() && !state.chars().any(char::is_control), "{state:?}");
+        }
+        Said::Unknown | Said::Done { .. } | Said::Failed(_) => {}
+    }
+}
+
+fn run() -> Option<RunId> {
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").ok()? };
+    Some(RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").ok()?))
+}

@@ -1,0 +1,42 @@
+//! Everything that reads what others wrote, as functions of bytes: whatever comes, there is no panic, and what
+//! each says of itself holds. `fuzz/run` looks for bytes that break one; `tests/kept.rs` replays all that ever did,
+//! and holds that a reader gets as far as its sense with what the fuzzer begins with.
+pub mod agents;
+pub mod clients;
+pub mod credentials;
+pub mod nodes;
+pub mod operators;
+pub mod sockets;
+
+/// Something that reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// What it is called, by the fuzzer and in `fuzz/corpus` and `fuzz/crashes`.
+    pub name: &'static str,
+    /// How many things it made sense of. Panics if it does not do what it should.
+    pub read: fn(&[u8]) -> usize,
+}
+
+/// All there are.
+pub const TARGETS: [Target; 15] = [
+    Target { name: "client_message", read: clients::message },
+    Target { name: "client_turn", read: clients::turn },
+    Target { name: "openai_call", read: clients::openai },
+    Target { name: "cursors", read: clients::cursors },
+    Target { name: "query", read: clients::query },
+    Target { name: "upgrade_head", read: sockets::head },
+    Target { name: "websocket_frames", read: sockets::frames },
+    Target { name: "api_key", read: credentials::api_key },
+    Target { name: "key_record", read: credentials::key_record },
+    Target { name: "agent_events", read: agents::events },
+    Target { name: "node_frame", read: nodes::frame },
+    Target { name: "stored_fact", read: nodes::fact },
+    Target { name: "config_file", read: operators::file },
+    Target { name: "agent_flag", read: operators::agent },
+    Target { name: "welcome_lists", read: operators::welcome },
+];
+
+/// The one with this name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.into_iter().find(|target| target.name == name)
+}

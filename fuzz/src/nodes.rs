@@ -1,0 +1,36 @@
+//! What nodes read of each other and of their store.
+use turnway_bindings::peer::frame::Frame;
+use turnway_core::id::{SessionId, SessionKey, TenantId};
+use turnway_core::limits::FRAME_WORDS_MAX;
+use turnway_core::protocol::codec::{Kind, begin};
+use turnway_core::protocol::entry::Entry;
+
+/// A frame of another node; and the same bytes as the body of one, behind a right header.
+pub fn frame(bytes: &[u8]) -> usize {
+    let whole = read(bytes);
+    if let Ok(mut headed) = begin(Kind::Frame, &(), bytes.len()) {
+        headed.extend_from_slice(bytes);
+        return whole + read(&headed);
+    }
+    whole
+}
+
+fn read(blob: &[u8]) -> usize {
+    let Ok(frame) = Frame::read(blob) else { return 0 };
+    assert!(frame.words.len() <= FRAME_WORDS_MAX);
+    assert!(!format!("{frame:?}").is_empty());
+    1
+}
+
+/// A fact of the log: what is read is written and read the same.
+pub fn fact(bytes: &[u8]) -> usize {
+    let Some(read) = std::str::from_utf8(bytes).ok().and_then(|json| Entry::from_json(json).ok()) else {
+        return 0;
+    };
+    let Ok(session) = SessionId::parse(&read.session_id) else { return 0 };
+    let key = SessionKey { tenant: TenantId::default_tenant(), session };
+    let json = read.entry.to_json(&key, read.seq, read.epoch);
+    let again = Entry::from_json(&json).expect("what we write we read");
+    assert_eq!((again.entry, again.seq, again.epoch), (read.entry, read.seq, read.epoch));
+    1
+}

@@ -1,0 +1,101 @@
+//! What comes over a socket before anything is known of it: a request's head, and frames.
+use crate::sockets::quiet::Quiet;
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::io::AsyncWriteExt;
+use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
+use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocket};
+use turnway::config::{Hosts, Origin};
+use turnway::door::browser::Rules;
+use turnway::listen::seam::Frames;
+use turnway::listen::upgrade::{check, codec};
+
+mod quiet;
+
+/// Between the two ends.
+const PIPE_BYTES: usize = 64 * 1024;
+
+/// A node with names and pages beside its own machine's.
+static RULES: LazyLock<Rules> = LazyLock::new(|| Rules {
+    is_local: true,
+    hosts: Hosts::parse("gateway.example.com, [2001:db8::1]:8443").expect("names"),
+    origins: Origin::parse_list("https://app.example.com, http://[2001:db8::2]:81").expect("origins"),
+});
+
+/// A connection's bytes, up to its end: requests, each held against what a handshake has to be. Understood are
+/// handshakes, and requests that may be answered.
+pub fn head(bytes: &[u8]) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let understood = AtomicUsize::new(0);
+    let good = &understood;
+    runtime.block_on(async {
+        let (mut client, server) = tokio::io::duplex(PIPE_BYTES);
+        let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
+            let welcome = RULES.check(request.uri(), request.headers()).is_ok();
+            if let Ok(accept) = check(&request) {
+                assert_eq!(accept.len(), 28, "20 bytes in base64");
+                good.fetch_add(1, Relaxed);
+            }
+            good.fetch_add(usize::from(welcome), Relaxed);
+            let status = if welcome { 200 } else { 403 };
+            Ok::<_, Infallible>(
+                Response::builder().status(status).body(Empty::<Bytes>::new()).expect("a response"),
+            )
+        });
+        let serve = http1::Builder::new()
+            .max_header_size(16 * 1024)
+            .max_buf_size(16 * 1024)
+            .max_headers(64)
+            // The end of the bytes is here with the last of them; a node's clients wait for their answers.
+            .half_close(true)
+            .serve_connection(TokioIo::new(server), service);
+        let speak = async {
+            let _ = client.write_all(&bytes[..bytes.len().min(PIPE_BYTES)]).await;
+            let _ = client.shutdown().await;
+            let _ = tokio::io::copy(&mut client, &mut tokio::io::sink()).await;
+        };
+        let (_, ()) = tokio::join!(serve, speak);
+    });
+    understood.into_inner()
+}
+
+/// Frames of a client, in steps whose size is the first byte: the verdict does not depend on the steps, and
+/// what the seam lets pass breaks no rule that the codec knows.
+pub fn frames(bytes: &[u8]) -> usize {
+    let Some((&step, bytes)) = bytes.split_first() else { return 0 };
+    let whole = Frames::default().pass(bytes);
+    let (mut seen, mut cut, mut good) = (Frames::default(), None, 0);
+    for chunk in bytes.chunks(usize::from(step).max(1)) {
+        if let Err((before, breach)) = seen.pass(chunk) {
+            (cut, good) = (Some(breach), good + before);
+            break;
+        }
+        good += chunk.len();
+    }
+    assert_eq!(whole.err().map(|(_, breach)| breach), cut, "in steps of {step}");
+    if let Err((before, _)) = whole {
+        assert!(before <= good, "{before} bytes are good at once, {good} in steps");
+    }
+    let mut socket = WebSocket::from_raw_socket(Quiet(&bytes[..good]), Role::Server, Some(codec()));
+    for count in 0.. {
+        match socket.read() {
+            Ok(Message::Close(_)) => return count + 1,
+            Ok(_) => {}
+            // The end of the bytes; and a close frame's contents, which nobody looks at before.
+            Err(Error::Protocol(
+                ProtocolError::ResetWithoutClosingHandshake | ProtocolError::InvalidCloseSequence,
+            )) => return count,
+            Err(Error::Protocol(broken)) => panic!("the seam has let pass: {broken}"),
+            Err(_) => return count,
+        }
+    }
+    unreachable!("there are more messages than bytes")
+}

@@ -1,0 +1,50 @@
+//! What the fuzzer begins with and what it ever broke, replayed without it.
+//!
+//! Covers: G-18.
+use std::path::{Path, PathBuf};
+use turnway_fuzz::{TARGETS, target};
+
+/// The files of a directory; none where there is no such directory.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    paths
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Covers: G-18, S-13, S-14.
+#[test]
+fn nothing_kept_breaks_anything() {
+    for target in TARGETS {
+        let corpus = files(&root().join("corpus").join(target.name));
+        assert!(!corpus.is_empty(), "{} has nothing to begin with", target.name);
+        for path in corpus.into_iter().chain(files(&root().join("crashes").join(target.name))) {
+            let bytes = std::fs::read(&path).expect("a file");
+            let read = std::panic::catch_unwind(|| (target.read)(&bytes));
+            assert!(read.is_ok(), "{} breaks it", path.display());
+        }
+    }
+}
+
+/// A reader that refuses everything breaks on nothing.
+#[test]
+fn what_the_fuzzer_begins_with_makes_sense() {
+    for target in TARGETS {
+        let corpus = files(&root().join("corpus").join(target.name));
+        let makes_sense = |path: &PathBuf| (target.read)(&std::fs::read(path).expect("a file")) > 0;
+        let nonsense: Vec<_> = corpus.iter().filter(|path| !makes_sense(path)).collect();
+        assert!(nonsense.is_empty(), "{}: {nonsense:?}", target.name);
+    }
+}
+
+#[test]
+fn whatever_is_kept_is_of_a_target() {
+    for dir in ["corpus", "crashes"].map(|dir| files(&root().join(dir))).concat() {
+        let name = dir.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert!(target(name).is_some(), "{} is of no target", dir.display());
+    }
+}

@@ -1,0 +1,63 @@
+//! A client in a page of a real browser: Debian's Chromium.
+//!
+//! Covers: G-22, MP-A0, S-09.
+use serde_json::{Value, json};
+use std::path::Path;
+use turnway_tests::real::chromium::{Chromium, ELSEWHERE, Page};
+use turnway_tests::real::http::get;
+use turnway_tests::real::node::Node;
+
+/// Shows the page from this place, which talks to the node by that name: what it saw, and what the node counted.
+async fn visit(dir: &Path, from: &str, by: &str) -> (Value, String) {
+    let node = Node::start_on("memory:", dir, &["--demo"]).await;
+    let mut page = Page::serve("page.html").await;
+    let to = format!("ws://{by}:{}/v1/connect", node.http.port());
+    // The text is "héllo 語".
+    let url = format!("http://{from}:{}/?agent=echo&text=h%C3%A9llo%20%E8%AA%9E&node={to}", page.at.port());
+    let browser = Chromium::show(dir, &url);
+    let saw = page.report(&browser).await;
+    let (status, counted) = get(node.admin, "/metrics").await.expect("metrics");
+    assert_eq!(status, 200);
+    browser.quit().await;
+    (saw, counted)
+}
+
+/// Covers: G-22, MP-A0.
+#[tokio::test]
+async fn a_page_talks_and_leaves_in_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (saw, counted) = visit(dir.path(), "127.0.0.1", "127.0.0.1").await;
+    let told = |code: u16, reason: &str| json!({"code": code, "reason": reason, "wasClean": true});
+    let want = json!({
+        "protocol": "turnway.v1",
+        // It has offered compression, as every browser does.
+        "extensions": "",
+        "large": "large",
+        "text": "héllo 語",
+        "status": "completed",
+        "closed": told(1000, "bye"),
+        "binary": told(1003, saw["binary"]["reason"].as_str().expect("a reason")),
+        "tooLarge": told(4413, saw["tooLarge"]["reason"].as_str().expect("a reason")),
+    });
+    assert_eq!(saw, want);
+    for code in [1000, 1003, 4413] {
+        let sample = format!("turnway_link_closes_total{{code=\"{code}\",transport=\"websocket\"}} 1\n");
+        assert!(counted.contains(&sample), "{sample} is not in {counted}");
+    }
+}
+
+/// A page from elsewhere reaches nothing: not when it names this machine, and not under a name of its own that
+/// leads here.
+///
+/// Covers: S-09.
+#[tokio::test]
+async fn a_page_from_elsewhere_stays_outside() {
+    for (from, by) in [(ELSEWHERE, "127.0.0.1"), (ELSEWHERE, ELSEWHERE), ("127.0.0.1", ELSEWHERE)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (saw, counted) = visit(dir.path(), from, by).await;
+        assert_eq!(saw["error"], "no connection", "{from} to {by}: {saw}");
+        // It was the node that refused, and not the browser that did not ask.
+        let refused = "turnway_link_handshakes_total{outcome=\"unwelcome\"} 1\n";
+        assert!(counted.contains(refused), "{from} to {by}: {counted}");
+    }
+}

@@ -1,0 +1,36 @@
+//! A client on Node's `ws`, which every other JavaScript library leans on.
+//!
+//! Covers: G-22, MP-A0.
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::process::Command;
+use tokio::time::timeout;
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::node::Node;
+
+/// Where `./test` unpacks Debian's package of it, or what `NODE_PATH` names.
+fn library() -> PathBuf {
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/node-ws/usr/share/nodejs");
+    let library = std::env::var_os("NODE_PATH").map_or(unpacked, PathBuf::from);
+    assert!(library.join("ws").exists(), "no ws in {}: `./test` brings it", library.display());
+    library
+}
+
+/// Covers: G-22, MP-A0.
+#[tokio::test]
+async fn a_client_on_ws_talks_and_leaves_in_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
+    let url = format!("ws://{}/v1/connect", node.http);
+    let mut client = Command::new("node");
+    client
+        .args(["client_ws.js", &url, "echo", "héllo 語"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("javascript"))
+        .env("NODE_PATH", library())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let output = timeout(PATIENCE, client.output()).await.expect("it ends").expect("node runs");
+    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}\n{wrong}");
+    assert_eq!(said, "héllo 語");
+}
