@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -16,6 +17,7 @@ pub struct Bench {
     dir: PathBuf,
     url: String,
     pid: Option<u32>,
+    patience: Duration,
 }
 
 /// A server of the load generator's own. Killed when dropped.
@@ -39,12 +41,17 @@ fn command(dir: &Path, args: &[&str]) -> Command {
 impl Bench {
     /// One that leaves its files in this directory.
     pub fn new(dir: &Path, server: SocketAddr) -> Self {
-        Self { dir: dir.to_owned(), url: format!("ws://{server}"), pid: None }
+        Self { dir: dir.to_owned(), url: format!("ws://{server}"), pid: None, patience: PATIENCE }
     }
 
     /// Loads are told the server's process.
     pub fn watching(self, pid: u32) -> Self {
         Self { pid: Some(pid), ..self }
+    }
+
+    /// Loads may take so long.
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// A load that goes well; its figures.
@@ -76,13 +83,13 @@ impl Bench {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         tokio::spawn(async move {
             let args: Vec<&str> = args.iter().map(String::as_str).chain(["--url", &url]).collect();
-            let bench = Self { dir, url: url.clone(), pid: None };
+            let bench = Self { dir, url: url.clone(), pid: None, patience: PATIENCE };
             bench.end(&args).await
         })
     }
 
     async fn end(&self, args: &[&str]) -> Ended {
-        let output = timeout(PATIENCE, command(&self.dir, args).output());
+        let output = timeout(self.patience, command(&self.dir, args).output());
         let output = output.await.expect("it ends by itself").expect("it runs");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
         Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }

@@ -1,0 +1,79 @@
+//! Many at once: clients that all come back in the same moment, and clients that all stop reading. The node has
+//! the first core and whoever loads it the second. `./test long storms` at full size.
+//!
+//! - [`reconnect`]: everybody's connection breaks at once.
+//! - [`stalled`]: readers that stop, and go on later.
+mod reconnect;
+mod stalled;
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::process::Command;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+use turnway_tests::real::wire::Wire;
+
+/// Gives a process, with all it has begun, one core. Without a second one there is nothing to share out.
+async fn pin(pid: u32, core: usize) {
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > core) {
+        let (core, pid) = (core.to_string(), pid.to_string());
+        let mut pin = Command::new("taskset");
+        pin.args(["-a", "-c", "-p", &core, &pid]).stdout(Stdio::null());
+        assert!(pin.status().await.expect("taskset runs").success(), "{pid} cannot be pinned");
+    }
+}
+
+/// Clients that have nothing to do with the storm: one short turn after the other, at a steady pace. What each
+/// took, from when it was due, and when that was.
+async fn bystanders(
+    to: SocketAddr,
+    count: usize,
+    pace: Duration,
+    until: watch::Receiver<bool>,
+) -> Vec<(Instant, Duration)> {
+    let mut clients = JoinSet::new();
+    for n in 0..count {
+        let mut until = until.clone();
+        clients.spawn(async move {
+            let user = format!("bystander-{n}");
+            let mut wire = Wire::hello(to, &user, vec![]).await.expect("welcome");
+            // Evenly spread over the time between two turns of one of them.
+            let first = tokio::time::Instant::now() + pace.mul_f64(n as f64 / count as f64);
+            let mut due = tokio::time::interval_at(first, pace);
+            due.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            let mut took = Vec::new();
+            for turn in 0.. {
+                let since = tokio::select! {
+                    since = due.tick() => since.into_std(),
+                    _ = until.wait_for(|over| *over) => break,
+                };
+                let (said, done) =
+                    wire.turn(&user, "echo", &format!("m{turn}"), "a word").await.expect("no error");
+                assert_eq!((said.as_str(), &done["status"]), ("a word", &"completed".into()), "{done}");
+                took.push((since, since.elapsed()));
+            }
+            took
+        });
+    }
+    let mut all = Vec::new();
+    while let Some(took) = clients.join_next().await {
+        all.extend(took.unwrap_or_else(|why| panic!("a bystander: {why}")));
+    }
+    all.sort_unstable();
+    all
+}
+
+/// What each of these took.
+fn times(of: &[(Instant, Duration)]) -> Vec<Duration> {
+    of.iter().map(|(_, took)| *took).collect()
+}
+
+/// Looks again and again until it is so.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let mut again = interval(Duration::from_millis(50));
+    while !is_so() {
+        again.tick().await;
+    }
+}

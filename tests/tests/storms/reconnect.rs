@@ -1,0 +1,70 @@
+//! Everybody's connection breaks at once, and everybody comes back.
+use crate::{bystanders, pin, times};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use turnway_tests::real::bench::Bench;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::{figure, quantile, size};
+
+/// Until the last one has resumed (G-12).
+const RESUMED_WITHIN: Duration = Duration::from_secs(20);
+/// What a turn of somebody else takes meanwhile, in the worst second of it.
+const BYSTANDERS_WITHIN: Duration = Duration::from_millis(250);
+
+/// What all of it may take: connections are opened, dropped twice, and read again.
+const STORM: Duration = Duration::from_secs(240);
+
+/// Covers: G-12, G-11.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_come_back_at_once_and_nobody_else_notices() {
+    let count = size("STORM_CLIENTS", 1000);
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
+    pin(node.pid(), 0).await;
+    pin(std::process::id(), 1).await;
+    let calm = watch::Sender::new(false);
+    let others = tokio::spawn(bystanders(node.http, 50, Duration::from_millis(500), calm.subscribe()));
+    let bench = Bench::new(dir.path(), node.http).watching(node.pid()).patient(STORM);
+    let (connections, since) = (count.to_string(), Instant::now());
+    // A tenth is in the middle of an answer, of so many words and so slow that it lasts through all of it.
+    let args =
+        ["reconnect", "--connections", &connections, "--sources", "4", "--rounds", "2", "--open", "10"];
+    let told = bench.figures(&[&args[..], &["--tokens", "100", "--pace", "250ms"]].concat()).await;
+    calm.send_replace(true);
+    let took = others.await.expect("they are done");
+
+    let resumed: Vec<f64> = told["reconnect"]["all_resumed_ms"]
+        .as_array()
+        .expect("rounds")
+        .iter()
+        .map(|ms| ms.as_f64().expect("a time"))
+        .collect();
+    let worst = (0..=since.elapsed().as_secs())
+        .map(|second| since + Duration::from_secs(second))
+        .filter_map(|from| {
+            let within = |at: &&(Instant, Duration)| (from..from + Duration::from_secs(1)).contains(&at.0);
+            let second: Vec<_> = took.iter().filter(within).copied().collect();
+            (!second.is_empty()).then(|| quantile(&mut times(&second), 0.99))
+        })
+        .max()
+        .expect("some seconds");
+    figure(
+        &format!("{count} clients dropped at once, until the last has resumed, ms"),
+        format!("{resumed:.0?}"),
+    );
+    figure("gaps; sessions read again and the same", {
+        format!("{}; {}", told["reconnect"]["gaps"], told["reconnect"]["verified"])
+    });
+    figure("turns of 50 others meanwhile", took.len());
+    figure("their p50 and p99, and p99 of the worst second", {
+        format!("{:?} {:?} {worst:?}", quantile(&mut times(&took), 0.5), quantile(&mut times(&took), 0.99))
+    });
+    assert_eq!(
+        (&told["reconnect"]["gaps"], &told["reconnect"]["verified"]),
+        (&0.into(), &count.into()),
+        "{told}"
+    );
+    let most = resumed.iter().copied().fold(0.0, f64::max);
+    assert!(Duration::from_secs_f64(most / 1e3) <= RESUMED_WITHIN, "{resumed:?}");
+    assert!(worst <= BYSTANDERS_WITHIN, "{worst:?}");
+}

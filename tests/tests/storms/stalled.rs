@@ -1,0 +1,227 @@
+//! Readers that stop in the middle of an answer, and go on later.
+use crate::{bystanders, pin, times, until};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::interval;
+use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::{Gone, Wire};
+use turnway_tests::real::{figure, quantile, size};
+
+/// Between two pieces of an answer, which together are 64 KiB a second.
+const PIECE: Duration = Duration::from_millis(125);
+const PIECE_BYTES: usize = 8 * 1024;
+/// What the node may grow by while they do not read (G-16).
+const GROWN_KIB: u64 = 64 * 1024;
+/// What others may notice: their 99th percentile beside that of the same answers with nobody to stall.
+const SLOWER: f64 = 1.5;
+
+/// A listener: what it was shown, held together across connections.
+struct Listener {
+    wire: Wire,
+    to: SocketAddr,
+    session: String,
+    cursor: Option<(u64, u64)>,
+    facts: usize,
+    run: Option<String>,
+    text: String,
+    done: Option<Value>,
+    reconnects: usize,
+}
+
+impl Listener {
+    async fn open(to: SocketAddr, session: String) -> Self {
+        let mut wire =
+            Wire::narrow(to).await.expect("a connection").greet("ann", vec![]).await.expect("welcome");
+        let told = wire
+            .ask("open", json!({"type": "session_open", "session_id": session}))
+            .await
+            .expect("an answer");
+        assert_eq!(told["type"], "session_opened", "{told}");
+        let mut listener = Self {
+            wire,
+            to,
+            session,
+            cursor: None,
+            facts: 0,
+            run: None,
+            text: String::new(),
+            done: None,
+            reconnects: 0,
+        };
+        let subscribe = listener.subscribe();
+        listener.wire.say(subscribe).await.expect("said");
+        let told = listener.wire.until(|told| told["type"] == "subscribed").await.expect("an answer");
+        listener.cursor = told["seq"].as_u64().zip(told["epoch"].as_u64());
+        listener
+    }
+
+    fn subscribe(&self) -> Value {
+        let mut ask = json!({"type": "subscribe", "session_id": self.session});
+        if let Some((seq, epoch)) = self.cursor {
+            (ask["after_seq"], ask["after_epoch"]) = (seq.into(), epoch.into());
+        }
+        if let Some(run) = &self.run {
+            ask["runs"] = json!({run: {"attempt": 1, "offset": self.text.len()}});
+        }
+        ask
+    }
+
+    /// Reads to the answer's end, on other connections where this one is taken away.
+    async fn read_on(&mut self) {
+        while self.done.is_none() {
+            match self.wire.next().await {
+                Ok(message) => self.take(&message),
+                Err(Gone::Closed(code)) => {
+                    assert_eq!(code, 4508, "{}", self.session);
+                    self.come_back().await;
+                }
+                // What was under way is lost with a connection that was closed while unread bytes were in it.
+                Err(Gone::Broken(_)) => self.come_back().await,
+            }
+        }
+    }
+
+    async fn come_back(&mut self) {
+        self.reconnects += 1;
+        let resume = self.subscribe();
+        self.wire = Wire::hello(self.to, "ann", vec![resume]).await.expect("it comes back");
+    }
+
+    fn take(&mut self, message: &Value) {
+        let number = |name: &str| message[name].as_u64().unwrap_or_default();
+        match message["type"].as_str().unwrap_or_default() {
+            "subscribed" => return assert!(message["reset"] != json!(true), "{message}"),
+            "error" => panic!("{message}"),
+            "delta" => {
+                self.run = message["run_id"].as_str().map(str::to_owned);
+                let place = (number("attempt"), number("offset"));
+                assert_eq!(place, (1, self.text.len() as u64), "a gap or a repeat in {}", self.session);
+                self.text.push_str(message["text"].as_str().expect("text"));
+            }
+            "done" => assert!(self.done.replace(message.clone()).is_none(), "it ended twice: {message}"),
+            _ => {}
+        }
+        if message.get("seq").is_some() {
+            let last = self.cursor.map_or(0, |(seq, _)| seq);
+            assert!(number("seq") > last, "a fact came again: {message}");
+            self.cursor = Some((number("seq"), number("epoch")));
+            self.facts += 1;
+        }
+    }
+}
+
+/// What came of one run.
+struct Came {
+    p99: Duration,
+    grown_kib: u64,
+    reconnects: usize,
+    facts: Vec<usize>,
+}
+
+/// Answers of 64 KiB a second in some sessions, each with many listeners that stop reading, or with none.
+async fn run(stall: bool) -> Came {
+    let seconds = size("STALL_SECONDS", 6);
+    let pieces = seconds * 8;
+    let agents = Agents::start(move |_| {
+        Reply::speak(move |voice| async move {
+            let (mut pace, text) = (interval(PIECE), "x".repeat(PIECE_BYTES));
+            for _ in 0..pieces {
+                pace.tick().await;
+                voice.delta(&text).await?;
+            }
+            voice.done().await
+        })
+    })
+    .await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let node =
+        Node::start(dir.path(), &["--demo", "--durability", "mem", "--agent", &agents.flag("flood")]).await;
+    pin(node.pid(), 0).await;
+    pin(std::process::id(), 1).await;
+    let (count, sessions) = (if stall { size("STALL_LINKS", 200) } else { 0 }, size("STALL_SESSIONS", 4));
+    let mut listeners = Vec::new();
+    for n in 0..count {
+        listeners.push(Listener::open(node.http, format!("s{}", n % sessions)).await);
+    }
+    let before = node.resident_kib();
+    let (calm, ended) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(0)));
+    let mut speakers = JoinSet::new();
+    for n in 0..sessions {
+        let (to, ended) = (node.http, Arc::clone(&ended));
+        speakers.spawn(async move {
+            let mut wire = Wire::hello(to, "ann", vec![]).await.expect("welcome");
+            let (said, done) = wire.turn(&format!("s{n}"), "flood", "m", "hi").await.expect("a turn");
+            assert_eq!((said.len(), &done["status"]), (pieces * PIECE_BYTES, &json!("completed")));
+            ended.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    let others = tokio::spawn(bystanders(node.http, 100, Duration::from_secs(1), calm.subscribe()));
+    let mut most = before;
+    until(|| {
+        most = most.max(node.resident_kib());
+        ended.load(Ordering::Relaxed) == sessions
+    })
+    .await;
+    calm.send_replace(true);
+    let took = others.await.expect("they are done");
+    while let Some(speaker) = speakers.join_next().await {
+        speaker.unwrap_or_else(|why| panic!("a speaker: {why}"));
+    }
+    // Now they wake up.
+    let mut readers = JoinSet::new();
+    for mut listener in listeners {
+        readers.spawn(async move {
+            listener.read_on().await;
+            listener
+        });
+    }
+    let (mut reconnects, mut facts) = (0, Vec::new());
+    while let Some(listener) = readers.join_next().await {
+        let listener = listener.unwrap_or_else(|why| panic!("a listener: {why}"));
+        let done = listener.done.expect("its end");
+        assert_eq!((listener.text.len(), &done["status"]), (pieces * PIECE_BYTES, &json!("completed")));
+        reconnects += listener.reconnects;
+        facts.push(listener.facts);
+    }
+    Came { p99: quantile(&mut times(&took), 0.99), grown_kib: most - before, reconnects, facts }
+}
+
+/// Covers: G-16, LN-MP4.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stops_reading_costs_little_slows_nobody_and_misses_nothing() {
+    let (mut ratios, mut most, mut reconnects) = (Vec::new(), 0, 0);
+    for _ in 0..size("STALL_PAIRS", 1) {
+        let (stalled, alone) = (run(true).await, run(false).await);
+        assert!(stalled.facts.iter().all(|facts| *facts == stalled.facts[0]), "{:?}", stalled.facts);
+        ratios.push(stalled.p99.as_secs_f64() / alone.p99.as_secs_f64());
+        most = most.max(stalled.grown_kib);
+        reconnects += stalled.reconnects;
+        figure("p99 of 100 others while they stall, and with the same answers and no listeners", {
+            format!("{:?} {:?}", stalled.p99, alone.p99)
+        });
+    }
+    ratios.sort_unstable_by(f64::total_cmp);
+    let ratio = ratios[ratios.len() / 2];
+    figure("listeners that stalled, in sessions of 64 KiB a second", {
+        format!(
+            "{} in {}, for {} s",
+            size("STALL_LINKS", 200),
+            size("STALL_SESSIONS", 4),
+            size("STALL_SECONDS", 6)
+        )
+    });
+    figure("what the node grew by, KiB", most);
+    figure("times one was cut off (4508) and came back", reconnects);
+    figure(
+        "the others' p99, in that of the same without a stall, median of the pairs",
+        format!("{ratio:.2}"),
+    );
+    assert!(most <= GROWN_KIB, "{most} KiB");
+    assert!(ratio <= SLOWER, "{ratio:.2}");
+}
