@@ -1,5 +1,6 @@
 //! Every setting there is, in one table: the parser, the environment, the flags, `default-config` and
 //! `config-doc` all read this one.
+pub use super::setting::{Fallback, Kind, Setting};
 use std::fmt;
 
 /// A setting's name.
@@ -14,6 +15,8 @@ pub enum Key {
     ListenAdmin,
     ListenHosts,
     ListenOrigins,
+    ListenProxies,
+    ListenPerAddress,
     TlsCert,
     TlsKey,
     StoreUrl,
@@ -30,52 +33,8 @@ pub enum Key {
     NodeName,
 }
 
-/// How a value is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A string.
-    Text,
-    /// `true` or `false`.
-    Switch,
-    /// A string with a number of bytes, such as `"64KiB"`.
-    Size,
-}
-
-/// What holds where nobody says anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallback {
-    /// This, as it would be written.
-    Fixed(&'static str),
-    /// What is found out at the start.
-    Found {
-        /// For people.
-        how: &'static str,
-        /// A value that could stand there.
-        example: &'static str,
-    },
-}
-
-/// One row of the table.
-#[derive(Clone, Copy, Debug)]
-pub struct Setting {
-    /// Which.
-    pub key: Key,
-    /// As it is written in the file: section and key.
-    pub name: &'static str,
-    /// How its value is written.
-    pub kind: Kind,
-    /// The value's form, as a placeholder.
-    pub form: &'static str,
-    /// On the command line; not every setting is there.
-    pub flag: Option<&'static str>,
-    /// What holds where nobody says anything.
-    pub default: Fallback,
-    /// What it is; one sentence or more.
-    pub doc: &'static str,
-}
-
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 22] = [
+pub const SETTINGS: [Setting; 24] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -157,6 +116,28 @@ pub const SETTINGS: [Setting; 22] = [
         },
         doc: "Which web pages may talk to this node: origins with commas between them, exactly as browsers write \
               them. Programs that are no browsers send none and need none.",
+    },
+    Setting {
+        key: Key::ListenProxies,
+        name: "listen.proxies",
+        kind: Kind::Text,
+        form: "NETWORK,…",
+        flag: Some("--proxies"),
+        default: Fallback::Found { how: "nobody", example: "10.0.0.0/8" },
+        doc: "Proxies in front of this node that say for whom they connect, by the PROXY protocol (version 1 or 2): \
+              addresses or networks with commas between them. Their connections must begin with it; what others \
+              say of it is not read, and neither are headers such as `X-Forwarded-For`.",
+    },
+    Setting {
+        key: Key::ListenPerAddress,
+        name: "listen.per_address",
+        kind: Kind::Text,
+        form: "N|off",
+        flag: Some("--per-address"),
+        default: Fallback::Found { how: "100, and any number from this machine", example: "100" },
+        doc: "Connections of clients from one address at a time (of IPv6: from one /64); over it they are answered \
+              429 and closed. Where something in front speaks no PROXY protocol all of its connections are from \
+              one address: switch it off there.",
     },
     Setting {
         key: Key::TlsCert,
@@ -332,20 +313,6 @@ impl Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-// === impl Setting ===
-
-impl Setting {
-    /// Its section, empty where it is in none, and its name within.
-    pub fn split(&self) -> (&'static str, &'static str) {
-        self.name.split_once('.').unwrap_or(("", self.name))
-    }
-
-    /// As it is written in the environment: `TURNWAY_<SECTION>_<KEY>`.
-    pub fn env(&self) -> String {
-        format!("TURNWAY_{}", self.name.replace('.', "_").to_ascii_uppercase())
     }
 }
 
