@@ -25,12 +25,16 @@ fn show(output: &Output) -> String {
 }
 
 fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
-    const WORDS: [&str; 24] = [
+    const WORDS: [&str; 28] = [
         "hello",
         "admit",
         "hello-resuming 40",
         "ping",
         "invoke",
+        "flush",
+        "flush",
+        "flush",
+        "flush",
         "flush",
         "flush",
         "alive",
@@ -59,7 +63,7 @@ fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
         }
     }
     for _ in 0..60 {
-        let fatal = if rng.chance(3) { 24 } else { 18 };
+        let fatal = if rng.chance(3) { 28 } else { 22 };
         let word = WORDS[rng.below(fatal) as usize];
         let wait = if rng.chance(20) { rng.below(40_000) } else { rng.below(200) };
         let happens = rng.chance(90).then(|| input(word));
