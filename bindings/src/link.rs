@@ -9,7 +9,8 @@ use crate::channel::command::Command;
 use crate::channel::note::Note;
 use std::borrow::Cow;
 use std::fmt;
-use turnway_core::id::{NodeId, Principal};
+use turnway_core::id::{NodeId, Principal, RequestId};
+use turnway_core::time::Millis;
 
 mod machine;
 
@@ -30,8 +31,17 @@ pub enum Input {
     Admitted {
         /// Who it is.
         principal: Principal,
+        /// When what it showed ends, where that has to be refreshed.
+        expires: Option<Millis>,
     },
-    /// The door has refused (4401).
+    /// The door has decided about [`Output::Refresh`].
+    Refreshed {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// How.
+        renewal: Renewal,
+    },
+    /// The door has refused [`Output::Hello`] (4401).
     Denied,
     /// The switchboard shows something.
     Note(Note),
@@ -44,6 +54,13 @@ pub enum Input {
 pub enum Output {
     /// Ask the door who this is; answered by `Admitted` or `Denied`.
     Hello(Hello),
+    /// Ask the door whether this goes on where the credential before it ends; answered by `Refreshed`.
+    Refresh {
+        /// To be echoed.
+        request_id: Option<RequestId>,
+        /// What is shown.
+        token: Credential,
+    },
     /// Ask the switchboard. Only after `Admitted`.
     Command(Command),
     /// Write a text message.
@@ -61,6 +78,17 @@ pub enum Output {
     },
 }
 
+/// What the door makes of a credential that is to take the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// It is good, and ends then.
+    Until(Millis),
+    /// What the link came with does not end by itself.
+    Needless,
+    /// It is not good, or not the same user's (4401).
+    Denied,
+}
+
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -68,7 +96,8 @@ impl fmt::Debug for Input {
             Self::Binary => f.write_str("Binary"),
             Self::TooLarge => f.write_str("TooLarge"),
             Self::Alive => f.write_str("Alive"),
-            Self::Admitted { principal } => write!(f, "Admitted({principal:?})"),
+            Self::Admitted { principal, expires } => write!(f, "Admitted({principal:?}, {expires:?})"),
+            Self::Refreshed { renewal, .. } => write!(f, "Refreshed({renewal:?})"),
             Self::Denied => f.write_str("Denied"),
             Self::Note(note) => write!(f, "Note({note:?})"),
             Self::Flushed => f.write_str("Flushed"),
@@ -80,6 +109,7 @@ impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hello(hello) => write!(f, "Hello({hello:?})"),
+            Self::Refresh { token, .. } => write!(f, "Refresh({token:?})"),
             Self::Command(command) => write!(f, "Command({command:?})"),
             Self::Write(text) => write!(f, "Write(<{} bytes>)", text.len()),
             Self::Ping => f.write_str("Ping"),

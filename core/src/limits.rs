@@ -39,6 +39,9 @@ pub const RATES_MAX: usize = 16 * 1024;
 
 /// `hello` must come within this (S-04), or 4408.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// After its token has ended a connection has so long to show the next one (S-03), or 4401. Clients refresh when
+/// they are told to, and one that slept over it comes back with a new one.
+pub const TOKEN_GRACE: Duration = Duration::from_secs(25);
 /// Between two pings of the server; ± 10 % jitter so that links do not march in step.
 pub const HEARTBEAT: Duration = Duration::from_secs(25);
 /// Without a byte from the peer for this long the link is dead (two pings unanswered).

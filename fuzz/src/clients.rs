@@ -6,7 +6,7 @@ use turnway::http::query::Query;
 use turnway_bindings::channel::json::parse::{parse, parse_turn};
 use turnway_bindings::channel::openai::Call;
 use turnway_bindings::channel::sse::{Cursor, log};
-use turnway_bindings::link::{Input, Link, LinkConfig, Output};
+use turnway_bindings::link::{Input, Link, LinkConfig, Output, Renewal};
 use turnway_core::id::{NodeId, Principal, SessionId, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Millis, Mono, Now};
@@ -67,7 +67,13 @@ fn hear(link: &mut Link, text: &str) {
                 let user = hello.user.unwrap_or_else(UserId::local);
                 let principal =
                     Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true };
-                link.handle_input(now(), Input::Admitted { principal });
+                let expires = Some(now().store.after(Duration::from_secs(60)));
+                link.handle_input(now(), Input::Admitted { principal, expires });
+            }
+            Output::Refresh { request_id, token } => {
+                let renewals = [Renewal::Until(now().store), Renewal::Needless, Renewal::Denied];
+                let renewal = renewals[token.0.len() % renewals.len()];
+                link.handle_input(now(), Input::Refreshed { request_id, renewal });
             }
             Output::Write(text) => {
                 let said: Value = serde_json::from_str(&text).expect("a link writes JSON");

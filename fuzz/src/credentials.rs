@@ -1,9 +1,11 @@
-//! What somebody shows at the door, and what is kept of it. Tokens of an identity provider and its key sets belong
-//! here too.
+//! What somebody shows at the door, and what it is held against.
 use std::sync::LazyLock;
+use turnway::config::{Algorithm, Issuer, Jwks};
+use turnway::door::jwks::KeySet;
 use turnway::door::key::{ApiKey, KeyId, Record, Scopes};
 use turnway::door::keyring::{Keyring, Keys};
 use turnway::door::pepper::Pepper;
+use turnway::door::token::{kid, verify};
 use turnway_core::id::TenantId;
 use turnway_core::time::Millis;
 
@@ -30,6 +32,35 @@ static RING: LazyLock<Keyring> = LazyLock::new(|| {
     ring.replace(Keys::from([(record.id.clone(), record)]));
     ring
 });
+
+/// The one token that is good, of the one key there is.
+const GOOD: &str = include_str!("../corpus/token/good");
+
+static ISSUER: LazyLock<(Issuer, KeySet)> = LazyLock::new(|| {
+    let issuer = Issuer {
+        name: "https://id.example.com/".to_owned(),
+        audience: "turnway".to_owned(),
+        algorithms: Algorithm::ALL.to_vec(),
+        jwks: Jwks::File("nowhere".into()),
+    };
+    (issuer, KeySet::parse(include_bytes!("../corpus/key_set/one")).expect("a set"))
+});
+
+/// A token of an identity provider. Nobody makes another good one without its secret.
+pub fn token(bytes: &[u8]) -> usize {
+    let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
+    let (issuer, keys) = &*ISSUER;
+    assert_eq!(verify(issuer, text, keys, NOW).is_ok(), text == GOOD);
+    usize::from(kid(text).is_some())
+}
+
+/// The public keys of a provider, and a token held against them.
+pub fn key_set(bytes: &[u8]) -> usize {
+    let Ok(keys) = KeySet::parse(bytes) else { return 0 };
+    assert!(!keys.is_empty() && keys.len() <= 64);
+    let _ = verify(&ISSUER.0, GOOD, &keys, NOW);
+    keys.len()
+}
 
 /// An API key. It is read as it is written, and opens nothing unless it is the one that does.
 pub fn api_key(bytes: &[u8]) -> usize {

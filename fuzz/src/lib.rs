@@ -18,7 +18,7 @@ pub struct Target {
 }
 
 /// All there are.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "client_message", read: clients::message },
     Target { name: "client_turn", read: clients::turn },
     Target { name: "openai_call", read: clients::openai },
@@ -29,6 +29,8 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "websocket_frames", read: sockets::frames },
     Target { name: "api_key", read: credentials::api_key },
     Target { name: "key_record", read: credentials::key_record },
+    Target { name: "token", read: credentials::token },
+    Target { name: "key_set", read: credentials::key_set },
     Target { name: "agent_events", read: agents::events },
     Target { name: "node_frame", read: nodes::frame },
     Target { name: "stored_fact", read: nodes::fact },

@@ -1,14 +1,16 @@
 //! What an operator has decided: file < environment < flags, with every mistake told at once.
 //!
-//! - [`key`], [`agent`]: what there is to decide, one table each; `setting`: a row of the first.
+//! - [`key`] with `settings`, [`agent`]: what there is to decide, one table each.
 //! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
 //! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
-//! - `rate`: how often clients may ask · [`redis`]: where a Redis is; [`welcome`]: by which names a node is called,
-//!   and which pages may talk to it; [`network`]: parts of the net.
+//! - [`auth`]: who may come in; `rate`: how often clients may ask.
+//! - [`redis`]: where a Redis is; [`welcome`]: by which names a node is called, and which pages may
+//!   talk to it; [`network`]: parts of the net.
 //! - [`document`]: the tables as a file and as a page.
 pub mod agent;
 pub mod amount;
+pub mod auth;
 pub mod document;
 mod file;
 pub mod key;
@@ -19,10 +21,11 @@ pub mod parse;
 mod rate;
 pub mod raw;
 pub mod redis;
-mod setting;
+mod settings;
 pub mod welcome;
 
 pub use agent::AGENT_SETTINGS;
+pub use auth::{Algorithm, Auth, AuthMode, Issuer, Jwks};
 pub use key::{Key, SETTINGS};
 pub use mistake::{Mistake, Place};
 pub use network::Networks;
@@ -86,15 +89,6 @@ pub fn load(sources: &Sources) -> Loaded {
     Loaded { config, agents: raw.agents, mistakes: raw.mistakes }
 }
 
-/// Who may come in, and what that needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Auth {
-    /// How clients say who they are.
-    pub mode: AuthMode,
-    /// The file of the secret that keys are hashed with, and where it was named.
-    pub pepper: Option<(PathBuf, Place)>,
-}
-
 /// Connections from one address at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PerAddress {
@@ -105,16 +99,6 @@ pub enum PerAddress {
     Most(usize),
     /// Any number.
     Off,
-}
-
-/// How clients say who they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AuthMode {
-    /// They need not: whoever reaches the listener is somebody.
-    #[default]
-    None,
-    /// By an API key.
-    Keys,
 }
 
 /// A certificate with those that vouch for it, and its key: where they are, and where that was said.

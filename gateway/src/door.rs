@@ -3,11 +3,15 @@
 //! - [`key`]: API keys, as they are shown once and as they are kept.
 //! - [`keyring`]: every key there is, and whose it is.
 //! - [`pepper`]: the secret that keys are hashed with.
+//! - [`token`]: tokens of an identity provider; [`jwks`]: its public keys; [`tokens`]: those that are known.
 //! - [`browser`]: which pages may talk to a node, and by which names it is called.
 pub mod browser;
+pub mod jwks;
 pub mod key;
 pub mod keyring;
 pub mod pepper;
+pub mod token;
+pub mod tokens;
 
 use crate::config::Rates;
 use crate::metrics::{Denial, Metrics};
@@ -16,9 +20,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use key::{ApiKey, KeyId};
 use keyring::{Bearer, Keyring};
 use std::sync::Arc;
+use token::{BadToken, Subject};
+use tokens::Tokens;
 use turnway_bindings::link::{Hello, Role};
 use turnway_core::id::{Principal, TenantId, UserId};
-use turnway_core::time::{Millis, Mono};
+use turnway_core::time::{Millis, Mono, Now};
 
 /// The header by which a request says whose it is.
 const USER: HeaderName = HeaderName::from_static("x-user-id");
@@ -26,10 +32,18 @@ const USER: HeaderName = HeaderName::from_static("x-user-id");
 /// The door of a node.
 #[derive(Clone, Debug)]
 pub struct Door {
-    /// Who is known here; none: nobody is asked, and only this machine is served (`auth.mode = "none"`).
-    ring: Option<Keyring>,
+    guard: Guard,
     meters: Arc<Meters>,
     metrics: Arc<Metrics>,
+}
+
+/// Who is asked for what.
+#[derive(Clone, Debug)]
+enum Guard {
+    /// Nobody for anything, and only this machine is served (`auth.mode = "none"`).
+    Asleep,
+    /// Everybody, for one of these.
+    Asks { keys: Option<Keyring>, tokens: Option<Tokens> },
 }
 
 /// Why somebody stays outside.
@@ -43,6 +57,8 @@ pub enum Denied {
     Nothing,
     /// What it shows is not good: unknown, wrong, revoked or over. Which of them is not told.
     Credential,
+    /// The same of a token; the reason is for operators.
+    Token(BadToken),
     /// It names a user that the credential is not of, and may not act as.
     Other,
 }
@@ -52,8 +68,24 @@ pub enum Denied {
 pub struct Admitted {
     /// Who it is.
     pub principal: Principal,
-    /// With which key; none: nobody was asked for one.
-    pub key: Option<KeyId>,
+    /// By what.
+    pub proof: Proof,
+}
+
+/// What somebody was let in by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// Nobody was asked.
+    Nothing,
+    /// A key of this name.
+    Key(KeyId),
+    /// A token.
+    Token {
+        /// Of whom, which is somebody else where it may act as others.
+        subject: UserId,
+        /// Its end.
+        ends: Millis,
+    },
 }
 
 /// Who somebody says to be: what a hello or a request's headers hold.
@@ -63,22 +95,62 @@ struct Claim<'a> {
     credential: Option<&'a str>,
 }
 
+// === impl Proof ===
+
+impl Proof {
+    /// When it ends, where it does so by itself and another can take its place.
+    pub fn ends(&self) -> Option<Millis> {
+        match self {
+            Self::Token { ends, .. } => Some(*ends),
+            Self::Nothing | Self::Key(_) => None,
+        }
+    }
+}
+
+// === impl Admitted ===
+
+impl Admitted {
+    /// What all connections by one credential have in common: a key's name, or whose token it is, for those change.
+    fn bearer(&self) -> Option<String> {
+        match &self.proof {
+            Proof::Nothing => None,
+            Proof::Key(key) => Some(key.as_str().to_owned()),
+            Proof::Token { subject, .. } => Some(format!("{}/{subject}", self.principal.tenant)),
+        }
+    }
+}
+
 // === impl Door ===
 
 impl Door {
     /// A door where nobody is asked for anything.
     pub fn open(rates: Rates, metrics: Arc<Metrics>) -> Self {
-        Self { ring: None, meters: Arc::new(Meters::new(rates, Arc::clone(&metrics))), metrics }
+        let meters = Arc::new(Meters::new(rates, Arc::clone(&metrics)));
+        Self { guard: Guard::Asleep, meters, metrics }
     }
 
-    /// A door for those who have a key.
-    pub fn of(ring: Keyring, rates: Rates, metrics: Arc<Metrics>) -> Self {
-        Self { ring: Some(ring), ..Self::open(rates, metrics) }
+    /// A door for those who have a key, or a token. Where there is neither, for nobody.
+    pub fn of(keys: Option<Keyring>, tokens: Option<Tokens>, rates: Rates, metrics: Arc<Metrics>) -> Self {
+        Self { guard: Guard::Asks { keys, tokens }, ..Self::open(rates, metrics) }
     }
 
     /// How often somebody who was let in may ask.
     pub fn pass(&self, admitted: &Admitted, now: Mono) -> Pass {
-        self.meters.pass(&admitted.principal.tenant, admitted.key.as_ref().map(KeyId::as_str), now)
+        self.meters.pass(&admitted.principal.tenant, admitted.bearer().as_deref(), now)
+    }
+
+    /// Sees that what is shown can be decided about: a token's key may have to be fetched first.
+    pub async fn look(&self, shown: &str, now: Now) {
+        if let Guard::Asks { tokens: Some(tokens), .. } = &self.guard {
+            tokens.meet(shown, now.mono).await;
+        }
+    }
+
+    /// The same of a request's headers.
+    pub async fn look_at_request(&self, headers: &HeaderMap, now: Now) {
+        if let Ok(Some(shown)) = bearer(headers) {
+            self.look(shown, now).await;
+        }
     }
 
     /// Decides about a hello.
@@ -95,42 +167,77 @@ impl Door {
     /// Decides about an HTTP request.
     pub fn admit_request(&self, headers: &HeaderMap, now: Millis) -> Result<Admitted, Denied> {
         let decided = user(headers).and_then(|user| {
-            let credential = match &self.ring {
-                Some(_) => bearer(headers)?,
+            let credential = match &self.guard {
+                Guard::Asks { .. } => bearer(headers)?,
                 // Clients of others send some key or other. Nobody could say what it is worth.
-                None => None,
+                Guard::Asleep => None,
             };
             self.decide(Claim { user, credential }, now)
         });
         self.counted(decided)
     }
 
+    /// Decides about the next token of somebody who was let in by one: it must be of the same bearer, with the same
+    /// rights. Its end.
+    pub fn renew(&self, admitted: &Admitted, shown: &str, now: Millis) -> Result<Millis, Denied> {
+        let user = Some(admitted.principal.user.clone());
+        let next = self.counted(self.decide(Claim { user, credential: Some(shown) }, now))?;
+        match (next.proof, &admitted.proof) {
+            (Proof::Token { subject, ends }, Proof::Token { subject: same, .. })
+                if subject == *same && next.principal == admitted.principal =>
+            {
+                Ok(ends)
+            }
+            (Proof::Token { .. } | Proof::Key(_) | Proof::Nothing, _) => self.counted(Err(Denied::Other)),
+        }
+    }
+
     /// Whether a credential that was good still is. A connection is marked with it once it is admitted, and then
     /// this is asked: so it is found, or refused, if the credential is taken back in the same moment.
-    pub fn still_admits(&self, key: Option<&KeyId>, now: Millis) -> bool {
-        match (&self.ring, key) {
-            (Some(ring), Some(key)) => ring.is_good(key, now),
-            (_, None) | (None, _) => true,
+    pub fn still_admits(&self, proof: &Proof, now: Millis) -> bool {
+        match (&self.guard, proof) {
+            (Guard::Asks { keys, .. }, Proof::Key(key)) => {
+                keys.as_ref().is_some_and(|keys| keys.is_good(key, now))
+            }
+            // A token cannot be taken back; when it ends is known.
+            (Guard::Asks { .. }, Proof::Token { .. }) | (Guard::Asleep, _) => true,
+            (Guard::Asks { .. }, Proof::Nothing) => false,
         }
     }
 
     fn decide(&self, claim: Claim<'_>, now: Millis) -> Result<Admitted, Denied> {
-        let Some(ring) = &self.ring else {
-            return Ok(Admitted { principal: anybody(claim.user), key: None });
+        let Guard::Asks { keys, tokens } = &self.guard else {
+            return Ok(Admitted { principal: anybody(claim.user), proof: Proof::Nothing });
         };
         let shown = claim.credential.ok_or(Denied::Nothing)?;
-        let key = ApiKey::parse(shown).ok_or(Denied::Credential)?;
-        let bearer = ring.bearer(&key, now).ok_or(Denied::Credential)?;
-        Ok(Admitted { principal: principal(bearer, claim.user)?, key: Some(key.id().clone()) })
+        let (bearer, proof) = match (ApiKey::parse(shown), keys, tokens) {
+            (Some(key), Some(keys), _) => {
+                let bearer = keys.bearer(&key, now).ok_or(Denied::Credential)?;
+                (bearer, Proof::Key(key.id().clone()))
+            }
+            (None, _, Some(tokens)) => {
+                let Subject { bearer, ends } = tokens.subject(shown, now).map_err(Denied::Token)?;
+                let subject = bearer.user.clone();
+                (bearer, Proof::Token { subject, ends })
+            }
+            (Some(_), None, _) | (None, _, None) => return Err(Denied::Credential),
+        };
+        Ok(Admitted { principal: principal(bearer, claim.user)?, proof })
     }
 
-    fn counted(&self, decided: Result<Admitted, Denied>) -> Result<Admitted, Denied> {
+    fn counted<T>(&self, decided: Result<T, Denied>) -> Result<T, Denied> {
         if let Err(denied) = &decided {
             self.metrics.auth.denied(match denied {
                 Denied::Role => Denial::Role,
                 Denied::Name => Denial::Name,
                 Denied::Nothing => Denial::Nothing,
                 Denied::Credential => Denial::Credential,
+                Denied::Token(BadToken::Form) => Denial::TokenForm,
+                Denied::Token(BadToken::Algorithm) => Denial::TokenAlgorithm,
+                Denied::Token(BadToken::Key) => Denial::TokenKey,
+                Denied::Token(BadToken::Signature) => Denial::TokenSignature,
+                Denied::Token(BadToken::Claims) => Denial::TokenClaims,
+                Denied::Token(BadToken::Time) => Denial::TokenTime,
                 Denied::Other => Denial::Other,
             });
         }

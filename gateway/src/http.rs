@@ -110,12 +110,13 @@ impl fmt::Debug for Desk {
 impl Desk {
     /// Lets a request in, as a link of its principal.
     pub async fn welcome(self: &Arc<Self>, headers: &HeaderMap) -> Result<guest::Guest, Problem> {
-        let admitted = self.admit(headers)?;
+        let admitted = self.admit(headers).await?;
         Ok(guest::Guest::enter(Arc::clone(self), admitted).await?)
     }
 
     /// Who a request is of.
-    pub fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Problem> {
+    pub async fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Problem> {
+        self.door.look_at_request(headers, self.clock.now()).await;
         Ok(self.door.admit_request(headers, self.clock.now().store)?)
     }
 }

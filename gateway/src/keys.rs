@@ -1,9 +1,11 @@
 //! The API keys of a gateway: kept in its store, known to every node within seconds (S-01).
 //!
 //! - [`shelf`]: how they lie in the store.
+//! - [`provider`]: the public keys that tokens of an identity provider are held against.
 //!
 //! A node reads a number every [`LOOK_EVERY`], and all keys when that has changed; and all of them every
 //! [`READ_EVERY`], should whoever changed one have died before it changed the number.
+pub mod provider;
 pub mod shelf;
 
 use crate::clock::Clock;

@@ -10,6 +10,7 @@ pub mod identity;
 pub mod load;
 pub mod node;
 pub mod operations;
+pub mod provider;
 pub mod python;
 pub mod redis;
 mod tape;

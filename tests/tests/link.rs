@@ -85,7 +85,7 @@ fn a_bad_message_is_answered_and_ten_are_too_many() {
         &format!("{}; invoke", ["error invalid_message r1"; 12].join("; ")),
     );
     check_open(
-        "type refresh *12; invoke",
+        "type register_tools *12; invoke",
         &format!("{}; invoke", ["error invalid_message r1"; 12].join("; ")),
     );
 }
@@ -97,6 +97,32 @@ fn what_is_too_large_or_binary_ends_the_link() {
     check_open("padded 65510", "pong");
     check_open("padded 65536; invoke", "error too_large; CLOSE 4413");
     check_open("binary; invoke", "CLOSE 1003");
+}
+
+/// Covers: S-03.
+#[test]
+fn a_token_that_ends_is_refreshed_or_ends_its_link() {
+    check("hello; admit-for 10000; flush; +24999", "asks the door; welcome");
+    check(
+        "hello; admit-for 10000; flush; +35000; +600000",
+        "asks the door; welcome; PING; error unauthorized; CLOSE 4401",
+    );
+    // One that has ended already still has its grace, and no more.
+    check("hello; admit-for 0; flush; +25000", "asks the door; welcome; error unauthorized; CLOSE 4401");
+    let told = "asks the door; welcome; PING; asks again; refreshed r1; PING";
+    check("hello; admit-for 10000; flush; +30000; refresh; refreshed-for 20000; flush; +44999", told);
+    check(
+        "hello; admit-for 10000; flush; +30000; refresh; refreshed-for 20000; flush; +45000",
+        &format!("{told}; error unauthorized; CLOSE 4401"),
+    );
+    // What is refused ends it at once, and what needs no refreshing is told so.
+    check(
+        "hello; admit-for 10000; flush; refresh; not-refreshed; refreshed-for 10000; invoke",
+        "asks the door; welcome; asks again; error unauthorized r1; CLOSE 4401",
+    );
+    check_open("refresh; nothing-to-refresh; invoke", "asks again; error invalid_message r1; invoke");
+    check_open("type refresh", "error invalid_message r1");
+    check("refresh", "error unauthorized; CLOSE 4401");
 }
 
 /// Covers: LN-MP5, ST-40.
@@ -153,7 +179,7 @@ fn what_it_prints_holds_no_content() {
     let mut link = Link::new(Now::default(), config());
     let first = hello(json!({}));
     let mut printed = format!("{first:?}");
-    for input in [first, admitted(), text_note(3), Input::Text("canary-text".to_owned())] {
+    for input in [first, admitted(None), text_note(3), Input::Text("canary-text".to_owned())] {
         printed += &format!("{input:?}");
         link.handle_input(Now::default(), input);
         printed += &format!("{link:?}");

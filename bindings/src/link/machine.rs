@@ -4,7 +4,7 @@ use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::parse::{ClientMessage, parse};
 use crate::channel::json::render;
 use crate::channel::note::Note;
-use crate::link::{Hello, Input, LinkConfig, Output, Role};
+use crate::link::{Hello, Input, LinkConfig, Output, Renewal, Role};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use turnway_core::id::RequestId;
 use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::refusal::{Code, Refusal};
-use turnway_core::time::{Deadline, Mono, Now};
+use turnway_core::time::{Deadline, Millis, Mono, Now};
 
 /// Messages a client may send while the door decides about its `hello`; their bytes together are
 /// bounded by one message's limit, as the client is nobody yet.
@@ -34,6 +34,8 @@ pub struct Link {
     unflushed_since: Option<Mono>,
     /// When a link that was told to go is closed.
     leave_at: Option<Mono>,
+    /// When one is closed whose token has ended and was not refreshed.
+    expires_at: Option<Mono>,
     durability: &'static str,
     /// Weight of the notes whose texts wait to be flushed.
     unflushed: usize,
@@ -79,6 +81,7 @@ impl Link {
             heartbeat_ms: u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX),
             unflushed_since: None,
             leave_at: None,
+            expires_at: None,
             unflushed: 0,
             unreported: 0,
             bad: Vec::new(),
@@ -100,7 +103,8 @@ impl Machine for Link {
             Input::Binary => self.close(1003, "binary messages are not spoken here"),
             Input::TooLarge => self.too_large(now, MESSAGE_BYTES_MAX),
             Input::Alive => self.heard = now.mono,
-            Input::Admitted { principal: _ } => self.handle_admitted(now),
+            Input::Admitted { principal: _, expires } => self.handle_admitted(now, expires),
+            Input::Refreshed { request_id, renewal } => self.handle_refreshed(now, request_id, renewal),
             Input::Denied => self.handle_denied(now),
             Input::Note(note) => self.handle_note(now, &note),
             Input::Flushed => self.handle_flushed(),
@@ -114,6 +118,9 @@ impl Machine for Link {
         // Over before anything else: a link that ends needs no heartbeat.
         if self.leave_at.is_some_and(|at| at <= now.mono) {
             return self.close(4503, "this node leaves");
+        }
+        if self.expires_at.is_some_and(|at| at <= now.mono) {
+            return self.unauthorized(now, None, "the token has ended".into());
         }
         if self.stalled_at().is_some_and(|at| at <= now.mono) {
             return self.close(4508, "messages were not read");
@@ -138,7 +145,8 @@ impl Machine for Link {
                 let ping = Deadline { at: self.ping_at, why: "ping" };
                 let stall = self.stalled_at().map(|at| Deadline { at, why: "stall" });
                 let leave = self.leave_at.map(|at| Deadline { at, why: "leave" });
-                [Some(idle), Some(ping), stall, leave].into_iter().flatten().min()
+                let expiry = self.expires_at.map(|at| Deadline { at, why: "expiry" });
+                [Some(idle), Some(ping), stall, leave, expiry].into_iter().flatten().min()
             }
             Phase::Closed => None,
         }
@@ -174,7 +182,12 @@ impl Link {
         }
         match parse(text) {
             Ok(ClientMessage::Hello { hello, resume }) => self.handle_hello(now, hello, resume),
-            Ok(ClientMessage::Command(_) | ClientMessage::Ping { .. } | ClientMessage::Later { .. }) => {
+            Ok(
+                ClientMessage::Command(_)
+                | ClientMessage::Refresh { .. }
+                | ClientMessage::Ping { .. }
+                | ClientMessage::Later { .. },
+            ) => {
                 self.unauthorized(now, None, "hello comes first".into());
             }
             Err(Malformed { request_id, flaw }) => {
@@ -201,14 +214,16 @@ impl Link {
         }
     }
 
-    fn handle_admitted(&mut self, now: Now) {
+    fn handle_admitted(&mut self, now: Now, expires: Option<Millis>) {
         let Asking { config, resume, waiting } = match std::mem::replace(&mut self.phase, Phase::Open) {
             Phase::Asking(asking) => *asking,
             other @ (Phase::Fresh { .. } | Phase::Open | Phase::Closed) => return self.phase = other,
         };
         self.ping_at = now.mono + self.heartbeat();
         let (id, heartbeat) = (&config.connection_id, self.heartbeat());
-        let welcome = render::welcome(now.store, config.node, id, heartbeat, config.resume_window_ms);
+        let window = config.resume_window_ms;
+        let welcome = render::welcome(now.store, config.node, id, heartbeat, window, expires);
+        self.expires_at = expires.map(|at| last_moment(now, at));
         self.write(now, welcome);
         for subscribe in resume {
             self.outputs.push_back(Output::Command(Command::Subscribe(subscribe)));
@@ -226,6 +241,24 @@ impl Link {
         }
     }
 
+    fn handle_refreshed(&mut self, now: Now, request_id: Option<RequestId>, renewal: Renewal) {
+        match (&self.phase, renewal) {
+            (Phase::Open, Renewal::Until(expires)) => {
+                self.expires_at = Some(last_moment(now, expires));
+                self.write(now, render::refreshed(now.store, &request_id, expires));
+            }
+            (Phase::Open, Renewal::Needless) => {
+                let why = "what this connection has shown does not end by itself";
+                self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
+            }
+            (Phase::Open, Renewal::Denied) => {
+                let why = "expected a good token of the same user with the same rights";
+                self.unauthorized(now, request_id, why.into());
+            }
+            (Phase::Fresh { .. } | Phase::Asking(_) | Phase::Closed, _) => {}
+        }
+    }
+
     fn handle_message(&mut self, now: Now, text: &str) {
         // The transport stops reading there; should one not, the link does.
         if text.len() > MESSAGE_BYTES_MAX {
@@ -233,6 +266,9 @@ impl Link {
         }
         match parse(text) {
             Ok(ClientMessage::Command(command)) => self.outputs.push_back(Output::Command(command)),
+            Ok(ClientMessage::Refresh { request_id, token }) => {
+                self.outputs.push_back(Output::Refresh { request_id, token });
+            }
             Ok(ClientMessage::Ping { request_id }) => {
                 let pong = render::pong(now.store, &request_id);
                 self.write(now, pong);
@@ -336,6 +372,12 @@ impl Link {
             self.outputs.push_back(Output::Close { code, reason: Cow::Borrowed(reason) });
         }
     }
+}
+
+/// When a link is closed whose token ends at this time. A token may have ended a little before it was shown.
+fn last_moment(now: Now, expires: Millis) -> Mono {
+    let last = expires.after(limits::TOKEN_GRACE);
+    now.mono + Duration::from_millis(last.0.saturating_sub(now.store.0))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::door::browser::Rules;
 use crate::door::pepper::BadPepper;
 use crate::driver::{AnswerQueue, Driver, Hands, Inbox};
 use crate::keys::Keys;
+use crate::keys::provider::NoProvider;
 use crate::links::{self, Board, Links};
 use crate::listen::crowd::Crowd;
 use crate::listen::upgrade::Reception;
@@ -33,6 +34,7 @@ use futures_util::FutureExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use identity::Identity;
+pub(super) use identity::Upkeep;
 use prometheus::Registry;
 use std::io;
 use std::net::SocketAddr;
@@ -63,8 +65,8 @@ pub struct App {
     pub(super) admin: (Listener, Arc<House>),
     /// Keeps the certificate up to date, where there is one.
     pub(super) keeper: Option<Keeper>,
-    /// Keeps the keys up to date, where there are any.
-    pub(super) keys: Option<Arc<Keys>>,
+    /// Keeps up to date what credentials are held against.
+    pub(super) upkeep: Upkeep,
     pub(super) tasks: TaskTracker,
     /// Rung when the store can promise nothing more.
     pub(super) fatal: Arc<Notify>,
@@ -87,6 +89,9 @@ pub enum BuildError {
     /// The secret of keys was there a moment ago, and is not now.
     #[error(transparent)]
     Pepper(#[from] BadPepper),
+    /// The keys of an identity provider cannot be fetched, now or later.
+    #[error(transparent)]
+    Provider(#[from] NoProvider),
     /// The store cannot be opened.
     #[error("cannot open the store: {0}")]
     Store(#[from] OpenError),
@@ -135,13 +140,14 @@ impl App {
             metrics: Arc::new(Metrics::register(&registry)?),
             tasks: TaskTracker::new(),
         };
-        let keeper = shared.keeper(&plan)?;
+        let keeper = |files| Keeper::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
+        let keeper = plan.config.tls.clone().map(keeper).transpose()?;
         let shown = keeper.as_ref().map(Keeper::shown);
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
         let counter = Counter::default();
         let sink = counter.before(answers.sink());
         let (store, copier) = shared.store(&plan.config.store, &fatal, sink, runtime)?;
-        let Identity { door, keys } = shared.identity(&plan, counter.open(Arc::clone(&store)))?;
+        let Identity { door, keys, upkeep } = shared.identity(&plan, counter.open(Arc::clone(&store)))?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let agents = Agents::new(
             plan.agents.clone(),
@@ -159,8 +165,7 @@ impl App {
             None => Arc::new(Alone::new(mouth)),
         };
         let driver = shared.driver(store, &agents, bus, inbox, &plan)?;
-        let office =
-            shared.office(registry, copier, keys.clone(), shared.roster(&plan, &public, fleet.clone()));
+        let office = shared.office(registry, copier, keys, shared.roster(&plan, &public, fleet.clone()));
         Ok(Self {
             public: (public, Arc::new(shared.house(&plan, board, &agents, door, shown))),
             admin: (admin, Arc::new(office)),
@@ -172,7 +177,7 @@ impl App {
             agents,
             driver,
             keeper,
-            keys,
+            upkeep,
             tasks: shared.tasks,
             fatal,
         })
@@ -182,12 +187,6 @@ impl App {
 // === impl Shared ===
 
 impl Shared {
-    /// Keeps the certificate that clients are shown, where there is one.
-    fn keeper(&self, plan: &Plan) -> Result<Option<Keeper>, NoTls> {
-        let Some(files) = plan.config.tls.clone() else { return Ok(None) };
-        Keeper::open(files, self.clock.clone(), Arc::clone(&self.metrics)).map(Some)
-    }
-
     /// A place among the nodes on one store; without any company none.
     fn fleet(
         &self,

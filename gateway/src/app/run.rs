@@ -1,9 +1,10 @@
 //! Serving, draining, leaving.
-use super::build::App;
+use super::build::{App, Upkeep};
 use super::ready;
 use crate::cli::Exit;
 use crate::driver::Ended;
 use crate::keys::Keys;
+use crate::keys::provider::Provider;
 use crate::listen::{House, Listener};
 use crate::phase::{Life, Phase};
 use crate::signal::{Leave, Reload};
@@ -30,7 +31,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 impl App {
     /// Runs a node to its end.
     pub async fn run(self) -> Exit {
-        let (Ok(leave), Ok(reload)) = (Leave::listen(), Reload::listen()) else {
+        let (Ok(leave), Ok(reload), Ok(again)) = (Leave::listen(), Reload::listen(), Reload::listen()) else {
             tracing::error!("signals cannot be heard");
             return Exit::Unavailable;
         };
@@ -47,14 +48,15 @@ impl App {
             }
         }
         // Nobody is let in before it is known who is.
-        if let Some(keys) = self.keys {
+        let Upkeep { keys, provider } = self.upkeep;
+        if let Some(keys) = keys {
             if !known(&keys).await {
                 tracing::error!("the keys cannot be read: the store does not answer");
                 return Exit::Unavailable;
             }
             tokio::spawn(keys.keep());
         }
-        tokio::spawn(reread(self.keeper, reload));
+        tokio::spawn(reread(self.keeper, provider, reload, again));
         let mut driver = tokio::spawn(self.driver.run());
         let (listener, house) = self.public;
         let public = listener.address();
@@ -141,14 +143,20 @@ async fn known(keys: &Keys) -> bool {
     tokio::time::timeout(JOIN, read).await.is_ok()
 }
 
-/// What `SIGHUP` is for; where there is nothing to read again, it is said.
-async fn reread(keeper: Option<Keeper>, mut reload: Reload) {
+/// What `SIGHUP` is for: certificates and a provider's keys. Where there is nothing to read again, it is said.
+async fn reread(keeper: Option<Keeper>, provider: Option<Provider>, mut reload: Reload, again: Reload) {
+    let is_fetching = provider.is_some();
+    if let Some(provider) = provider {
+        tokio::spawn(provider.keep(again));
+    }
     if let Some(keeper) = keeper {
         return keeper.keep(reload).await;
     }
     loop {
         reload.asked().await;
-        tracing::info!("there is nothing to read again");
+        if !is_fetching {
+            tracing::info!("there is nothing to read again");
+        }
     }
 }
 

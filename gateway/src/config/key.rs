@@ -1,6 +1,6 @@
 //! Every setting there is, in one table: the parser, the environment, the flags, `default-config` and
 //! `config-doc` all read this one.
-pub use super::setting::{Fallback, Kind, Setting};
+pub use super::settings::SETTINGS;
 use std::fmt;
 
 /// A setting's name.
@@ -27,268 +27,59 @@ pub enum Key {
     StoreReserve,
     AuthMode,
     AuthPepper,
+    AuthJwks,
+    AuthIssuer,
+    AuthAudience,
+    AuthAlgorithms,
     RateConnection,
     RateKey,
     RateTenant,
     NodeName,
 }
 
-/// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 24] = [
-    Setting {
-        key: Key::DefaultAgent,
-        name: "default_agent",
-        kind: Kind::Text,
-        form: "ID",
-        flag: Some("--default-agent"),
-        default: Fallback::Found { how: "the first --agent, else the first of the file", example: "helper" },
-        doc: "Who answers where nobody is addressed: the id of an agent.",
+/// How a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A string.
+    Text,
+    /// `true` or `false`.
+    Switch,
+    /// A string with a number of bytes, such as `"64KiB"`.
+    Size,
+}
+
+/// What holds where nobody says anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// This, as it would be written.
+    Fixed(&'static str),
+    /// What is found out at the start.
+    Found {
+        /// For people.
+        how: &'static str,
+        /// A value that could stand there.
+        example: &'static str,
     },
-    Setting {
-        key: Key::Demo,
-        name: "demo",
-        kind: Kind::Switch,
-        form: "BOOL",
-        flag: Some("--demo"),
-        default: Fallback::Fixed("false"),
-        doc: "Bring the agents `echo` and `counter` along, and show how to talk to them.",
-    },
-    Setting {
-        key: Key::Log,
-        name: "log",
-        kind: Kind::Text,
-        form: "auto|pretty|json",
-        flag: Some("--log"),
-        default: Fallback::Fixed("auto"),
-        doc: "How logs look on stderr; `auto` is `pretty` on a terminal and `json` elsewhere. What people say \
-              is never logged.",
-    },
-    Setting {
-        key: Key::ListenHttp,
-        name: "listen.http",
-        kind: Kind::Text,
-        form: "ADDR",
-        flag: Some("--listen"),
-        default: Fallback::Fixed("127.0.0.1:8080"),
-        doc: "Where clients connect, by HTTP and WebSocket. Port 0 takes a free one; the ready line names it.",
-    },
-    Setting {
-        key: Key::ListenQuic,
-        name: "listen.quic",
-        kind: Kind::Text,
-        form: "ADDR|off",
-        flag: Some("--quic"),
-        default: Fallback::Fixed("off"),
-        doc: "Where clients connect by QUIC. Only `off` in this release.",
-    },
-    Setting {
-        key: Key::ListenAdmin,
-        name: "listen.admin",
-        kind: Kind::Text,
-        form: "ADDR",
-        flag: Some("--admin"),
-        default: Fallback::Fixed("127.0.0.1:8081"),
-        doc: "Where operators look: health, metrics, drain.",
-    },
-    Setting {
-        key: Key::ListenHosts,
-        name: "listen.hosts",
-        kind: Kind::Text,
-        form: "NAME,…|*",
-        flag: Some("--hosts"),
-        default: Fallback::Found {
-            how: "this machine's own names, on a loopback address",
-            example: "gw.example.com",
-        },
-        doc: "By which names clients may call this node (`Host`): names or addresses with commas between them, each \
-              with a port or with any; or `*`, where something in front has looked. Needed where `listen.http` is \
-              no loopback address.",
-    },
-    Setting {
-        key: Key::ListenOrigins,
-        name: "listen.origins",
-        kind: Kind::Text,
-        form: "ORIGIN,…",
-        flag: Some("--origins"),
-        default: Fallback::Found {
-            how: "this machine's own pages, on a loopback address",
-            example: "https://app.example.com",
-        },
-        doc: "Which web pages may talk to this node: origins with commas between them, exactly as browsers write \
-              them. Programs that are no browsers send none and need none.",
-    },
-    Setting {
-        key: Key::ListenProxies,
-        name: "listen.proxies",
-        kind: Kind::Text,
-        form: "NETWORK,…",
-        flag: Some("--proxies"),
-        default: Fallback::Found { how: "nobody", example: "10.0.0.0/8" },
-        doc: "Proxies in front of this node that say for whom they connect, by the PROXY protocol (version 1 or 2): \
-              addresses or networks with commas between them. Their connections must begin with it; what others \
-              say of it is not read, and neither are headers such as `X-Forwarded-For`.",
-    },
-    Setting {
-        key: Key::ListenPerAddress,
-        name: "listen.per_address",
-        kind: Kind::Text,
-        form: "N|off",
-        flag: Some("--per-address"),
-        default: Fallback::Found { how: "100, and any number from this machine", example: "100" },
-        doc: "Connections of clients from one address at a time (of IPv6: from one /64); over it they are answered \
-              429 and closed. Where something in front speaks no PROXY protocol all of its connections are from \
-              one address: switch it off there.",
-    },
-    Setting {
-        key: Key::TlsCert,
-        name: "tls.cert",
-        kind: Kind::Text,
-        form: "FILE",
-        flag: Some("--tls-cert"),
-        default: Fallback::Found {
-            how: "clients are not spoken to in TLS",
-            example: "/etc/turnway/cert.pem",
-        },
-        doc: "The certificate that clients are shown, in PEM, followed by those that vouch for it. With it \
-              `listen.http` speaks TLS and nothing else: `https://` and `wss://`. It is read again at SIGHUP, \
-              and within five seconds when it has changed.",
-    },
-    Setting {
-        key: Key::TlsKey,
-        name: "tls.key",
-        kind: Kind::Text,
-        form: "FILE",
-        flag: Some("--tls-key"),
-        default: Fallback::Found { how: "none, as for `tls.cert`", example: "/etc/turnway/key.pem" },
-        doc: "The key of `tls.cert`, in PEM and not encrypted. It is read again together with it.",
-    },
-    Setting {
-        key: Key::StoreUrl,
-        name: "store.url",
-        kind: Kind::Text,
-        form: "URL",
-        flag: Some("--store"),
-        default: Fallback::Fixed("embedded:./turnway-data"),
-        doc: "Where facts live: `embedded:DIR`, a directory of this machine; a Redis that several nodes share, \
-              `redis://USER:PASSWORD@HOST:PORT/DB`, `rediss://…` with TLS, or \
-              `redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME?db=N`; or `memory:`, which ends with the \
-              process.",
-    },
-    Setting {
-        key: Key::StoreDurability,
-        name: "store.durability",
-        kind: Kind::Text,
-        form: "mem|os|fsync|fsync+replica",
-        flag: Some("--durability"),
-        default: Fallback::Found { how: "fsync; mem with memory:", example: "fsync" },
-        doc: "What an acknowledgement survives: `mem` nothing, `os` the death of the process, `fsync` the loss \
-              of power, `fsync+replica` (Redis only) the loss of the disk. A Redis that is not set to give it is \
-              refused.",
-    },
-    Setting {
-        key: Key::StoreDeployer,
-        name: "store.deployer",
-        kind: Kind::Text,
-        form: "USER:PASSWORD",
-        flag: None,
-        default: Fallback::Found { how: "who `store.url` names", example: "deployer:secret" },
-        doc: "Who may load functions into Redis and read its settings, percent-encoded as in a URL, where the \
-              user of `store.url` may not.",
-    },
-    Setting {
-        key: Key::StoreRetention,
-        name: "store.retention",
-        kind: Kind::Text,
-        form: "keep|facts=N",
-        flag: Some("--retention"),
-        default: Fallback::Fixed("keep"),
-        doc: "How much history is kept: everything, for ever, or at least the last N facts of each session and \
-              never less than its open turns. Whoever resumes from before that is told `reset`, `trimmed`.",
-    },
-    Setting {
-        key: Key::StoreCache,
-        name: "store.cache",
-        kind: Kind::Size,
-        form: "SIZE",
-        flag: None,
-        default: Fallback::Fixed("2MiB"),
-        doc: "Memory for pages of an embedded store's file.",
-    },
-    Setting {
-        key: Key::StoreReserve,
-        name: "store.reserve",
-        kind: Kind::Size,
-        form: "SIZE",
-        flag: None,
-        default: Fallback::Fixed("64MiB"),
-        doc: "Inputs are refused (`store_unavailable`) while the disk of an embedded store has less room than \
-              this, so that turns under way can still be recorded.",
-    },
-    Setting {
-        key: Key::AuthMode,
-        name: "auth.mode",
-        kind: Kind::Text,
-        form: "none|keys",
-        flag: Some("--auth"),
-        default: Fallback::Fixed("none"),
-        doc: "Who may connect: whoever has an API key of `turnway key new` (`keys`), or everybody who reaches the \
-              node (`none`), which therefore serves this machine only: `listen.http` must be a loopback address.",
-    },
-    Setting {
-        key: Key::AuthPepper,
-        name: "auth.pepper",
-        kind: Kind::Text,
-        form: "FILE",
-        flag: Some("--auth-pepper"),
-        default: Fallback::Found { how: "none; keys cannot be made or used", example: "/etc/turnway/pepper" },
-        doc: "The secret that keys are hashed with before they are stored: a file with 32 bytes or more of text \
-              (`openssl rand -hex 32`), the same for all nodes of a fleet, and not in the store. Without it no key \
-              is good any more.",
-    },
-    Setting {
-        key: Key::RateConnection,
-        name: "rate.connection",
-        kind: Kind::Text,
-        form: "N/s|N/m|off",
-        flag: None,
-        default: Fallback::Found {
-            how: "100/s where clients are asked who they are, else off",
-            example: "100/s",
-        },
-        doc: "How often one WebSocket connection may ask for something; two seconds' worth may come at once. What \
-              stops work or subscribes is counted apart from the rest, at the same rate.",
-    },
-    Setting {
-        key: Key::RateKey,
-        name: "rate.key",
-        kind: Kind::Text,
-        form: "N/s|N/m|off",
-        flag: None,
-        default: Fallback::Found {
-            how: "1000/s where clients are asked who they are, else off",
-            example: "1000/s",
-        },
-        doc: "The same for everybody with one credential, by whatever connections of one node.",
-    },
-    Setting {
-        key: Key::RateTenant,
-        name: "rate.tenant",
-        kind: Kind::Text,
-        form: "N/s|N/m|off",
-        flag: None,
-        default: Fallback::Fixed("off"),
-        doc: "The same for everybody of one tenant, by whatever connections of one node.",
-    },
-    Setting {
-        key: Key::NodeName,
-        name: "node.name",
-        kind: Kind::Text,
-        form: "NAME",
-        flag: Some("--node-name"),
-        default: Fallback::Found { how: "the machine's name", example: "edge-1" },
-        doc: "A label for people; a node's id is one start of the process.",
-    },
-];
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Which.
+    pub key: Key,
+    /// As it is written in the file: section and key.
+    pub name: &'static str,
+    /// How its value is written.
+    pub kind: Kind,
+    /// The value's form, as a placeholder.
+    pub form: &'static str,
+    /// On the command line; not every setting is there.
+    pub flag: Option<&'static str>,
+    /// What holds where nobody says anything.
+    pub default: Fallback,
+    /// What it is; one sentence or more.
+    pub doc: &'static str,
+}
 
 // === impl Key ===
 
@@ -313,6 +104,20 @@ impl Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+// === impl Setting ===
+
+impl Setting {
+    /// Its section, empty where it is in none, and its name within.
+    pub fn split(&self) -> (&'static str, &'static str) {
+        self.name.split_once('.').unwrap_or(("", self.name))
+    }
+
+    /// As it is written in the environment: `TURNWAY_<SECTION>_<KEY>`.
+    pub fn env(&self) -> String {
+        format!("TURNWAY_{}", self.name.replace('.', "_").to_ascii_uppercase())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Words become values here, and nowhere else; then the values must fit each other.
 use super::amount::{parse_size, show_size};
+use super::auth::{Algorithm, Auth, AuthMode, Issuer, Jwks};
 use super::key::Key;
 use super::mistake::{Mistake, Place};
 use super::network::Networks;
@@ -7,7 +8,7 @@ use super::rate::{self, Asked};
 use super::raw::Raw;
 use super::redis::{Login, RedisUrl};
 use super::welcome::{Hosts, Origin};
-use super::{Auth, AuthMode, Config, Durability, LogFormat, PerAddress, Rates, StoreConfig, TlsFiles};
+use super::{Config, Durability, LogFormat, PerAddress, Rates, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -28,6 +29,10 @@ struct Draft {
     secret: Option<(PathBuf, Place)>,
     auth: (AuthMode, Place),
     pepper: Option<(PathBuf, Place)>,
+    jwks: Option<Jwks>,
+    issuer: Option<String>,
+    audience: Option<String>,
+    algorithms: Vec<Algorithm>,
     /// What somebody has said of rates.
     rates: Asked,
     store: (StoreUrl, Place),
@@ -61,7 +66,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
     let store = draft.store(&mut raw.mistakes);
     let tls = draft.tls(&mut raw.mistakes);
     draft.check_listeners(&mut raw.mistakes);
-    draft.check_auth(&mut raw.mistakes);
+    let auth = draft.auth(&mut raw.mistakes);
     Config {
         http: draft.http.0,
         admin: draft.admin.0,
@@ -70,7 +75,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
         proxies: draft.proxies,
         per_address: draft.per_address,
         tls,
-        auth: Auth { mode: draft.auth.0, pepper: draft.pepper },
+        auth,
         rates: draft.rates.or(Rates::usual(draft.auth.0)),
         store,
         keep_facts: draft.keep_facts,
@@ -98,6 +103,10 @@ impl Default for Draft {
             secret: None,
             auth: (AuthMode::None, Place::Default),
             pepper: None,
+            jwks: None,
+            issuer: None,
+            audience: None,
+            algorithms: Vec::new(),
             rates: Asked::default(),
             store: (StoreUrl::Memory, Place::Default),
             durability: None,
@@ -132,7 +141,11 @@ impl Draft {
             Key::StoreRetention => self.keep_facts = retention(text)?,
             Key::StoreCache => self.cache_bytes = size(text, CACHE_BYTES_MIN)?,
             Key::StoreReserve => self.reserve_bytes = size(text, 0)?,
-            Key::AuthMode => self.auth = (auth_mode(text)?, place.clone()),
+            Key::AuthMode => self.auth = (AuthMode::parse(text)?, place.clone()),
+            Key::AuthJwks => self.jwks = Some(Jwks::parse(text)?),
+            Key::AuthIssuer => self.issuer = Some(words(text)?),
+            Key::AuthAudience => self.audience = Some(words(text)?),
+            Key::AuthAlgorithms => self.algorithms = Algorithm::parse_list(text)?,
             Key::AuthPepper => self.pepper = Some((file(text)?, place.clone())),
             Key::RateConnection => self.rates.connection = Some(rate::parse(text)?),
             Key::RateKey => self.rates.key = Some(rate::parse(text)?),
@@ -216,20 +229,30 @@ impl Draft {
         }
     }
 
-    fn check_auth(&self, mistakes: &mut Vec<Mistake>) {
+    fn auth(&self, mistakes: &mut Vec<Mistake>) -> Auth {
         let (mode, place) = &self.auth;
-        if *mode == AuthMode::Keys && self.pepper.is_none() {
-            let what = "needs auth.pepper: a file with a secret, such as `openssl rand -hex 32` makes";
-            mistakes.push(Mistake::of(Key::AuthMode, place, what));
+        let mut needs = |what: String| mistakes.push(Mistake::of(Key::AuthMode, place, what));
+        if mode.takes_keys() && self.pepper.is_none() {
+            needs("needs auth.pepper: a file with a secret, such as `openssl rand -hex 32` makes".to_owned());
         }
-    }
-}
-
-fn auth_mode(text: &str) -> Result<AuthMode, String> {
-    match text {
-        "none" => Ok(AuthMode::None),
-        "keys" => Ok(AuthMode::Keys),
-        _ => Err("expected none or keys".into()),
+        let missing = [
+            (Key::AuthJwks, self.jwks.is_none()),
+            (Key::AuthIssuer, self.issuer.is_none()),
+            (Key::AuthAudience, self.audience.is_none()),
+        ];
+        for (key, _) in missing.into_iter().filter(|(_, is_missing)| *is_missing && mode.takes_tokens()) {
+            needs(format!("needs {key}"));
+        }
+        let issuer = match (&self.issuer, &self.audience, &self.jwks) {
+            (Some(name), Some(audience), Some(jwks)) if mode.takes_tokens() => Some(Issuer {
+                name: name.clone(),
+                audience: audience.clone(),
+                algorithms: self.algorithms.clone(),
+                jwks: jwks.clone(),
+            }),
+            (_, _, _) => None,
+        };
+        Auth { mode: *mode, pepper: self.pepper.clone(), issuer }
     }
 }
 
@@ -313,6 +336,12 @@ fn log_format(text: &str) -> Result<LogFormat, String> {
         "json" => Ok(LogFormat::Json),
         _ => Err("expected auto, pretty or json".into()),
     }
+}
+
+/// What another party calls something.
+fn words(text: &str) -> Result<String, String> {
+    let fits = (1..=512).contains(&text.len()) && !text.chars().any(char::is_control);
+    if fits { Ok(text.to_owned()) } else { Err("expected 1 to 512 printable characters".into()) }
 }
 
 fn label(text: &str) -> Result<String, String> {

@@ -34,7 +34,7 @@ impl Rates {
     pub(super) fn usual(mode: AuthMode) -> Self {
         match mode {
             AuthMode::None => Self::default(),
-            AuthMode::Keys => {
+            AuthMode::Keys | AuthMode::Jwt | AuthMode::KeysAndJwt => {
                 let each_second = |count| Rate::new(count, Duration::from_secs(1));
                 Self { connection: each_second(CONNECTION), key: each_second(KEY), tenant: None }
             }

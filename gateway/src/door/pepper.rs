@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Shorter ones could be guessed.
 const BYTES_MIN: usize = 32;
@@ -15,7 +16,7 @@ const BYTES_MAX: u64 = 4096;
 /// What keys are hashed with.
 #[derive(Clone)]
 pub struct Pepper {
-    key: hmac::Key,
+    key: Arc<hmac::Key>,
     id: PepperId,
 }
 
@@ -59,7 +60,7 @@ impl Pepper {
     pub fn of(text: &str) -> Option<Self> {
         let text = text.trim();
         (text.len() >= BYTES_MIN).then(|| {
-            let key = hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes());
+            let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes()));
             let tag = hmac::sign(&key, b"which pepper");
             let id = tag.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
             Self { key, id: PepperId(id) }

@@ -35,7 +35,7 @@ fn where_nobody_is_asked_who_names_none_is_the_operator() {
     assert!(!ann.operator && ann.user.as_str() == "ann");
     let agent = Hello { role: Role::Agent, ..hello(None, None) };
     assert_eq!(door.admit(&agent, NOW), Err(Denied::Role));
-    assert!(door.still_admits(None, NOW));
+    assert!(door.still_admits(&Proof::Nothing, NOW));
 }
 
 /// Covers: S-07.
@@ -72,7 +72,7 @@ fn keyed(user: Option<&str>, scopes: &[&str]) -> (Door, Keyring, String) {
         revoked: None,
     };
     ring.replace([(record.id.clone(), record)].into());
-    (Door::of(ring.clone(), Rates::default(), metrics()), ring, key.reveal())
+    (Door::of(Some(ring.clone()), None, Rates::default(), metrics()), ring, key.reveal())
 }
 
 /// Covers: S-07.
@@ -81,7 +81,7 @@ fn a_key_says_who_its_bearer_is() {
     let (door, _, key) = keyed(Some("ann"), &["write"]);
     let let_in = door.admit(&hello(None, Some(&key)), NOW).expect("let in");
     let ann = &let_in.principal;
-    assert!(let_in.key.as_ref().is_some_and(|id| key.contains(id.as_str())));
+    assert!(matches!(&let_in.proof, Proof::Key(id) if key.contains(id.as_str())));
     assert_eq!((ann.tenant.as_str(), ann.user.as_str()), ("acme", "ann"));
     assert!(ann.writes && !ann.operator);
     assert_eq!(door.admit(&hello(Some("ann"), Some(&key)), NOW), Ok(let_in.clone()));
@@ -127,13 +127,13 @@ fn what_is_no_good_key_opens_nothing() {
         assert_eq!(door.admit_request(&headers(pairs), NOW), Err(Denied::Credential));
     }
     assert_eq!(door.admit_request(&headers(&[]), NOW), Err(Denied::Nothing));
-    let id = door.admit(&hello(None, Some(&key)), NOW).expect("let in").key;
-    assert!(door.still_admits(id.as_ref(), NOW));
+    let proof = door.admit(&hello(None, Some(&key)), NOW).expect("let in").proof;
+    assert!(door.still_admits(&proof, NOW) && !door.still_admits(&Proof::Nothing, NOW));
     // In time, and not too late; then it is taken back.
     assert_eq!(door.admit(&hello(None, Some(&key)), Millis(2_000_000)), Err(Denied::Credential));
     let keys = ring.keys();
     let revoked = keys.values().cloned().map(|record| Record { revoked: Some(NOW), ..record });
     ring.replace(revoked.map(|record| (record.id.clone(), record)).collect());
     assert_eq!(door.admit(&hello(None, Some(&key)), NOW), Err(Denied::Credential));
-    assert!(!door.still_admits(id.as_ref(), NOW));
+    assert!(!door.still_admits(&proof, NOW));
 }

@@ -47,7 +47,7 @@ struct Capabilities {
     responses((status = 200, description = "All of them", body = Agents), Plain),
 )]
 pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
-    let principal = desk.admit(&headers)?.principal;
+    let principal = desk.admit(&headers).await?.principal;
     let show = |profile: &Profile| Agent {
         agent_id: profile.id.clone(),
         kind: profile.kind,

@@ -3,7 +3,8 @@
 //! What it is shown waits at the switchboard by the same credit as every link's, and the credit comes
 //! back only as the client takes what it is sent. So a client that does not read costs no more here
 //! than one on a WebSocket. When the answer is dropped, for whatever reason, the link is gone.
-use crate::door::Admitted;
+use crate::door::token::LEEWAY;
+use crate::door::{Admitted, Proof};
 use crate::http::Desk;
 use crate::links::{Fate, Gone, Mail, Seat};
 use crate::rates::Pass;
@@ -15,6 +16,7 @@ use turnway_bindings::channel::note::{Accepted, Note};
 use turnway_core::id::Principal;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::Refusal;
+use turnway_core::time::{Millis, Mono};
 
 /// How long a request waits for its first answer. The store answers in milliseconds or not at all, and
 /// whoever waits longer does better to ask again: what was accepted stays accepted.
@@ -28,6 +30,8 @@ pub struct Guest {
     seat: Seat,
     /// How often it may ask.
     pass: Pass,
+    /// When it ends with its token: there is no way to show another.
+    ends: Option<Mono>,
     /// Mail that is here and has not been handed out.
     post: VecDeque<Note>,
     /// Weight of what was handed out and may not have left yet.
@@ -66,19 +70,23 @@ impl Guest {
     /// Begins a link.
     pub async fn enter(desk: Arc<Desk>, admitted: Admitted) -> Result<Self, Parted> {
         let (seat, pass) = (desk.links.open(), desk.door.pass(&admitted, desk.clock.mono()));
-        let Admitted { principal, key } = admitted;
-        if let Some(key) = &key {
+        let Admitted { principal, proof } = admitted;
+        if let Proof::Key(key) = &proof {
             seat.mark(key.as_str());
         }
-        if !desk.door.still_admits(key.as_ref(), desk.clock.now().store) {
+        let now = desk.clock.now();
+        if !desk.door.still_admits(&proof, now.store) {
             return Err(Parted::Revoked);
         }
+        let left = |end: Millis| Duration::from_millis(end.after(LEEWAY).0.saturating_sub(now.store.0));
+        let ends = proof.ends().map(|end| now.mono + left(end));
         desk.board.connect(seat.id(), principal.clone()).await?;
         Ok(Self {
             desk,
             principal,
             seat,
             pass,
+            ends,
             post: VecDeque::new(),
             handed_out: 0,
             unreported: 0,
@@ -129,12 +137,23 @@ impl Guest {
             self.unreported = 0;
         }
         loop {
+            // Also what is here already is not shown to whom nothing is to be shown any more.
+            let left = self.ends.map(|ends| ends - self.desk.clock.mono());
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(Parted::Revoked);
+            }
             if let Some(note) = self.at_hand() {
                 return Ok(note);
             }
-            match self.seat.mail().await {
-                Mail::Notes(notes) => self.post = notes,
-                Mail::Leave(fate) => return Err(fate.into()),
+            let mail = match left {
+                None => Ok(self.seat.mail().await),
+                Some(left) => tokio::time::timeout(left, self.seat.mail()).await,
+            };
+            match mail {
+                Ok(Mail::Notes(notes)) => self.post = notes,
+                Ok(Mail::Leave(fate)) => return Err(fate.into()),
+                // The clock decides, above.
+                Err(_) => {}
             }
         }
     }

@@ -28,7 +28,7 @@ pub(super) struct View<'a> {
 #[utoipa::path(get,
     operation_id = "show_node", path = "/", responses((status = 200, description = "The node", body = View), Plain))]
 pub(super) async fn show(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
-    desk.admit(&headers)?;
+    desk.admit(&headers).await?;
     let view = View {
         name: &desk.node.name,
         version: env!("CARGO_PKG_VERSION"),

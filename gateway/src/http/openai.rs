@@ -44,7 +44,7 @@ async fn not_this_way() -> Fault {
 }
 
 async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
-    desk.admit(&headers)?;
+    desk.admit(&headers).await?;
     Ok(answer::json(StatusCode::OK, &Models::new(desk.directory.agents.keys(), desk.began)))
 }
 
@@ -53,7 +53,7 @@ async fn show(
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Answer {
-    desk.admit(&headers)?;
+    desk.admit(&headers).await?;
     let agent = path.ok().and_then(|Path(name)| model::agent(&name));
     let known =
         agent.filter(|agent| desk.directory.agents.contains_key(agent)).ok_or_else(Trouble::no_model)?;

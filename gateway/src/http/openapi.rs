@@ -8,6 +8,7 @@ use crate::answer::{self, Body};
 use crate::http::{agents, events, messages, node, runs, sessions, turns};
 use http::{Response, StatusCode};
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{self, RefOr};
 use utoipa::{Modify, OpenApi};
 
@@ -35,7 +36,7 @@ use utoipa::{Modify, OpenApi};
         turns::create,
     ),
     components(schemas(shape::Envelope, shape::Part, shape::Problem, shape::TurnMessage)),
-    modifiers(&Absent)
+    modifiers(&Absent, &Asked)
 )]
 struct Document;
 
@@ -56,6 +57,22 @@ impl Modify for Absent {
                 object.schema_type = SchemaType::Type(kind.clone());
             }
         }
+    }
+}
+
+/// Where a node asks who one is, it is answered in one way; a node of one's own machine need not ask.
+struct Asked;
+
+impl Modify for Asked {
+    fn modify(&self, document: &mut openapi::OpenApi) {
+        const NAME: &str = "credential";
+        let shown =
+            "An API key (`twk_…`) or a token of the identity provider, where `auth.mode` is not `none`.";
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(shown)).build();
+        let components = document.components.get_or_insert_default();
+        components.security_schemes.insert(NAME.to_owned(), RefOr::T(SecurityScheme::Http(scheme)));
+        let asked = SecurityRequirement::new::<_, _, &str>(NAME, []);
+        document.security = Some(vec![SecurityRequirement::default(), asked]);
     }
 }
 

@@ -117,8 +117,8 @@ impl From<Denied> for Problem {
             Denied::Name => {
                 Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text")
             }
-            Denied::Nothing => Self::unauthorized("expected Authorization: Bearer, and a key"),
-            Denied::Credential => Self::unauthorized("the credential is not good"),
+            Denied::Nothing => Self::unauthorized("expected Authorization: Bearer, and a key or a token"),
+            Denied::Credential | Denied::Token(_) => Self::unauthorized("the credential is not good"),
             Denied::Other => Self::unauthorized("the credential is not that user's"),
         }
     }

@@ -1,10 +1,14 @@
 //! One link from its first byte to its last: a [`Link`] machine between a socket, the door and the
 //! switchboard. One task, one timer, and nothing else while it is idle.
+//!
+//! - `credential`: what it shows of itself.
+mod credential;
+
 use super::end::End;
 use super::seam::Seam;
 use super::upgrade::{Reception, refit};
 use super::wear::Wear;
-use crate::door::{Admitted, Denied};
+use crate::door::Admitted;
 use crate::links::{Mail, Seat};
 use crate::metrics::{Direction, Handshake};
 use crate::rates::Pass;
@@ -20,8 +24,8 @@ use tokio::time::{Instant, Sleep};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
-use turnway_bindings::link::{Hello, Input, Link, LinkConfig, Output};
-use turnway_core::id::{LinkId, Principal};
+use turnway_bindings::link::{Input, Link, LinkConfig, Output};
+use turnway_core::id::LinkId;
 use turnway_core::machine::Machine;
 use turnway_core::time::{Mono, Now};
 
@@ -54,6 +58,8 @@ struct Visit<'a> {
     /// costs less than setting it anew with every message.
     armed: Mono,
     stage: Stage,
+    /// Who it is, where that has to be shown again.
+    admitted: Option<Box<Admitted>>,
 }
 
 /// How far a link has come.
@@ -150,6 +156,7 @@ impl<'a> Visit<'a> {
             alarm: Box::pin(tokio::time::sleep(LONG)),
             armed: now.mono + LONG,
             stage: Stage::Stranger,
+            admitted: None,
         }
     }
 
@@ -245,6 +252,7 @@ impl<'a> Visit<'a> {
                 Output::Write(text) => self.write(Message::text(text)).await?,
                 Output::Ping => self.write(Message::Ping(Bytes::new())).await?,
                 Output::Hello(hello) => Box::pin(self.meet(hello)).await?,
+                Output::Refresh { request_id, token } => Box::pin(self.renew(request_id, token)).await,
                 Output::Command(command) => match self.pass.refusal(&command, self.now.mono) {
                     Some(note) => self.tell(Input::Note(note)),
                     None => self.reception.board.room().await?.say(self.seat.id(), command),
@@ -254,34 +262,6 @@ impl<'a> Visit<'a> {
             }
         }
         Ok(())
-    }
-
-    async fn meet(&mut self, hello: Hello) -> Result<(), End> {
-        match self.admit(&hello) {
-            Ok(principal) => {
-                self.reception.board.connect(self.seat.id(), principal.clone()).await?;
-                self.stage = Stage::Connected;
-                self.reception.metrics.links.began(Handshake::Admitted);
-                self.tell(Input::Admitted { principal });
-            }
-            Err(denied) => {
-                tracing::info!(link = self.seat.id().0, ?denied, "denied");
-                self.stage = Stage::Denied;
-                self.tell(Input::Denied);
-            }
-        }
-        Ok(())
-    }
-
-    fn admit(&mut self, hello: &Hello) -> Result<Principal, Denied> {
-        let (door, now) = (&self.reception.door, self.now.store);
-        let admitted = door.admit(hello, now)?;
-        self.pass = door.pass(&admitted, self.now.mono);
-        let Admitted { principal, key } = admitted;
-        if let Some(key) = &key {
-            self.seat.mark(key.as_str());
-        }
-        if door.still_admits(key.as_ref(), now) { Ok(principal) } else { Err(Denied::Credential) }
     }
 
     async fn write(&mut self, message: Message) -> Result<(), End> {
@@ -318,6 +298,7 @@ impl<'a> Visit<'a> {
                     Output::Write(_)
                     | Output::Ping
                     | Output::Hello(_)
+                    | Output::Refresh { .. }
                     | Output::Command(_)
                     | Output::Written(_) => self.held.push_back(output),
                 }

@@ -10,6 +10,9 @@ pub struct AuthMetrics {
     limited: [IntCounter; Limited::NAMES.len()],
     keys: IntGauge,
     cut: IntCounter,
+    refreshed: IntCounter,
+    fetches: [IntCounter; Fetch::NAMES.len()],
+    provider_keys: IntGauge,
 }
 
 label_values! {
@@ -31,12 +34,34 @@ label_values! {
         Nothing = "nothing",
         /// What it showed was unknown, wrong, revoked or over.
         Credential = "credential",
+        /// Its token was none.
+        TokenForm = "token_form",
+        /// Its token was signed in a way that is not allowed.
+        TokenAlgorithm = "token_algorithm",
+        /// Its token named a key that is not known.
+        TokenKey = "token_key",
+        /// Its token was not signed by the key it named.
+        TokenSignature = "token_signature",
+        /// Its token was of or for somebody else, or did not say of whom.
+        TokenClaims = "token_claims",
+        /// Its token was over, or had not begun.
+        TokenTime = "token_time",
         /// It named a user that the credential is not of.
         Other = "other_user",
         /// It named a user that could be none.
         Name = "name",
         /// It wanted to be what nobody can be here.
         Role = "role",
+    }
+}
+
+label_values! {
+    /// How a fetch of a provider's keys went.
+    pub Fetch {
+        /// They are here.
+        Ok = "ok",
+        /// They are not.
+        Failed = "failed",
     }
 }
 
@@ -63,6 +88,20 @@ impl AuthMetrics {
                 "turnway_auth_cut_links_total",
                 "Connections that were closed because their credential was taken back or is over.",
             )?,
+            refreshed: workshop.counter(
+                "turnway_auth_refreshed_total",
+                "Tokens that took the place of another on an open connection.",
+            )?,
+            fetches: workshop.counters(
+                "turnway_auth_jwks_fetches_total",
+                "Fetches of the identity provider's keys.",
+                "outcome",
+                &Fetch::NAMES,
+            )?,
+            provider_keys: workshop.gauge(
+                "turnway_auth_jwks_keys",
+                "Keys of the identity provider that tokens are held against.",
+            )?,
         })
     }
 
@@ -79,6 +118,19 @@ impl AuthMetrics {
     /// So many keys are good.
     pub fn keys(&self, good: usize) {
         self.keys.set(i64::try_from(good).unwrap_or(i64::MAX));
+    }
+
+    /// A connection goes on with another token.
+    pub fn refreshed(&self) {
+        self.refreshed.inc();
+    }
+
+    /// A fetch of a provider's keys is over; so many are in use now, where that has changed.
+    pub fn fetched(&self, how: Fetch, keys: Option<usize>) {
+        self.fetches[how as usize].inc();
+        if let Some(keys) = keys {
+            self.provider_keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
+        }
     }
 
     /// So many connections were closed.

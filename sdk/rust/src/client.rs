@@ -7,6 +7,7 @@ use crate::options::Options;
 use crate::socket::Driver;
 use crate::state::ClientState;
 use std::collections::VecDeque;
+use std::fmt;
 use tokio::sync::{mpsc, oneshot};
 
 /// A connection to Turnway that comes back by itself. Dropping it ends it.
@@ -44,7 +45,17 @@ pub(crate) enum What {
     Bookmark,
     Resume(Box<Bookmark>),
     Leave,
+    Refresh(Token),
     Quit,
+}
+
+/// A credential, which is not printed.
+pub(crate) struct Token(pub(crate) String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<token>")
+    }
 }
 
 impl Client {
@@ -109,6 +120,12 @@ impl Client {
         let session = self.session(mark.session_id.clone());
         session.ask(What::Resume(Box::new(mark))).await?;
         Ok(session)
+    }
+
+    /// Shows this token from now on, on the connection that stands and on those that follow. To be called before
+    /// the one before ends; it must be of the same user, with the same rights, or the gateway ends the client.
+    pub async fn refresh(&self, token: impl Into<String>) -> Result<(), ClientError> {
+        self.session("").ask(What::Refresh(Token(token.into()))).await
     }
 
     /// Says goodbye. Inputs that have been accepted run on.

@@ -28,6 +28,7 @@ mod error;
 mod event;
 mod frame;
 mod fx;
+mod hello;
 mod invoke;
 pub mod limits;
 mod listen;

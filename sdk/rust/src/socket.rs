@@ -1,5 +1,5 @@
 //! The client's hands: one task, one WebSocket at a time, doing what [`ClientState`] says.
-use crate::client::{Command, What};
+use crate::client::{Command, Token, What};
 use crate::error::ClientError;
 use crate::event::Event;
 use crate::fx::{Lost, Output};
@@ -239,6 +239,7 @@ impl Driver {
                 state.leave(now, &session);
                 Ok(())
             }
+            What::Refresh(Token(token)) => state.refresh(now, token),
             What::Quit => {
                 self.quit = true;
                 Ok(())

@@ -7,11 +7,12 @@ use crate::error::ClientError;
 use crate::event::{Bookmark, Event};
 use crate::frame::Frame;
 use crate::fx::{Fx, Lost, Output};
+use crate::hello::Hello;
 use crate::invoke::{Invoke, Open, Subscribe};
 use crate::limits;
 use crate::options::Options;
 use crate::refuse::failure_of;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -28,8 +29,9 @@ enum Phase {
 /// drain [`ClientState::poll_output`] after every call.
 #[derive(Clone, Debug)]
 pub struct ClientState {
-    /// `hello`, without `resume`.
-    hello: Value,
+    hello: Hello,
+    /// The token that was shown on this connection is not the latest.
+    is_stale: bool,
     backoff: Backoff,
     chance: Chance,
     /// The first failure is final, as long as there has been no `welcome`.
@@ -48,21 +50,9 @@ impl ClientState {
     /// A client that dials at once. The same seed and the same calls give the same outputs; the
     /// seed also names its requests, so no two clients may have the same.
     pub fn new(options: &Options, seed: u64, impatient: bool) -> Self {
-        let mut hello = json!({ "type": "hello", "ts": 0, "role": "user" });
-        let word = |word: &Option<String>| word.clone().map(Value::String);
-        let fields = [
-            ("user_id", word(&options.user_id)),
-            ("token", word(&options.token)),
-            ("api_key", word(&options.api_key)),
-            ("client_meta", options.client_meta.clone()),
-        ];
-        for (key, value) in fields {
-            if let Some(value) = value {
-                hello[key] = value;
-            }
-        }
         Self {
-            hello,
+            hello: Hello::of(options),
+            is_stale: false,
             backoff: options.backoff,
             chance: Chance::from_seed(seed),
             impatient,
@@ -107,6 +97,7 @@ impl ClientState {
         self.heard = now;
         self.pinged = false;
         self.phase = Phase::Greeting { until: now + limits::WELCOME_TIMEOUT };
+        self.is_stale = false;
         let hello = self.hello_with_resume();
         self.fx.send(hello);
     }
@@ -126,7 +117,7 @@ impl ClientState {
             "welcome" => self.handle_welcome(&frame),
             "go_away" => self.handle_go_away(&frame),
             "error" => self.route_error(&frame),
-            "pong" => {}
+            "pong" | "refreshed" => {}
             _ => self.route(&frame),
         }
         self.pump();
@@ -177,6 +168,20 @@ impl ClientState {
     }
 
     // --- what the application asks ---
+
+    /// Shows this token from now on: on the connection that stands, and on those that follow.
+    pub fn refresh(&mut self, now: Duration, token: String) -> Result<(), ClientError> {
+        self.set_now(now);
+        let refresh = self.hello.refresh(token);
+        match self.phase {
+            Phase::Ready { .. } => self.fx.send(refresh.to_string()),
+            // The one before has been shown, and nothing else may be said yet.
+            Phase::Greeting { .. } => self.is_stale = true,
+            Phase::Waiting { .. } | Phase::Dialing => {}
+            Phase::Over => return Err(ClientError::Closed),
+        }
+        Ok(())
+    }
 
     /// Asks to see a session's output.
     pub fn subscribe(&mut self, now: Duration, session: &str, wish: Subscribe) -> Result<(), ClientError> {
@@ -267,7 +272,7 @@ impl ClientState {
 
     /// `hello`, with as many sessions to resume as fit; the others subscribe after `welcome`.
     fn hello_with_resume(&mut self) -> String {
-        let mut hello = self.hello.clone();
+        let mut hello = self.hello.message();
         let mut room =
             limits::HELLO_BYTES_MAX.saturating_sub(hello.to_string().len() + ",\"resume\":[]".len());
         let mut resume = Vec::new();
@@ -300,6 +305,9 @@ impl ClientState {
         let word = |key| frame.string(key).unwrap_or_default();
         let (connection_id, node_id) = (word("connection_id"), word("node_id"));
         self.fx.tell(Event::Connected { connection_id, node_id });
+        if std::mem::take(&mut self.is_stale) {
+            self.fx.send(self.hello.again().to_string());
+        }
     }
 
     /// The node leaves: come back within the time it names, spread so that not all come at once.

@@ -66,6 +66,12 @@ impl Web {
         Self { key: Some(key.text.clone()), ..self }
     }
 
+    /// With this token.
+    #[must_use]
+    pub fn bearer(self, token: &str) -> Self {
+        Self { key: Some(token.to_owned()), ..self }
+    }
+
     /// Sends a request and reads the head of its answer.
     pub async fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Stream {
         let stream = TcpStream::connect(self.to).await.expect("a listener");

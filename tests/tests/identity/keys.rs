@@ -20,7 +20,7 @@ async fn denied(wire: Result<Wire, Gone>) {
     assert_eq!(wire.map(|_| "let in"), Err(Gone::Closed(4401)));
 }
 
-/// Covers: S-01, S-07.
+/// Covers: S-01, S-07, MP-D1.
 #[tokio::test]
 async fn a_key_opens_what_is_its_own() {
     let dir = tempdir().expect("a directory");
@@ -44,6 +44,19 @@ async fn a_key_opens_what_is_its_own() {
     denied(bob.hello(node.http, Some("ann")).await).await;
     let reply = Web::new(node.http, Some("ann")).key(&bob).get("/v1/sessions").await;
     assert_eq!((reply.status, reply.json()["code"].as_str()), (401, Some("unauthorized")));
+    // What a client declares of itself is not read.
+    let hello = json!({"type": "hello", "api_key": bob.text, "tenant": "default", "scopes": ["operator"],
+        "operator": true, "principal": {"user": "ann", "operator": true}, "client_meta": {"user_id": "ann"}});
+    let mut wire = Wire::open(node.http).await.expect("open").greet_with(hello).await.expect("let in");
+    let claims = json!({"type": "subscribe", "session_id": "s1", "user_id": "ann", "scopes": ["operator"]});
+    let told = wire.ask("q", claims).await.expect("an answer");
+    assert_eq!(told["code"], "not_found", "{told}");
+    let claims = ["x-user", "x-forwarded-user", "x-tenant", "x-scopes", "x-role"].map(|name| (name, "ann"));
+    let claims = [&claims[..], &[("x-scopes", "operator"), ("cookie", "user=ann")]].concat();
+    let web = Web::new(node.http, None).key(&bob);
+    let reply = web.ask("GET", "/v1/sessions/s1?user_id=ann&operator=true", &claims, "").await;
+    assert!(reply.status == 400 || reply.status == 404, "{}: {}", reply.status, reply.text);
+    assert_eq!(web.ask("GET", "/v1/sessions/s1", &claims, "").await.status, 404);
     // Who may act as others is them, with their rights; by itself it is nobody but the key.
     let shop = Key::make(&node, &["--scopes", "write,act_as"]).await;
     let mut wire = shop.hello(node.http, Some("ann")).await.expect("let in");
@@ -156,13 +169,14 @@ fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
 async fn a_key_that_is_taken_back_opens_nothing_anywhere() {
     let (dir, homes) =
         (tempdir().expect("a directory"), [tempdir(), tempdir()].map(|dir| dir.expect("a directory")));
-    let redis = Redis::start(&dir.path().join("redis"), &[]);
+    // Its log of writes is text: what is in it can be looked for.
+    let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes"]);
     let pepper = pepper(dir.path());
     let flags =
         ["--demo", "--durability", "mem", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
     let start = async |home: &TempDir| Node::start_on(&redis.url(), home.path(), &flags).await;
     let (one, two) = (start(&homes[0]).await, start(&homes[1]).await);
-    let lost = Key::make(&one, &["--user", "ann"]).await;
+    let lost = Key::make(&one, &["--user", "ann", "--label", "canary-label"]).await;
     let kept = Key::make(&two, &["--user", "ann"]).await;
     // A key is known on other nodes soon; how soon is told to nobody, so whoever made it may try again.
     for (key, node) in [(&lost, &two), (&kept, &one)] {
@@ -200,6 +214,16 @@ async fn a_key_that_is_taken_back_opens_nothing_anywhere() {
     drop(run);
     let done = other.until(|message| message["type"] == "done").await.expect("an end");
     assert_eq!(done["run_id"], accepted["run_id"]);
+    let mut found = 0;
+    for file in walk(&dir.path().join("redis")) {
+        let bytes = std::fs::read(&file).expect("readable");
+        let has = |needle: &str| bytes.windows(needle.len()).any(|part| part == needle.as_bytes());
+        found += usize::from(has("canary-label"));
+        for key in [&lost, &kept] {
+            assert!(!has(key.text.rsplit_once('_').expect("three parts").1), "{}", file.display());
+        }
+    }
+    assert!(found > 0, "what is kept of them was read");
 }
 
 /// Covers: S-01.

@@ -4,7 +4,10 @@
 //! - [`matrix`]: what is somebody else's, for every operation there is.
 //! - [`open`]: nodes that are not for this machine only.
 //! - [`rates`]: how often may be asked.
+//! - [`tokens`]: those of an identity provider; [`forgeries`]: those that only look so.
+mod forgeries;
 mod keys;
 mod matrix;
 mod open;
 mod rates;
+mod tokens;

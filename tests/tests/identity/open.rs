@@ -36,7 +36,11 @@ async fn no_listener_beyond_this_machine_without_keys_and_a_name() {
         ),
         (["--auth", "keys"].to_vec(), "auth.mode: needs auth.pepper"),
         (["--auth", "keys", "--auth-pepper", "nobody"].to_vec(), "auth.pepper: nobody: No such file"),
-        (["--auth", "jwt"].to_vec(), "auth.mode: expected none or keys"),
+        (["--auth", "oauth"].to_vec(), "auth.mode: expected none, keys, jwt or keys+jwt"),
+        (["--auth", "jwt"].to_vec(), "auth.mode: needs auth.jwks"),
+        (["--auth", "jwt"].to_vec(), "auth.mode: needs auth.issuer"),
+        (["--auth", "keys+jwt"].to_vec(), "auth.mode: needs auth.pepper"),
+        (["--auth", "jwt", "--auth-jwks", "http://id.example.com/"].to_vec(), "auth.jwks: expected https://"),
         (["--origins", "https://App.example.com"].to_vec(), "listen.origins: expected origins as browsers"),
     ] {
         let ended = run(dir.path(), &[&["serve", "--store", "memory:"][..], &args].concat(), &[]).await;
@@ -70,12 +74,59 @@ async fn a_public_node_answers_to_its_names_and_to_listed_pages() {
         let got = status(node.http, "/v1/sessions", &format!("{headers}{key}")).await;
         assert!(got == expected || (expected == 400 && got == 403), "{headers}: {got}");
     }
-    // A page that is not listed gets no WebSocket, whatever it could say there.
+    // A page that is not listed reads nothing and gets no WebSocket, whatever it could say there.
+    let host = "host: gw.example.com\r\n";
     let upgrade = "upgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n\
-                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nhost: gw.example.com\r\n";
-    let page = |origin: &str| format!("{upgrade}origin: {origin}\r\n");
-    assert_eq!(status(node.http, "/v1/connect", &page("https://evil.example")).await, 403);
+                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    assert!(STRANGERS.len() >= 30);
+    for origin in STRANGERS {
+        let page = format!("{host}origin: {origin}\r\n");
+        assert_eq!(status(node.http, "/v1/sessions", &format!("{page}{key}")).await, 403, "{origin:?}");
+        assert_eq!(status(node.http, "/v1/connect", &format!("{page}{upgrade}")).await, 403, "{origin:?}");
+    }
+    let twice = "origin: https://app.example.com\r\norigin: https://app.example.com\r\n";
+    assert_eq!(status(node.http, "/v1/sessions", &format!("{host}{twice}{key}")).await, 403);
 }
+
+/// Ways to spell a page that is not listed, and looks a little as if it were.
+const STRANGERS: [&str; 36] = [
+    "",
+    "null",
+    "NULL",
+    "*",
+    "https://",
+    "app.example.com",
+    "//app.example.com",
+    "http://app.example.com",
+    "wss://app.example.com",
+    "HTTPS://app.example.com",
+    "https://APP.example.com",
+    "https:app.example.com",
+    "https:/app.example.com",
+    "https:///app.example.com",
+    "https://app.example.com/",
+    "https://app.example.com.",
+    "https://app.example.com:443",
+    "https://app.example.com:",
+    "https://app.example.com:8443",
+    "https://app.example.com:0443",
+    "https://example.com",
+    "https://a.app.example.com",
+    "https://xapp.example.com",
+    "https://app.example.com.evil.example",
+    "https://app.example.comevil",
+    "https://evil.example/app.example.com",
+    "https://evil.example?https://app.example.com",
+    "https://evil.example#https://app.example.com",
+    "https://app.example.com@evil.example",
+    "https://user@app.example.com",
+    "https://app.example.com https://evil.example",
+    "https://app.example.com,https://evil.example",
+    "https://app%2eexample.com",
+    "https://app.\u{e9}xample.com",
+    "https://gw.example.com",
+    "file://app.example.com",
+];
 
 /// All of it at once: keys, TLS, a name, on every address of the machine.
 ///

@@ -15,19 +15,26 @@ const OUTPUTS_MAX: usize = 1 + 64 + 2 * 16 + 2;
 fn show(output: &Output) -> String {
     match output {
         Output::Write(text) => text.clone(),
-        Output::Hello(_) | Output::Command(_) | Output::Ping | Output::Written(_) | Output::Close { .. } => {
-            format!("{output:?}")
-        }
+        Output::Hello(_)
+        | Output::Refresh { .. }
+        | Output::Command(_)
+        | Output::Ping
+        | Output::Written(_)
+        | Output::Close { .. } => format!("{output:?}"),
     }
 }
 
 fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
-    const WORDS: [&str; 20] = [
+    const WORDS: [&str; 28] = [
         "hello",
         "admit",
         "hello-resuming 40",
         "ping",
         "invoke",
+        "flush",
+        "flush",
+        "flush",
+        "flush",
         "flush",
         "flush",
         "alive",
@@ -36,10 +43,14 @@ fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
         "refused",
         "say x",
         "type launch",
-        "type refresh",
+        "refresh",
+        "refreshed-for 90000000000000",
+        "nothing-to-refresh",
         "padded 5000",
         "hello",
         "deny",
+        "refreshed-for 0",
+        "not-refreshed",
         "go-away",
         "binary",
         "too-large",
@@ -52,7 +63,7 @@ fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
         }
     }
     for _ in 0..60 {
-        let fatal = if rng.chance(3) { 20 } else { 16 };
+        let fatal = if rng.chance(3) { 28 } else { 22 };
         let word = WORDS[rng.below(fatal) as usize];
         let wait = if rng.chance(20) { rng.below(40_000) } else { rng.below(200) };
         let happens = rng.chance(90).then(|| input(word));

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use turnway_bindings::channel::command::Command;
 use turnway_bindings::channel::note::Note;
-use turnway_bindings::link::{Input, Link, LinkConfig, Output};
+use turnway_bindings::link::{Input, Link, LinkConfig, Output, Renewal};
 use turnway_core::id::{
     Epoch, EventId, NodeId, Principal, RequestId, RunId, Seq, SessionId, TenantId, UserId,
 };
@@ -36,9 +36,14 @@ pub(crate) fn hello(extra: Value) -> Input {
     Input::Text(message.to_string())
 }
 
-pub(crate) fn admitted() -> Input {
+pub(crate) fn admitted(expires: Option<Millis>) -> Input {
     let (tenant, user) = (TenantId::default_tenant(), UserId::parse("ann").expect("a name"));
-    Input::Admitted { principal: Principal { tenant, user, operator: false, writes: true } }
+    let principal = Principal { tenant, user, operator: false, writes: true };
+    Input::Admitted { principal, expires }
+}
+
+fn refreshed(renewal: Renewal) -> Input {
+    Input::Refreshed { request_id: RequestId::parse("r1").ok(), renewal }
 }
 
 pub(crate) fn text_note(bytes: usize) -> Input {
@@ -89,7 +94,17 @@ pub(crate) fn input(word: &str) -> Input {
             hello(json!({"resume": vec![json!({"session_id": "s1", "after_seq": 3}); count]}))
         }
         "big-hello" => hello(json!({"client_meta": "x".repeat(4096)})),
-        "admit" => admitted(),
+        "admit" => admitted(None),
+        // The stage's clock on the wall stands still.
+        "admit-for" => admitted(Some(Millis(1_000 + rest.parse::<u64>().expect("milliseconds")))),
+        "refresh" => {
+            Input::Text(json!({"type": "refresh", "token": "canary-token", "request_id": "r1"}).to_string())
+        }
+        "refreshed-for" => {
+            refreshed(Renewal::Until(Millis(1_000 + rest.parse::<u64>().expect("milliseconds"))))
+        }
+        "nothing-to-refresh" => refreshed(Renewal::Needless),
+        "not-refreshed" => refreshed(Renewal::Denied),
         "deny" => Input::Denied,
         "binary" => Input::Binary,
         "too-large" => Input::TooLarge,
@@ -115,6 +130,7 @@ pub(crate) fn input(word: &str) -> Input {
 pub(crate) fn brief(output: &Output) -> String {
     match output {
         Output::Hello(_) => "asks the door".to_owned(),
+        Output::Refresh { .. } => "asks again".to_owned(),
         Output::Command(command) => match command {
             Command::Open { .. } => "open".to_owned(),
             Command::Close { .. } => "close".to_owned(),

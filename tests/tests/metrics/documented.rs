@@ -78,6 +78,7 @@ fn names_and_labels_keep_to_the_rules() {
                 "strategy",
                 "transport",
                 "version",
+                "whose",
             ];
             assert!(known.contains(&label.as_str()), "{name} has a label {label}");
         }

@@ -282,6 +282,14 @@ pub(super) struct Welcome<'a> {
     pub(super) heartbeat_ms: u64,
     pub(super) limits: Limits,
     pub(super) resume_window_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) expires_ts: Option<u64>,
+}
+
+/// `refreshed`.
+#[derive(Serialize)]
+pub(super) struct Refreshed {
+    pub(super) expires_ts: u64,
 }
 
 /// `welcome.limits`.

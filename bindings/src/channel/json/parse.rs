@@ -28,6 +28,7 @@ pub const TYPES: &[(&str, bool)] = &[
     ("agent_invoke", true),
     ("cancel_run", true),
     ("INTERRUPT", true),
+    ("refresh", true),
     ("ping", true),
     ("tool_result", false),
     ("approval_decision", false),
@@ -36,7 +37,6 @@ pub const TYPES: &[(&str, bool)] = &[
     ("remove_agent", false),
     ("handover_decision", false),
     ("register_tools", false),
-    ("refresh", false),
 ];
 
 /// One message of a client, right in form.
@@ -51,6 +51,13 @@ pub enum ClientMessage {
     },
     /// A request.
     Command(Command),
+    /// The next credential of the same user.
+    Refresh {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// What is shown.
+        token: Credential,
+    },
     /// Wants a `pong`.
     Ping {
         /// Echoed.
@@ -100,6 +107,10 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
     let command = match kind.as_str() {
         "hello" => return hello(fields),
         "ping" => return Ok(ClientMessage::Ping { request_id }),
+        "refresh" => {
+            let token = Credential(required(fields::text(fields, "token")?, "token")?);
+            return Ok(ClientMessage::Refresh { request_id, token });
+        }
         "session_open" => open(request_id, fields)?,
         "session_close" => Command::Close { request_id, session: session(fields)? },
         "subscribe" => Command::Subscribe(subscribe(request_id, fields)?),

@@ -3,8 +3,8 @@
 //! A fact may be one message, two or three, or none: see [`SHOWN`]. Only the last one carries `seq`
 //! and `epoch`, so a client that breaks off between them asks for the fact again.
 use crate::channel::json::frame::{
-    self, Attempt, Bare, Delta, Detail, Done, Event, Frame, GoAway, Limits, Opened, Raw, Said, Snapshot,
-    State, StreamDelta, Subscribed, Trouble, TurnAccepted, Welcome,
+    self, Attempt, Bare, Delta, Detail, Done, Event, Frame, GoAway, Limits, Opened, Raw, Refreshed, Said,
+    Snapshot, State, StreamDelta, Subscribed, Trouble, TurnAccepted, Welcome,
 };
 use crate::channel::note::{Accepted, Note, SnapshotNote};
 use serde::Serialize;
@@ -106,6 +106,11 @@ pub fn pong(ts: Millis, request_id: &Option<RequestId>) -> String {
     answer(ts, "pong", request_id, Bare {}).text(64)
 }
 
+/// `refreshed`: the new token was taken.
+pub fn refreshed(ts: Millis, request_id: &Option<RequestId>, expires: Millis) -> String {
+    answer(ts, "refreshed", request_id, Refreshed { expires_ts: expires.0 }).text(96)
+}
+
 /// `welcome`: who serves whom, and the limits that hold.
 pub fn welcome(
     ts: Millis,
@@ -113,6 +118,7 @@ pub fn welcome(
     connection_id: &str,
     heartbeat: Duration,
     resume_window_ms: u64,
+    expires: Option<Millis>,
 ) -> String {
     let limits = Limits {
         max_message_bytes: limits::MESSAGE_BYTES_MAX,
@@ -124,7 +130,9 @@ pub fn welcome(
     };
     let (node_id, heartbeat_ms) = (node.to_string(), millis(heartbeat));
     let protocol = "turnway.v1";
-    let body = Welcome { connection_id, node_id, protocol, heartbeat_ms, limits, resume_window_ms };
+    let expires_ts = expires.map(|at| at.0);
+    let body =
+        Welcome { connection_id, node_id, protocol, heartbeat_ms, limits, resume_window_ms, expires_ts };
     answer(ts, "welcome", &None, body).text(512)
 }
 

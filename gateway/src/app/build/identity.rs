@@ -5,7 +5,9 @@ use crate::config::AuthMode;
 use crate::door::Door;
 use crate::door::keyring::Keyring;
 use crate::door::pepper::Pepper;
+use crate::door::tokens::Tokens;
 use crate::keys::Keys;
+use crate::keys::provider::Provider;
 use crate::keys::shelf::Shelf;
 use crate::store::registers::Registers;
 use std::sync::Arc;
@@ -14,6 +16,15 @@ use std::sync::Arc;
 pub(super) struct Identity {
     pub(super) door: Door,
     pub(super) keys: Option<Arc<Keys>>,
+    pub(super) upkeep: Upkeep,
+}
+
+/// What credentials are held against, to be kept up to date while the node runs.
+pub(in crate::app) struct Upkeep {
+    /// Where there is a pepper.
+    pub(in crate::app) keys: Option<Arc<Keys>>,
+    /// Where tokens are taken.
+    pub(in crate::app) provider: Option<Provider>,
 }
 
 // === impl Shared ===
@@ -21,18 +32,20 @@ pub(super) struct Identity {
 impl Shared {
     /// Keys can be made as soon as there is a pepper; they are asked for where the plan says so.
     pub(super) fn identity(&self, plan: &Plan, registers: Registers) -> Result<Identity, BuildError> {
-        let metrics = || Arc::clone(&self.metrics);
-        let rates = plan.config.rates;
-        let Some((pepper, _)) = &plan.config.auth.pepper else {
-            return Ok(Identity { door: Door::open(rates, metrics()), keys: None });
-        };
-        let ring = Keyring::new(Pepper::read(pepper)?);
-        let door = match plan.config.auth.mode {
+        let (auth, rates, metrics) = (&plan.config.auth, plan.config.rates, || Arc::clone(&self.metrics));
+        let pepper = auth.pepper.as_ref().map(|(path, _)| Pepper::read(path)).transpose()?;
+        let ring = pepper.map(Keyring::new);
+        let tokens = auth.issuer.clone().map(Tokens::of);
+        let door = match auth.mode {
             AuthMode::None => Door::open(rates, metrics()),
-            AuthMode::Keys => Door::of(ring.clone(), rates, metrics()),
+            AuthMode::Keys | AuthMode::Jwt | AuthMode::KeysAndJwt => {
+                Door::of(ring.clone().filter(|_| auth.mode.takes_keys()), tokens.clone(), rates, metrics())
+            }
         };
+        let provider =
+            tokens.map(|tokens| Provider::new(tokens, self.clock.clone(), metrics())).transpose()?;
         let (links, clock) = (Arc::clone(&self.links), self.clock.clone());
-        let keys = Keys::new(Shelf::new(registers), ring, links, clock, metrics());
-        Ok(Identity { door, keys: Some(Arc::new(keys)) })
+        let keys = ring.map(|ring| Arc::new(Keys::new(Shelf::new(registers), ring, links, clock, metrics())));
+        Ok(Identity { door, keys: keys.clone(), upkeep: Upkeep { keys, provider } })
     }
 }

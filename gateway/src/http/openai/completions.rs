@@ -55,7 +55,7 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let admitted = desk.admit(&headers).map_err(|problem| Fault::from(problem).unread())?;
+    let admitted = desk.admit(&headers).await.map_err(|problem| Fault::from(problem).unread())?;
     let call = read(&long_calls, &headers, body).await?;
     if !desk.directory.agents.contains_key(&call.agent) {
         return Err(Trouble::no_model().into());

@@ -141,12 +141,15 @@ fn refusals_and_the_links_own_messages() {
     let expected = json!({"type": "go_away", "ts": 5, "reason": "drain", "reconnect_within_ms": 10000, "jitter_ms": 3000});
     assert_eq!(only(&away), expected);
     assert_eq!(pong(Millis(5), &request()), r#"{"type":"pong","ts":5,"request_id":"r1"}"#);
-    let hello = welcome(Millis(5), NodeId(10), "c1", Duration::from_secs(25), 0);
+    let renewed = refreshed(Millis(5), &request(), Millis(9));
+    assert_eq!(renewed, r#"{"type":"refreshed","ts":5,"request_id":"r1","expires_ts":9}"#);
+    let hello = welcome(Millis(5), NodeId(10), "c1", Duration::from_secs(25), 0, Some(Millis(9)));
     let hello: Value = serde_json::from_str(&hello).expect("JSON");
     assert_eq!(hello["node_id"], "0000000000000000000000000000000a");
     assert_eq!((&hello["protocol"], &hello["connection_id"]), (&json!("turnway.v1"), &json!("c1")));
     assert_eq!(hello["limits"]["max_message_bytes"], 65536);
     assert_eq!((&hello["heartbeat_ms"], &hello["resume_window_ms"]), (&json!(25000), &json!(0)));
+    assert_eq!(hello["expires_ts"], 9);
     let text: Value = serde_json::from_str(&refused(Millis(5), &None, &refusal)).expect("JSON");
     assert_eq!((&text["type"], &text["code"]), (&json!("error"), &json!("too_many_pending")));
 }

@@ -133,6 +133,37 @@ fn close_codes() {
     }
 }
 
+/// Covers: S-03.
+#[test]
+fn a_token_is_refreshed_on_this_connection_and_on_those_that_follow() {
+    let mut rig = Rig::new();
+    let shown = |rig: &Rig| rig.sent.last().expect("something was said")["token"].clone();
+    let refresh = |rig: &mut Rig, token: &str| {
+        rig.state.refresh(rig.now, token.to_owned()).expect("taken");
+        rig.drain()
+    };
+    assert_eq!(
+        (refresh(&mut rig, "canary-2"), shown(&rig)),
+        (vec!["> refresh".to_owned()], json!("canary-2"))
+    );
+    assert_eq!(rig.hear(json!({"type": "refreshed", "expires_ts": 9})), Vec::<String>::new());
+    rig.lose();
+    assert_eq!(refresh(&mut rig, "canary-3"), Vec::<String>::new(), "there is nobody to tell");
+    rig.wait(Duration::from_secs(60));
+    rig.state.handle_open(rig.now);
+    assert_eq!((rig.drain(), shown(&rig)), (vec!["> hello []".to_owned()], json!("canary-3")));
+    // `hello` has shown another, and nothing comes between it and `welcome`.
+    assert_eq!(refresh(&mut rig, "canary-4"), Vec::<String>::new());
+    let lines = rig.hear(json!({"type": "welcome", "connection_id": "c", "node_id": "n"}));
+    assert_eq!(
+        (lines, shown(&rig)),
+        (vec!["connected".to_owned(), "> refresh".to_owned()], json!("canary-4"))
+    );
+    assert!(!format!("{:?}", rig.state).contains("canary"), "a token is printed");
+    rig.state.handle_lost(rig.now, Lost { code: Some(4401), ..Lost::default() });
+    assert!(rig.state.refresh(rig.now, "late".to_owned()).is_err());
+}
+
 #[test]
 fn waits_grow_and_a_good_connection_forgives() {
     let mut rig = Rig::new();

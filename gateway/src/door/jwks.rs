@@ -1,0 +1,147 @@
+//! The public keys of an identity provider (RFC 7517), those of them that are any good here.
+use crate::config::Algorithm;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
+};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Of a whole set as it is fetched (S-02).
+pub const BYTES_MAX: usize = 64 * 1024;
+/// Providers have two or three.
+const KEYS_MAX: usize = 64;
+/// 2,048 bits: what is shorter is refused with every signature, so it is better not taken at all.
+const MODULUS_BYTES_MIN: usize = 256;
+
+/// Keys by their `kid`.
+#[derive(Clone, Debug, Default)]
+pub struct KeySet(BTreeMap<String, PublicKey>);
+
+/// One of them.
+#[derive(Clone)]
+pub enum PublicKey {
+    /// Modulus and exponent.
+    Rsa {
+        /// Big-endian.
+        n: Vec<u8>,
+        /// Big-endian.
+        e: Vec<u8>,
+    },
+    /// A point, uncompressed.
+    P256(Vec<u8>),
+    /// 32 bytes.
+    Ed25519(Vec<u8>),
+}
+
+/// What was fetched is no set of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no set of keys (JWKS) with one that can be used: RSA from 2,048 bits, P-256 or Ed25519, each with a kid"
+)]
+pub struct BadKeySet;
+
+#[derive(Deserialize)]
+struct Set {
+    keys: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Jwk {
+    kty: String,
+    kid: String,
+    #[serde(rename = "use")]
+    purpose: Option<String>,
+    alg: Option<String>,
+    crv: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+}
+
+// === impl KeySet ===
+
+impl KeySet {
+    /// Reads a set. Keys that are for something else, or of a kind nobody here knows, are passed over.
+    pub fn parse(bytes: &[u8]) -> Result<Self, BadKeySet> {
+        let Set { keys } = serde_json::from_slice(bytes).map_err(|_| BadKeySet)?;
+        let keys = keys.into_iter().take(KEYS_MAX).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+        let keys: BTreeMap<_, _> =
+            keys.filter_map(|key| Some((key.kid.clone(), PublicKey::of(&key)?))).collect();
+        if keys.is_empty() { Err(BadKeySet) } else { Ok(Self(keys)) }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The key of this name.
+    pub fn get(&self, kid: &str) -> Option<&PublicKey> {
+        self.0.get(kid)
+    }
+}
+
+// === impl PublicKey ===
+
+impl PublicKey {
+    fn of(key: &Jwk) -> Option<Self> {
+        let bytes = |text: &Option<String>| URL_SAFE_NO_PAD.decode(text.as_ref()?).ok();
+        if key.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
+            return None;
+        }
+        let found = match (key.kty.as_str(), key.crv.as_deref()) {
+            ("RSA", _) => Self::Rsa { n: bytes(&key.n)?, e: bytes(&key.e)? },
+            ("EC", Some("P-256")) => Self::P256([&[4][..], &bytes(&key.x)?, &bytes(&key.y)?].concat()),
+            ("OKP", Some("Ed25519")) => Self::Ed25519(bytes(&key.x)?),
+            _ => return None,
+        };
+        let fits = match &found {
+            Self::Rsa { n, .. } => n.iter().skip_while(|byte| **byte == 0).count() >= MODULUS_BYTES_MIN,
+            Self::P256(point) => point.len() == 65,
+            Self::Ed25519(bytes) => bytes.len() == 32,
+        };
+        let as_said = key.alg.as_deref().is_none_or(|alg| alg == found.algorithm().word());
+        (fits && as_said).then_some(found)
+    }
+
+    /// The one way in which it may be used: a token cannot choose another.
+    pub fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::Rsa { .. } => Algorithm::Rs256,
+            Self::P256(_) => Algorithm::Es256,
+            Self::Ed25519(_) => Algorithm::EdDsa,
+        }
+    }
+
+    /// Whether this message was signed by who has the other half.
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        match self {
+            Self::Rsa { n, e } => {
+                let key = RsaPublicKeyComponents { n: n.as_slice(), e: e.as_slice() };
+                key.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature).is_ok()
+            }
+            Self::P256(point) => {
+                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(message, signature).is_ok()
+            }
+            Self::Ed25519(bytes) => {
+                UnparsedPublicKey::new(&ED25519, bytes).verify(message, signature).is_ok()
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.algorithm().word())
+    }
+}

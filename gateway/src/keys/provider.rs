@@ -1,0 +1,171 @@
+//! The public keys of an identity provider (S-02): fetched every few minutes and when a token names one that is
+//! not known, kept for some minutes while the provider is away, and no longer.
+use crate::clock::Clock;
+use crate::config::Jwks;
+use crate::door::jwks::{self, BadKeySet, KeySet};
+use crate::door::tokens::{ASK_EVERY, Tokens};
+use crate::metrics::{Fetch, Metrics};
+use crate::signal::Reload;
+use bytes::Bytes;
+use http::{Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use turnway_core::time::Mono;
+
+/// Between two fetches that nobody asks for.
+const FETCH_EVERY: Duration = Duration::from_secs(5 * 60);
+/// Keys that could not be fetched again for so long open nothing any more: the provider may have withdrawn them.
+const KEEP_MAX: Duration = Duration::from_secs(10 * 60);
+/// One fetch, from the connection to the last byte.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+type Client = legacy::Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
+
+/// Keeps a provider's keys up to date.
+pub struct Provider {
+    tokens: Tokens,
+    source: Source,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+}
+
+/// Where they are.
+enum Source {
+    Url { url: Uri, client: Box<Client> },
+    File(PathBuf),
+}
+
+/// Why nothing can be fetched at all.
+#[derive(Debug, thiserror::Error)]
+pub enum NoProvider {
+    /// The configured URL is none.
+    #[error("auth.jwks: {0}")]
+    Url(#[from] http::uri::InvalidUri),
+    /// No certificate can be checked.
+    #[error("auth.jwks: there are no root certificates: {0}")]
+    Roots(String),
+}
+
+/// Why something was not fetched.
+#[derive(Debug, thiserror::Error)]
+enum Unfetched {
+    #[error("no answer within {PATIENCE:?}")]
+    Late,
+    #[error("cannot be reached: {0}")]
+    Away(#[from] legacy::Error),
+    #[error("answered {0}; redirects are not followed")]
+    Status(StatusCode),
+    #[error("the answer broke off, or has more than {} bytes", jwks::BYTES_MAX)]
+    Body,
+    #[error("cannot be read: {0}")]
+    File(#[from] std::io::Error),
+    #[error(transparent)]
+    Keys(#[from] BadKeySet),
+}
+
+// === impl Provider ===
+
+impl Provider {
+    /// Fetches for these tokens, from where their issuer has its keys.
+    pub fn new(tokens: Tokens, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, NoProvider> {
+        let source = match &tokens.issuer().jwks {
+            Jwks::File(path) => Source::File(path.clone()),
+            Jwks::Url(text) => {
+                let url: Uri = text.parse()?;
+                let client = client(url.scheme_str() == Some("https"))?;
+                Source::Url { url, client: Box::new(client) }
+            }
+        };
+        Ok(Self { tokens, source, clock, metrics })
+    }
+
+    /// Fetches for as long as the process runs: at once, by the clock, when a token asks for it, and on `SIGHUP`.
+    pub async fn keep(self, mut reload: Reload) {
+        let mut fetched: Option<Mono> = None;
+        loop {
+            let got = tokio::time::timeout(PATIENCE, self.fetch()).await.unwrap_or(Err(Unfetched::Late));
+            let now = self.clock.mono();
+            let wait = match got {
+                Ok(keys) => {
+                    tracing::debug!(keys = keys.len(), "the provider's keys were fetched");
+                    self.metrics.auth.fetched(Fetch::Ok, Some(keys.len()));
+                    self.tokens.tried(Some(keys), now);
+                    fetched = Some(now);
+                    FETCH_EVERY
+                }
+                Err(error) => {
+                    let is_old =
+                        fetched.is_none_or(|fetched| now - fetched + ASK_EVERY + PATIENCE > KEEP_MAX);
+                    tracing::error!(%error, kept = !is_old, "the provider's keys cannot be fetched (auth.jwks)");
+                    self.metrics.auth.fetched(Fetch::Failed, is_old.then_some(0));
+                    self.tokens.tried(is_old.then(KeySet::default), now);
+                    ASK_EVERY
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.tokens.asked(|| self.clock.mono()) => {}
+                () = reload.asked() => tracing::info!("fetching the provider's keys again"),
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<KeySet, Unfetched> {
+        let bytes = match &self.source {
+            Source::File(path) => {
+                let mut bytes = Vec::new();
+                let file = tokio::fs::File::open(path).await?;
+                file.take(jwks::BYTES_MAX as u64 + 1).read_to_end(&mut bytes).await?;
+                if bytes.len() > jwks::BYTES_MAX {
+                    return Err(Unfetched::Body);
+                }
+                bytes.into()
+            }
+            Source::Url { url, client } => get(client, url).await?,
+        };
+        Ok(KeySet::parse(&bytes)?)
+    }
+}
+
+async fn get(client: &Client, url: &Uri) -> Result<Bytes, Unfetched> {
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = url.clone();
+    let accept = http::HeaderValue::from_static("application/jwk-set+json, application/json");
+    request.headers_mut().insert(header::ACCEPT, accept);
+    let response = client.request(request).await?;
+    if response.status() != StatusCode::OK {
+        return Err(Unfetched::Status(response.status()));
+    }
+    let body = Limited::new(response.into_body(), jwks::BYTES_MAX).collect().await;
+    Ok(body.map_err(|_| Unfetched::Body)?.to_bytes())
+}
+
+/// One that goes nowhere but where it is sent: no proxy of the environment, no redirect. A connection is not kept:
+/// the next fetch is minutes away.
+fn client(is_https: bool) -> Result<Client, NoProvider> {
+    let roots = |error: &dyn std::fmt::Display| NoProvider::Roots(error.to_string());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| roots(&error))?;
+    let tls = if is_https {
+        tls.with_native_roots().map_err(|error| roots(&error))?
+    } else {
+        tls.with_root_certificates(rustls::RootCertStore::empty())
+    };
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls.with_no_client_auth())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    Ok(legacy::Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector))
+}

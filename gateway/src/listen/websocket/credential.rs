@@ -1,0 +1,70 @@
+//! What a link shows of itself: its `hello`, and later the next token.
+use super::{Stage, Visit};
+use crate::door::{Admitted, Denied, Proof};
+use crate::listen::end::End;
+use crate::metrics::Handshake;
+use turnway_bindings::link::{Credential, Hello, Input, Renewal};
+use turnway_core::id::RequestId;
+
+impl Visit<'_> {
+    pub(super) async fn meet(&mut self, hello: Hello) -> Result<(), End> {
+        if let Some(Credential(shown)) = &hello.credential {
+            self.look(shown).await;
+        }
+        match self.admit(&hello) {
+            Ok(admitted) => {
+                self.reception.board.connect(self.seat.id(), admitted.principal.clone()).await?;
+                self.stage = Stage::Connected;
+                self.reception.metrics.links.began(Handshake::Admitted);
+                let (principal, expires) = (admitted.principal.clone(), admitted.proof.ends());
+                self.admitted = expires.map(|_| Box::new(admitted));
+                self.tell(Input::Admitted { principal, expires });
+            }
+            Err(denied) => {
+                tracing::info!(link = self.seat.id().0, ?denied, "denied");
+                self.stage = Stage::Denied;
+                self.tell(Input::Denied);
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&mut self, hello: &Hello) -> Result<Admitted, Denied> {
+        let (door, now) = (&self.reception.door, self.now.store);
+        let admitted = door.admit(hello, now)?;
+        self.pass = door.pass(&admitted, self.now.mono);
+        if let Proof::Key(key) = &admitted.proof {
+            self.seat.mark(key.as_str());
+        }
+        if door.still_admits(&admitted.proof, now) { Ok(admitted) } else { Err(Denied::Credential) }
+    }
+
+    /// It shows the next token.
+    pub(super) async fn renew(&mut self, request_id: Option<RequestId>, Credential(shown): Credential) {
+        let renewal = match self.admitted.take() {
+            None => Renewal::Needless,
+            Some(admitted) => {
+                self.look(&shown).await;
+                let renewed = self.reception.door.renew(&admitted, &shown, self.now.store);
+                self.admitted = Some(admitted);
+                match renewed {
+                    Ok(ends) => {
+                        self.reception.metrics.auth.refreshed();
+                        Renewal::Until(ends)
+                    }
+                    Err(denied) => {
+                        tracing::info!(link = self.seat.id().0, ?denied, "not refreshed");
+                        Renewal::Denied
+                    }
+                }
+            }
+        };
+        self.tell(Input::Refreshed { request_id, renewal });
+    }
+
+    /// Sees that the door can decide about a credential. That may take a while.
+    async fn look(&mut self, shown: &str) {
+        self.reception.door.look(shown, self.now).await;
+        self.now = self.reception.clock.now();
+    }
+}
