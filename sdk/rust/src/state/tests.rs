@@ -3,6 +3,7 @@
 use super::*;
 use crate::event::{Cursor, Status};
 use crate::invoke::Start;
+use serde_json::Value;
 
 mod model;
 mod reconnect;
