@@ -181,5 +181,8 @@ pub const STORE_BATCH_MAX: usize = 512;
 pub const STORE_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// Connections of one process (a process may open 20,000 files on many machines).
 pub const CONNECTIONS_MAX: usize = 18_000;
+/// Connections from one address that is not this machine's (S-16): an office behind one address fits in, and a
+/// hundred and eighty of them fill a node.
+pub const ADDRESS_CONNECTIONS_MAX: usize = 100;
 /// `state` events of one attempt that are recorded; more are dropped and counted.
 pub const AGENT_STATES_MAX: u32 = 1_000;

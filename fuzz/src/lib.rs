@@ -18,12 +18,13 @@ pub struct Target {
 }
 
 /// All there are.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "client_message", read: clients::message },
     Target { name: "client_turn", read: clients::turn },
     Target { name: "openai_call", read: clients::openai },
     Target { name: "cursors", read: clients::cursors },
     Target { name: "query", read: clients::query },
+    Target { name: "proxy_header", read: sockets::proxy },
     Target { name: "upgrade_head", read: sockets::head },
     Target { name: "websocket_frames", read: sockets::frames },
     Target { name: "api_key", read: credentials::api_key },

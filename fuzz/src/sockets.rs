@@ -1,12 +1,14 @@
 //! What comes over a socket before anything is known of it: a request's head, and frames.
 use crate::sockets::quiet::Quiet;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http_body_util::Empty;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,6 +17,7 @@ use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocket};
 use turnway::config::{Hosts, Origin};
 use turnway::door::browser::Rules;
+use turnway::listen::caller::caller;
 use turnway::listen::seam::Frames;
 use turnway::listen::upgrade::{check, codec};
 
@@ -65,6 +68,25 @@ pub fn head(bytes: &[u8]) -> usize {
         let (_, ()) = tokio::join!(serve, speak);
     });
     understood.into_inner()
+}
+
+/// A PROXY header. Not a byte after it is taken; what a line says of an address is how addresses are written.
+pub fn proxy(bytes: &[u8]) -> usize {
+    let mut left = bytes;
+    let said = caller(&mut left).now_or_never().expect("bytes that are there need not be awaited");
+    let taken = &bytes[..bytes.len() - left.len()];
+    match said {
+        Ok(caller) => {
+            if let (Some(address), b'P') = (caller, taken[0]) {
+                assert!(taken.ends_with(b"\r\n") && taken.len() <= 107, "{address}: {} bytes", taken.len());
+                let line = String::from_utf8_lossy(taken);
+                let word = line.split(' ').nth(2).and_then(|word| word.parse::<IpAddr>().ok());
+                assert_eq!(word, Some(address));
+            }
+            1
+        }
+        Err(_) => 0,
+    }
 }
 
 /// Frames of a client, in steps whose size is the first byte: the verdict does not depend on the steps, and

@@ -4,7 +4,8 @@
 //! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
 //! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
-//! - `rate`: how often clients may ask · [`redis`]: where a Redis is; [`welcome`]: by which names a node is called, and which pages may talk to it.
+//! - `rate`: how often clients may ask · [`redis`]: where a Redis is; [`welcome`]: by which names a node is called,
+//!   and which pages may talk to it; [`network`]: parts of the net.
 //! - [`document`]: the tables as a file and as a page.
 pub mod agent;
 pub mod amount;
@@ -13,6 +14,7 @@ mod file;
 pub mod key;
 pub mod mistake;
 pub mod nearest;
+pub mod network;
 pub mod parse;
 mod rate;
 pub mod raw;
@@ -22,6 +24,7 @@ pub mod welcome;
 pub use agent::AGENT_SETTINGS;
 pub use key::{Key, SETTINGS};
 pub use mistake::{Mistake, Place};
+pub use network::Networks;
 pub use rate::Rates;
 pub use raw::{AgentText, Flag, Sources};
 pub use welcome::{HostName, Hosts, Origin};
@@ -40,6 +43,10 @@ pub struct Config {
     pub hosts: Hosts,
     /// Which pages may talk to it, beside those of this machine on a loopback address.
     pub origins: Vec<Origin>,
+    /// Who says for whom it connects, and is believed.
+    pub proxies: Networks,
+    /// Connections from one address at a time.
+    pub per_address: PerAddress,
     /// The certificate that clients are shown; none: clients are not spoken to in TLS.
     pub tls: Option<TlsFiles>,
     /// Who may come in.
@@ -85,6 +92,18 @@ pub struct Auth {
     pub mode: AuthMode,
     /// The file of the secret that keys are hashed with, and where it was named.
     pub pepper: Option<(PathBuf, Place)>,
+}
+
+/// Connections from one address at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PerAddress {
+    /// [`turnway_core::limits::ADDRESS_CONNECTIONS_MAX`], and any number from this machine.
+    #[default]
+    Usual,
+    /// So many, also from this machine.
+    Most(usize),
+    /// Any number.
+    Off,
 }
 
 /// How clients say who they are.

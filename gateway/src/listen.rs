@@ -3,9 +3,12 @@
 //! - [`Listener`]: a bound socket and its accept loop.
 //! - [`seam`]: where frames begin and end, below the WebSocket codec.
 //! - `pipe`: a connection of TCP, with TLS over it or without; `greet`: how TLS begins.
+//! - [`caller`]: who is behind a proxy; [`crowd`]: how many there are from one address.
 //! - `patience`: a socket that gives up on a peer that takes nothing.
 //! - [`upgrade`]: from an HTTP request to a WebSocket.
 //! - [`websocket`]: one link from its first byte to its last; `wear`: when its buffers are exchanged.
+pub mod caller;
+pub mod crowd;
 mod end;
 mod greet;
 mod patience;
@@ -16,10 +19,12 @@ mod wear;
 pub mod websocket;
 
 use crate::answer::{self, Body};
+use crate::config::Networks;
 use crate::door::browser::Rules;
 use crate::metrics::{Handshake, Metrics};
 use crate::phase::{Life, Phase};
 use crate::tls::Shown;
+use crowd::{Crowd, Guest};
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -30,11 +35,12 @@ use patience::Patience;
 use pipe::Pipe;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::Code;
@@ -55,6 +61,10 @@ const WAITING_MAX: i32 = 4096;
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
 
+/// What is said to a connection whose address has too many.
+const CROWDED: &[u8] =
+    b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n";
+
 /// Answers requests that stay HTTP.
 pub type Pages = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
@@ -71,6 +81,10 @@ pub struct House {
     pub pages: Pages,
     /// By which names it is called, and by which pages.
     pub rules: Rules,
+    /// Who says for whom it connects, and is believed (S-49).
+    pub proxies: Networks,
+    /// Those who are connected, by address.
+    pub crowd: Crowd,
     /// WebSocket, if this listener has any.
     pub reception: Option<Arc<Reception>>,
     /// How connections are greeted in TLS; none: they are not.
@@ -87,8 +101,14 @@ pub struct House {
     pub tasks: TaskTracker,
 }
 
-/// One connection's place among [`House::connections_max`]; given back when its last clone is gone.
-type Room = Arc<OwnedSemaphorePermit>;
+/// One connection's place; given back when its last clone is gone.
+type Room = Arc<Place>;
+
+/// A place among [`House::connections_max`], and among those from one address.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    _guest: Guest,
+}
 
 // === impl Listener ===
 
@@ -118,17 +138,10 @@ impl Listener {
                 () = house.life.reached(house.until) => return Ok(()),
             };
             match (accepted, Arc::clone(&rooms).try_acquire_owned()) {
-                (Ok((stream, _)), Ok(room)) => {
-                    house.tasks.spawn(connection(stream, Arc::clone(&house), Arc::new(room)));
+                (Ok((stream, peer)), Ok(permit)) => {
+                    house.tasks.spawn(connection(stream, peer.ip(), Arc::clone(&house), permit));
                 }
-                (Ok((stream, _)), Err(_)) => {
-                    house.metrics.links.began(Handshake::Full);
-                    // A fresh socket has room for so little; if it has not, closing says enough. In TLS
-                    // nothing can be said before a handshake, for which there is no room.
-                    if house.tls.is_none() {
-                        let _ = stream.try_write(FULL);
-                    }
-                }
+                (Ok((stream, _)), Err(_)) => house.turn_away(&stream, Handshake::Full, FULL),
                 (Err(error), _) => {
                     tracing::warn!(%error, "cannot accept");
                     tokio::time::sleep(ACCEPT_RETRY).await;
@@ -139,9 +152,14 @@ impl Listener {
 }
 
 /// One connection, as long as it speaks HTTP.
-async fn connection(stream: TcpStream, house: Arc<House>, room: Room) {
+async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, permit: OwnedSemaphorePermit) {
     // Without it small messages wait for each other's acknowledgements; a socket that cannot is slower.
     let _ = stream.set_nodelay(true);
+    let Some(caller) = house.caller(&mut stream, peer).await else { return };
+    let Some(guest) = house.crowd.enter(caller) else {
+        return house.turn_away(&stream, Handshake::Crowded, CROWDED);
+    };
+    let room = Arc::new(Place { _permit: permit, _guest: guest });
     let Some(pipe) = house.greet(stream).await else { return };
     let service = service_fn(|request| {
         let answer = house.answer(request, &room);
@@ -171,6 +189,35 @@ async fn connection(stream: TcpStream, house: Arc<House>, room: Room) {
 // === impl House ===
 
 impl House {
+    /// Says no. A fresh socket has room for so little; if it has not, closing says enough. In TLS nothing can be
+    /// said before a handshake, for which there is no room.
+    fn turn_away(&self, stream: &TcpStream, why: Handshake, words: &[u8]) {
+        self.metrics.links.began(why);
+        if self.tls.is_none() {
+            let _ = stream.try_write(words);
+        }
+    }
+
+    /// Where a connection comes from, with the word of proxies that are believed; none, if such a one does not
+    /// say it.
+    async fn caller(&self, stream: &mut TcpStream, peer: IpAddr) -> Option<IpAddr> {
+        if !self.proxies.have(peer) {
+            return Some(peer);
+        }
+        // On the heap, and gone when it is over.
+        let asked = Box::pin(timeout(HEADER_TIMEOUT, caller::caller(stream)));
+        tokio::select! {
+            said = asked => match said {
+                Ok(Ok(caller)) => Some(caller.unwrap_or(peer)),
+                Ok(Err(_)) | Err(_) => {
+                    self.metrics.links.began(Handshake::Unnamed);
+                    None
+                }
+            },
+            () = self.life.reached(self.until) => None,
+        }
+    }
+
     /// What HTTP is spoken over; none, if it does not come so far.
     async fn greet(&self, stream: TcpStream) -> Option<Pipe> {
         let Some(tls) = &self.tls else { return Some(Pipe::Plain(stream)) };

@@ -1,4 +1,5 @@
 //! Putting a node together. Whatever cannot be had is found out here, before the first client.
+mod callers;
 mod identity;
 
 use crate::agent::directory::BadAgent;
@@ -8,13 +9,14 @@ use crate::bus::alone::Alone;
 use crate::bus::{self, Bus, Mouth};
 use crate::cli::plan::Plan;
 use crate::clock::Clock;
-use crate::config::{Durability, StoreConfig};
+use crate::config::{Durability, Networks, StoreConfig};
 use crate::door::Door;
 use crate::door::browser::Rules;
 use crate::door::pepper::BadPepper;
 use crate::driver::{AnswerQueue, Driver, Hands, Inbox};
 use crate::keys::Keys;
 use crate::links::{self, Board, Links};
+use crate::listen::crowd::Crowd;
 use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
 use crate::metrics::{Metrics, Unanswered};
@@ -32,7 +34,6 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use identity::Identity;
 use prometheus::Registry;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,8 +46,6 @@ use turnway_core::limits;
 
 /// Connections of operators at a time: a scraper, a probe, a few people.
 const ADMIN_CONNECTIONS_MAX: usize = 128;
-/// Files that are not connections of clients: the store, agents, operators.
-const FILES_RESERVE: u64 = 512;
 /// Reports of agents on their way; an agent that waits here is not read.
 const REPORTS_MAX: usize = limits::DRIVER_QUEUE_MAX;
 
@@ -312,17 +311,15 @@ impl Shared {
             pages: Arc::new(move |request| {
                 router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()
             }),
-            rules: Rules {
-                is_local: plan.config.http.ip().is_loopback(),
-                hosts: plan.config.hosts.clone(),
-                origins: plan.config.origins.clone(),
-            },
+            rules: callers::rules(plan),
+            proxies: plan.config.proxies.clone(),
+            crowd: callers::crowd(plan),
             reception: Some(Arc::new(reception)),
             tls,
             until: Phase::Draining,
             life: self.life.clone(),
             metrics: Arc::clone(&self.metrics),
-            connections_max: connections_max(),
+            connections_max: callers::connections_max(),
             tasks: self.tasks.clone(),
         }
     }
@@ -354,6 +351,8 @@ impl Shared {
         House {
             pages: Arc::new(move |request| pages.clone().serve(request).boxed()),
             rules: Rules::local(),
+            proxies: Networks::default(),
+            crowd: Crowd::default(),
             reception: None,
             tls: None,
             until: Phase::Leaving,
@@ -382,16 +381,4 @@ fn chance<const N: usize>() -> Result<[u8; N], BuildError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(BuildError::Chance)?;
     Ok(bytes)
-}
-
-/// As many as the process may open files for, and no more than [`limits::CONNECTIONS_MAX`]. The soft
-/// limit of most systems is far below the hard one, for the sake of programs that use `select`.
-fn connections_max() -> usize {
-    let had = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: had.maximum, maximum: had.maximum };
-    // A system that does not let us have more leaves us with what there is.
-    let _ = setrlimit(Resource::Nofile, wanted);
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let rest = usize::try_from(files.saturating_sub(FILES_RESERVE)).unwrap_or(usize::MAX);
-    rest.clamp(1, limits::CONNECTIONS_MAX)
 }

@@ -14,6 +14,8 @@ pub enum Key {
     ListenAdmin,
     ListenHosts,
     ListenOrigins,
+    ListenProxies,
+    ListenPerAddress,
     TlsCert,
     TlsKey,
     StoreUrl,
@@ -75,7 +77,7 @@ pub struct Setting {
 }
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 22] = [
+pub const SETTINGS: [Setting; 24] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -157,6 +159,28 @@ pub const SETTINGS: [Setting; 22] = [
         },
         doc: "Which web pages may talk to this node: origins with commas between them, exactly as browsers write \
               them. Programs that are no browsers send none and need none.",
+    },
+    Setting {
+        key: Key::ListenProxies,
+        name: "listen.proxies",
+        kind: Kind::Text,
+        form: "NETWORK,…",
+        flag: Some("--proxies"),
+        default: Fallback::Found { how: "nobody", example: "10.0.0.0/8" },
+        doc: "Proxies in front of this node that say for whom they connect, by the PROXY protocol (version 1 or 2): \
+              addresses or networks with commas between them. Their connections must begin with it; what others \
+              say of it is not read, and neither are headers such as `X-Forwarded-For`.",
+    },
+    Setting {
+        key: Key::ListenPerAddress,
+        name: "listen.per_address",
+        kind: Kind::Text,
+        form: "N|off",
+        flag: Some("--per-address"),
+        default: Fallback::Found { how: "100, and any number from this machine", example: "100" },
+        doc: "Connections of clients from one address at a time (of IPv6: from one /64); over it they are answered \
+              429 and closed. Where something in front speaks no PROXY protocol all of its connections are from \
+              one address: switch it off there.",
     },
     Setting {
         key: Key::TlsCert,

@@ -2,11 +2,12 @@
 use super::amount::{parse_size, show_size};
 use super::key::Key;
 use super::mistake::{Mistake, Place};
+use super::network::Networks;
 use super::rate::{self, Asked};
 use super::raw::Raw;
 use super::redis::{Login, RedisUrl};
 use super::welcome::{Hosts, Origin};
-use super::{Auth, AuthMode, Config, Durability, LogFormat, Rates, StoreConfig, TlsFiles};
+use super::{Auth, AuthMode, Config, Durability, LogFormat, PerAddress, Rates, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -21,6 +22,8 @@ struct Draft {
     admin: (SocketAddr, Place),
     hosts: Option<Hosts>,
     origins: Vec<Origin>,
+    proxies: Networks,
+    per_address: PerAddress,
     cert: Option<(PathBuf, Place)>,
     secret: Option<(PathBuf, Place)>,
     auth: (AuthMode, Place),
@@ -64,6 +67,8 @@ pub(super) fn read(raw: &mut Raw) -> Config {
         admin: draft.admin.0,
         hosts: draft.hosts.unwrap_or_default(),
         origins: draft.origins,
+        proxies: draft.proxies,
+        per_address: draft.per_address,
         tls,
         auth: Auth { mode: draft.auth.0, pepper: draft.pepper },
         rates: draft.rates.or(Rates::usual(draft.auth.0)),
@@ -87,6 +92,8 @@ impl Default for Draft {
             admin: nowhere(),
             hosts: None,
             origins: Vec::new(),
+            proxies: Networks::default(),
+            per_address: PerAddress::Usual,
             cert: None,
             secret: None,
             auth: (AuthMode::None, Place::Default),
@@ -115,6 +122,8 @@ impl Draft {
             Key::ListenQuic => return Err("QUIC is not in this release; only \"off\" is accepted".into()),
             Key::ListenHosts => self.hosts = Some(Hosts::parse(text)?),
             Key::ListenOrigins => self.origins = Origin::parse_list(text)?,
+            Key::ListenProxies => self.proxies = Networks::parse(text)?,
+            Key::ListenPerAddress => self.per_address = per_address(text)?,
             Key::TlsCert => self.cert = Some((file(text)?, place.clone())),
             Key::TlsKey => self.secret = Some((file(text)?, place.clone())),
             Key::StoreUrl => self.store = (store_url(text)?, place.clone()),
@@ -231,6 +240,14 @@ fn address(text: &str) -> Result<SocketAddr, String> {
             port.parse().map(|port| (IpAddr::from(Ipv4Addr::LOCALHOST), port).into()).map_err(|_| bad.into())
         }
         None => text.parse().map_err(|_| bad.into()),
+    }
+}
+
+fn per_address(text: &str) -> Result<PerAddress, String> {
+    match text.parse() {
+        Ok(most @ 1..) => Ok(PerAddress::Most(most)),
+        Err(_) if text == "off" => Ok(PerAddress::Off),
+        Ok(_) | Err(_) => Err("expected a number of connections, or off".into()),
     }
 }
 

@@ -30,6 +30,10 @@ label_values! {
         Malformed = "malformed",
         /// The process had no room for it.
         Full = "full",
+        /// There were too many from its address.
+        Crowded = "crowded",
+        /// It came from a proxy that did not say for whom.
+        Unnamed = "unnamed",
     }
 }
 

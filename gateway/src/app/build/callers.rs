@@ -1,0 +1,37 @@
+//! Who may connect at all: by which names, from where, and how many at a time.
+use crate::cli::plan::Plan;
+use crate::config::PerAddress;
+use crate::door::browser::Rules;
+use crate::listen::crowd::Crowd;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use turnway_core::limits;
+
+/// Files that are not connections of clients: the store, agents, operators.
+const FILES_RESERVE: u64 = 512;
+
+/// By which names clients may call, and from which pages.
+pub(super) fn rules(plan: &Plan) -> Rules {
+    let (hosts, origins) = (plan.config.hosts.clone(), plan.config.origins.clone());
+    Rules { is_local: plan.config.http.ip().is_loopback(), hosts, origins }
+}
+
+/// How many may be there from one address.
+pub(super) fn crowd(plan: &Plan) -> Crowd {
+    match plan.config.per_address {
+        PerAddress::Usual => Crowd::new(Some(limits::ADDRESS_CONNECTIONS_MAX), false),
+        PerAddress::Most(most) => Crowd::new(Some(most), true),
+        PerAddress::Off => Crowd::new(None, false),
+    }
+}
+
+/// As many as the process may open files for, and no more than [`limits::CONNECTIONS_MAX`]. The soft
+/// limit of most systems is far below the hard one, for the sake of programs that use `select`.
+pub(super) fn connections_max() -> usize {
+    let had = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: had.maximum, maximum: had.maximum };
+    // A system that does not let us have more leaves us with what there is.
+    let _ = setrlimit(Resource::Nofile, wanted);
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let rest = usize::try_from(files.saturating_sub(FILES_RESERVE)).unwrap_or(usize::MAX);
+    rest.clamp(1, limits::CONNECTIONS_MAX)
+}

@@ -1,0 +1,122 @@
+//! Parts of the net, as operators write them: `10.0.0.0/8, 2001:db8::/32, 127.0.0.1`.
+use std::net::IpAddr;
+
+/// Lists are typed by people.
+const LIST_MAX: usize = 64;
+
+/// Addresses that begin alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    first: IpAddr,
+    bits: u32,
+}
+
+/// Some of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks(Vec<Network>);
+
+// === impl Networks ===
+
+impl Networks {
+    /// Reads addresses and networks with commas between them.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bad = "expected addresses or networks with commas between them, such as 10.0.0.0/8,2001:db8::7";
+        let all: Option<Vec<Network>> = text.split(',').map(|item| Network::parse(item.trim())).collect();
+        let all = all.ok_or(bad)?;
+        if all.len() > LIST_MAX { Err(format!("expected at most {LIST_MAX} of them")) } else { Ok(Self(all)) }
+    }
+
+    /// Whether the address is in one of them.
+    pub fn have(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.has(address))
+    }
+}
+
+// === impl Network ===
+
+impl Network {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) if bits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                (address, Some(bits.parse().ok()?))
+            }
+            Some(_) => return None,
+            None => (text, None),
+        };
+        let first: IpAddr = address.parse().ok()?;
+        let most = width(first);
+        let bits: u32 = bits.unwrap_or(most);
+        // A mapped address would never be met: those who come are looked at as version 4.
+        let is_sound = bits <= most && first.to_canonical() == first;
+        // What follows the network's bits is zero, or a mistake.
+        (is_sound && number(first) & rest(bits, most) == 0).then_some(Self { first, bits })
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        let most = width(address);
+        most == width(self.first) && (number(self.first) ^ number(address)) & !rest(self.bits, most) == 0
+    }
+}
+
+fn width(address: IpAddr) -> u32 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(four) => four.to_bits().into(),
+        IpAddr::V6(six) => six.to_bits(),
+    }
+}
+
+/// Ones where an address may be anything.
+fn rest(bits: u32, most: u32) -> u128 {
+    1u128.checked_shl(most - bits).map_or(u128::MAX, |one| one - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: S-49.
+    #[test]
+    fn a_network_has_what_begins_alike() {
+        let some = Networks::parse("10.0.0.0/8, 192.0.2.7,2001:db8::/32,::1").expect("networks");
+        for inside in
+            ["10.0.0.0", "10.255.255.255", "192.0.2.7", "2001:db8:ffff::1", "::1", "::ffff:10.1.2.3"]
+        {
+            assert!(some.have(inside.parse().expect("an address")), "{inside}");
+        }
+        for outside in ["9.255.255.255", "11.0.0.0", "192.0.2.6", "2001:db9::", "::2", "::a00:1", "127.0.0.1"]
+        {
+            assert!(!some.have(outside.parse().expect("an address")), "{outside}");
+        }
+        let all = Networks::parse("0.0.0.0/0,::/0").expect("networks");
+        assert!(all.have(IpAddr::from([1, 2, 3, 4])) && all.have(IpAddr::from([7; 16])));
+        assert!(!Networks::default().have(IpAddr::from([127, 0, 0, 1])));
+    }
+
+    #[test]
+    fn what_is_no_network_is_a_mistake() {
+        let many = ["10.0.0.1"; LIST_MAX + 1].join(",");
+        for bad in [
+            "",
+            ",",
+            "10.0.0.0/33",
+            "10.0.0.1/8",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "10/8",
+            "::/129",
+            "2001:db8::1/32",
+            "::ffff:10.0.0.1",
+            "localhost",
+            "10.0.0.1:80",
+            "10.0.0.0/8 10.0.0.1",
+            &many,
+        ] {
+            assert!(Networks::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

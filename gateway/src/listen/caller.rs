@@ -1,0 +1,183 @@
+//! Who is behind a connection that came through a proxy: the PROXY protocol, versions 1 and 2, of proxies that are
+//! configured and of nobody else (S-49). Headers of HTTP that say so are never looked at.
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Version 2 begins with it, and nothing else does.
+const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+/// A whole line of version 1, with its end; its own specification says so.
+const LINE_BYTES_MAX: usize = 107;
+/// Addresses and what a proxy may add to them. It asks receivers for 536 bytes with all; proxies that pass
+/// certificates on have more to say, which nobody here would read.
+const REST_BYTES_MAX: u16 = 1024;
+
+/// Why it is not known who calls.
+#[derive(Debug, thiserror::Error)]
+pub enum NoCaller {
+    /// The connection ended, or broke.
+    #[error("it ended: {0}")]
+    Lost(#[from] io::Error),
+    /// There is no such header.
+    #[error("no PROXY header")]
+    Form,
+}
+
+/// Takes the header off a connection and not a byte more. None: the proxy speaks for itself, as it does when it
+/// looks whether a node is there.
+pub async fn caller<R: AsyncRead + Unpin>(from: &mut R) -> Result<Option<IpAddr>, NoCaller> {
+    let mut first = [0; SIGNATURE.len()];
+    from.read_exact(&mut first).await?;
+    if first == SIGNATURE { second_version(from).await } else { first_version(from, &first).await }
+}
+
+/// `PROXY TCP4 192.0.2.7 192.0.2.1 50000 443`, a line.
+async fn first_version<R: AsyncRead + Unpin>(from: &mut R, first: &[u8]) -> Result<Option<IpAddr>, NoCaller> {
+    if !first.starts_with(b"PROXY ") {
+        return Err(NoCaller::Form);
+    }
+    let mut line = first.to_vec();
+    while !line.ends_with(b"\r\n") {
+        if line.len() == LINE_BYTES_MAX {
+            return Err(NoCaller::Form);
+        }
+        line.push(from.read_u8().await?);
+    }
+    line.truncate(line.len() - 2);
+    let line = std::str::from_utf8(&line).map_err(|_| NoCaller::Form)?;
+    let words: Vec<&str> = line.split(' ').collect();
+    let source = match *words {
+        ["PROXY", "UNKNOWN", ..] => return Ok(None),
+        ["PROXY", "TCP4", source, to, port, other] if are_ports(port, other) => {
+            both::<Ipv4Addr>(source, to).map(IpAddr::V4)
+        }
+        ["PROXY", "TCP6", source, to, port, other] if are_ports(port, other) => {
+            both::<Ipv6Addr>(source, to).map(IpAddr::V6)
+        }
+        _ => None,
+    };
+    source.map(Some).ok_or(NoCaller::Form)
+}
+
+/// The first of two addresses of one kind.
+fn both<A: std::str::FromStr>(source: &str, to: &str) -> Option<A> {
+    to.parse::<A>().ok().and_then(|_| source.parse().ok())
+}
+
+fn are_ports(one: &str, other: &str) -> bool {
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok();
+    is_port(one) && is_port(other)
+}
+
+/// Binary: version and command, family, length, and so many bytes that begin with the addresses.
+async fn second_version<R: AsyncRead + Unpin>(from: &mut R) -> Result<Option<IpAddr>, NoCaller> {
+    let mut head = [0; 4];
+    from.read_exact(&mut head).await?;
+    let [command, family, length @ ..] = head;
+    let length = u16::from_be_bytes(length);
+    if length > REST_BYTES_MAX {
+        return Err(NoCaller::Form);
+    }
+    let mut rest = vec![0; usize::from(length)];
+    from.read_exact(&mut rest).await?;
+    match (command, family) {
+        // It speaks for itself, or for somebody of whom it says nothing.
+        (0x20, _) | (0x21, 0x00) => Ok(None),
+        // Two addresses and two ports; the first address is the caller's.
+        (0x21, 0x11) => octets::<4>(&rest, 12).map(|four| Some(Ipv4Addr::from(four).into())),
+        (0x21, 0x21) => octets::<16>(&rest, 36).map(|six| Some(Ipv6Addr::from(six).into())),
+        (_, _) => Err(NoCaller::Form),
+    }
+}
+
+/// The first octets of something that has at least so many.
+fn octets<const N: usize>(of: &[u8], least: usize) -> Result<[u8; N], NoCaller> {
+    let first = of.get(..least).and_then(|whole| whole.first_chunk());
+    first.copied().ok_or(NoCaller::Form)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is made of these bytes, and how many of those after the header are left.
+    async fn read(bytes: &[u8]) -> Result<(Option<IpAddr>, usize), &'static str> {
+        let mut left = bytes;
+        match caller(&mut left).await {
+            Ok(caller) => Ok((caller, left.len())),
+            Err(NoCaller::Lost(_)) => Err("lost"),
+            Err(NoCaller::Form) => Err("form"),
+        }
+    }
+
+    fn second(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(rest.len()).expect("short").to_be_bytes();
+        [&SIGNATURE[..], &[command, family], &length, rest, b"GET /"].concat()
+    }
+
+    fn ip(text: &str) -> Option<IpAddr> {
+        Some(text.parse().expect("an address"))
+    }
+
+    /// Covers: S-49.
+    #[tokio::test]
+    async fn a_line_says_who_calls() {
+        for (line, who) in [
+            ("PROXY TCP4 192.0.2.7 192.0.2.1 50000 443", ip("192.0.2.7")),
+            ("PROXY TCP6 2001:db8::7 ::1 1 65535", ip("2001:db8::7")),
+            ("PROXY UNKNOWN", None),
+            ("PROXY UNKNOWN ffff::1 ffff::2 1 2", None),
+        ] {
+            assert_eq!(read(format!("{line}\r\nGET /").as_bytes()).await, Ok((who, 5)), "{line}");
+        }
+        let long = format!("PROXY UNKNOWN {}", "x".repeat(LINE_BYTES_MAX));
+        for bad in [
+            "PROXY TCP4 192.0.2.7 192.0.2.1 50000",
+            "PROXY TCP4 192.0.2.7 192.0.2.1 50000 443 1",
+            "PROXY TCP4 192.0.2.7 192.0.2.1 50000 65536",
+            "PROXY TCP4 192.0.2.7 192.0.2.1 +1 443",
+            "PROXY TCP4 192.0.2.7 ::1 50000 443",
+            "PROXY TCP4 2001:db8::7 192.0.2.1 1 1",
+            "PROXY TCP6 192.0.2.7 192.0.2.1 1 1",
+            "PROXY  TCP4 192.0.2.7 192.0.2.1 1 1",
+            "PROXY UDP4 192.0.2.7 192.0.2.1 1 1",
+            "proxy TCP4 192.0.2.7 192.0.2.1 1 1",
+            "GET / HTTP/1.1",
+            &long,
+        ] {
+            assert_eq!(read(format!("{bad}\r\n").as_bytes()).await, Err("form"), "{bad}");
+        }
+        assert_eq!(read(b"PROXY TCP4 192.0.2.7 192").await, Err("lost"));
+        assert_eq!(read(b"PROXY").await, Err("lost"));
+    }
+
+    /// Covers: S-49.
+    #[tokio::test]
+    async fn so_do_binary_headers() {
+        let four = [192, 0, 2, 7, 192, 0, 2, 1, 200, 0, 1, 187];
+        let mut six = [0; 36];
+        six[..16].copy_from_slice(&"2001:db8::7".parse::<Ipv6Addr>().expect("an address").octets());
+        for (bytes, who) in [
+            (second(0x21, 0x11, &four), ip("192.0.2.7")),
+            (second(0x21, 0x11, &[&four[..], &[4, 0, 1, 9]].concat()), ip("192.0.2.7")),
+            (second(0x21, 0x21, &six), ip("2001:db8::7")),
+            (second(0x21, 0x00, &[]), None),
+            (second(0x20, 0x11, &four), None),
+            (second(0x20, 0x00, &[]), None),
+        ] {
+            assert_eq!(read(&bytes).await, Ok((who, 5)), "{bytes:?}");
+        }
+        for bad in [
+            second(0x21, 0x11, &four[..11]),
+            second(0x21, 0x21, &six[..35]),
+            second(0x21, 0x12, &four),
+            second(0x21, 0x31, &[0; 216]),
+            second(0x11, 0x11, &four),
+            second(0x22, 0x11, &four),
+            second(0x20, 0x00, &[0; 1025]),
+        ] {
+            assert_eq!(read(&bad).await, Err("form"), "{bad:?}");
+        }
+        assert_eq!(read(&second(0x21, 0x11, &four)[..20]).await, Err("lost"));
+    }
+}

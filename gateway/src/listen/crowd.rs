@@ -1,0 +1,114 @@
+//! How many connections there are from each address (S-16): whoever opens many takes places from everybody.
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bits of an address of version 6 that say whose it is: the rest is its owner's to choose.
+const SIX_BITS: u32 = 64;
+
+/// How many there are from each; an address from which nobody is has no place.
+type Counts = Mutex<BTreeMap<IpAddr, usize>>;
+
+/// Those who are inside, by where they come from.
+#[derive(Clone, Debug, Default)]
+pub struct Crowd {
+    /// From one address at a time; none: as many as there is room for.
+    most: Option<usize>,
+    /// Whether this machine's own are counted as well.
+    counts_local: bool,
+    inside: Arc<Counts>,
+}
+
+/// Somebody who is inside, until dropped.
+#[derive(Debug)]
+pub struct Guest {
+    /// None: nobody counts it.
+    counted: Option<(IpAddr, Arc<Counts>)>,
+}
+
+// === impl Crowd ===
+
+impl Crowd {
+    /// Nobody is inside yet.
+    pub fn new(most: Option<usize>, counts_local: bool) -> Self {
+        Self { most, counts_local, inside: Arc::default() }
+    }
+
+    /// Lets one in from this address, unless too many are.
+    pub fn enter(&self, from: IpAddr) -> Option<Guest> {
+        let from = home(from);
+        let Some(most) = self.most.filter(|_| self.counts_local || !from.is_loopback()) else {
+            return Some(Guest { counted: None });
+        };
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = inside.get(&from).copied().unwrap_or(0);
+        if count >= most {
+            return None;
+        }
+        inside.insert(from, count + 1);
+        Some(Guest { counted: Some((from, Arc::clone(&self.inside))) })
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let Some((from, inside)) = &self.counted else { return };
+        let mut inside = inside.lock().unwrap_or_else(PoisonError::into_inner);
+        match inside.get_mut(from) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) | None => _ = inside.remove(from),
+        }
+    }
+}
+
+/// What counts as one address.
+fn home(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(four) => four.into(),
+        IpAddr::V6(six) if six.is_loopback() => six.into(),
+        IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> SIX_BITS << SIX_BITS).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    /// Covers: S-16.
+    #[test]
+    fn so_many_from_one_address_and_who_leaves_makes_room() {
+        let crowd = Crowd::new(Some(2), false);
+        let first = crowd.enter(ip("192.0.2.7")).expect("room");
+        let second = crowd.enter(ip("::ffff:192.0.2.7")).expect("room");
+        assert!(crowd.enter(ip("192.0.2.7")).is_none());
+        let other = crowd.enter(ip("192.0.2.8")).expect("others are not concerned");
+        drop(first);
+        let third = crowd.enter(ip("192.0.2.7")).expect("room again");
+        drop((second, third, other));
+        assert!(crowd.inside.lock().expect("sound").is_empty(), "nothing is kept of who has left");
+    }
+
+    /// Covers: S-16.
+    #[test]
+    fn a_network_of_version_six_is_one_address() {
+        let crowd = Crowd::new(Some(1), false);
+        let _one = crowd.enter(ip("2001:db8:1:2::1")).expect("room");
+        assert!(crowd.enter(ip("2001:db8:1:2:ffff::9")).is_none());
+        assert!(crowd.enter(ip("2001:db8:1:3::1")).is_some());
+    }
+
+    /// Covers: S-16.
+    #[test]
+    fn this_machines_own_are_counted_where_it_is_said() {
+        let (spares, counts) = (Crowd::new(Some(1), false), Crowd::new(Some(1), true));
+        let _inside =
+            ["127.0.0.1", "127.0.0.1", "::1", "::1"].map(|own| spares.enter(ip(own)).expect("room"));
+        let _one = counts.enter(ip("127.0.0.1")).expect("room");
+        assert!(counts.enter(ip("127.0.0.1")).is_none());
+        assert!(Crowd::new(None, true).enter(ip("192.0.2.7")).is_some());
+    }
+}

@@ -1,0 +1,116 @@
+//! What is small on the wire and would be large elsewhere, and what never ends.
+use super::{call, rest};
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::Wire;
+
+/// A node that does something for the first time grows by a few MiB; these would be 32 MiB and more.
+const GROWTH_KIB_MAX: u64 = 12 * 1024;
+
+const POST: &str =
+    "POST /v1/sessions/s1/turns HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+
+async fn served(node: &mut Node) {
+    let mut wire = Wire::hello(node.http, "bystander", vec![]).await.expect("welcome");
+    let pong = wire.ask("p", json!({"type": "ping"})).await.expect("served");
+    assert_eq!(pong["type"], "pong");
+    node.must_run();
+}
+
+/// Writes pieces until the other end takes no more, or it is enough.
+async fn pour(stream: &mut TcpStream, piece: &[u8], times: usize) {
+    for _ in 0..times {
+        if stream.write_all(piece).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Covers: S-11, S-15.
+#[tokio::test]
+async fn a_body_without_an_end_is_cut_off() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
+    served(&mut node).await;
+    let before = node.resident_kib();
+    for (what, piece) in [
+        ("large pieces", [b"4000\r\n".to_vec(), vec![b' '; 0x4000], b"\r\n".to_vec()].concat()),
+        ("small pieces", b"1\r\n \r\n".repeat(1000)),
+        (
+            "pieces with words of their own",
+            b"1;aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa=b\r\n \r\n".repeat(200),
+        ),
+    ] {
+        let head = format!("{POST}transfer-encoding: chunked\r\n\r\n");
+        let mut stream = call([127, 0, 0, 1], node.http, head.as_bytes()).await;
+        timeout(PATIENCE, pour(&mut stream, &piece, 2000)).await.expect("it is taken or refused");
+        let answer = rest(stream).await;
+        // Where much was under way, the answer may be lost with the connection.
+        let is_refused = ["HTTP/1.1 413 ", "HTTP/1.1 400 ", ""].iter().any(|start| answer.starts_with(start));
+        assert!(is_refused && !answer.starts_with("HTTP/1.1 2"), "{what}: {answer}");
+    }
+    let grown = node.resident_kib().saturating_sub(before);
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    served(&mut node).await;
+}
+
+/// A body that would be 64 MiB, in the 64 KiB that it may have: nothing is ever unpacked.
+///
+/// Covers: S-11, S-12.
+#[tokio::test]
+async fn nothing_is_unpacked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
+    served(&mut node).await;
+    let before = node.resident_kib();
+    // A header of gzip, and the byte pattern of a long run of one letter.
+    let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &vec![0xaa; 60_000]].concat();
+    for coding in ["gzip", "deflate", "br", "zstd"] {
+        let head = format!(
+            "{POST}content-encoding: {coding}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            bomb.len()
+        );
+        let mut stream = call([127, 0, 0, 1], node.http, head.as_bytes()).await;
+        stream.write_all(&bomb).await.expect("it is taken");
+        let answer = rest(stream).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{coding}: {answer}");
+    }
+    let grown = node.resident_kib().saturating_sub(before);
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    served(&mut node).await;
+}
+
+/// Pings, each of which must be answered, from somebody who reads no answer.
+///
+/// Covers: S-15, G-16.
+#[tokio::test]
+async fn pings_that_nobody_reads_the_answers_of_cost_little() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
+    served(&mut node).await;
+    let before = node.resident_kib();
+    let mut deaf = Vec::new();
+    for _ in 0..20 {
+        deaf.push(Wire::hello(node.http, "deaf", vec![]).await.expect("welcome"));
+    }
+    for wire in &mut deaf {
+        for _ in 0..5_000 {
+            // What the node does not take any more it need not.
+            let sent = tokio::time::timeout(
+                std::time::Duration::from_millis(100),
+                wire.frame(Message::Ping(vec![7; 125].into())),
+            );
+            if !matches!(sent.await, Ok(Ok(()))) {
+                break;
+            }
+        }
+    }
+    let grown = node.resident_kib().saturating_sub(before);
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB");
+    served(&mut node).await;
+}

@@ -1,0 +1,101 @@
+//! Those who connect and say nothing, or not all of it.
+use super::call;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, timeout};
+use turnway_tests::real::http::get;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::Wire;
+use turnway_tests::real::{PATIENCE, figure};
+
+/// Of each kind, at a time.
+const MANY: usize = 1_000;
+/// What the limits say is 5 s for a header and a hello, 10 s for a body. The machine may be busy.
+const SLACK: Duration = Duration::from_secs(5);
+/// Between two bytes of somebody slow.
+const PACE: Duration = Duration::from_millis(500);
+/// What a thousand of them may cost while they are there: 32 KiB each, of which 16 are a header's.
+const MEMORY_KIB_MAX: u64 = 32 * 1024;
+
+const SHAKE: &str = "GET /v1/connect HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
+    sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+const HALF_A_HEAD: &str = "GET / HTTP/1.1\r\nhost: localhost\r\nx-slow: ";
+const HALF_A_BODY: &str = "POST /v1/sessions/s1/turns HTTP/1.1\r\nhost: localhost\r\n\
+    content-type: application/json\r\ncontent-length: 5000\r\n\r\n{\"a\":\"";
+
+/// Says this, then a byte now and then if `slow`; how long it takes until the node hangs up.
+async fn linger(to: SocketAddr, said: &'static str, slow: bool) -> Duration {
+    let mut stream: TcpStream = call([127, 0, 0, 1], to, said.as_bytes()).await;
+    let (begun, mut pace, mut unread) = (Instant::now(), interval(PACE), [0; 1024]);
+    let gone = async {
+        loop {
+            tokio::select! {
+                read = stream.read(&mut unread) => match read {
+                    Ok(count) if count > 0 => {}
+                    Ok(_) | Err(_) => return,
+                },
+                _ = pace.tick(), if slow => {
+                    // Where nobody takes it any more, reading says so.
+                    let _ = stream.write_all(b"a").await;
+                }
+            }
+        }
+    };
+    timeout(2 * PATIENCE, gone).await.expect("it is let go");
+    begun.elapsed()
+}
+
+/// So many of them at once; the longest any of them stayed, and how large the node was. Meanwhile others are served.
+async fn flood(node: &Node, count: usize, said: &'static str, slow: bool) -> (Duration, u64) {
+    let mut bystander = Wire::hello(node.http, "bystander", vec![]).await.expect("welcome");
+    let mut all = JoinSet::new();
+    for _ in 0..count {
+        all.spawn(linger(node.http, said, slow));
+    }
+    let (mut longest, mut turns, mut peak) = (Duration::ZERO, 0, 0);
+    while !all.is_empty() {
+        let (id, session) = (format!("t{turns}"), format!("{}-{slow}-{count}", said.len()));
+        let (text, _) = bystander.turn(&session, "echo", &id, "hi").await.expect("served");
+        assert_eq!(text, "hi");
+        turns += 1;
+        peak = peak.max(node.resident_kib());
+        while let Some(stayed) = all.try_join_next() {
+            longest = longest.max(stayed.expect("it ends"));
+        }
+        if !all.is_empty() {
+            longest = longest.max(all.join_next().await.expect("one is there").expect("it ends"));
+        }
+    }
+    (longest, peak)
+}
+
+/// Covers: S-04, S-10, S-15.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_says_nothing_or_not_all_of_it_is_let_go() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
+    let before = node.resident_kib();
+    for (what, count, said, slow, limit) in [
+        ("silent", MANY, "", false, 5),
+        ("slow header", MANY, HALF_A_HEAD, true, 5),
+        ("no hello", MANY, SHAKE, false, 5),
+        ("slow body", MANY / 5, HALF_A_BODY, true, 10),
+    ] {
+        let (longest, peak) = flood(&node, count, said, slow).await;
+        let grown = peak.saturating_sub(before);
+        figure(what, format!("{count} gone within {longest:?}, the node had grown by {grown} KiB"));
+        assert!(grown < MEMORY_KIB_MAX, "{what}: {grown} KiB");
+        assert!(longest < Duration::from_secs(limit) + SLACK, "{what}: {longest:?}");
+    }
+    let (_, metrics) = get(node.admin, "/metrics").await.expect("metrics");
+    for sample in [
+        "turnway_link_connections{transport=\"websocket\"} 0\n".to_owned(),
+        format!("turnway_link_closes_total{{code=\"4408\",transport=\"websocket\"}} {MANY}\n"),
+    ] {
+        assert!(metrics.contains(&sample), "{sample} is not in {metrics}");
+    }
+    node.must_run();
+}
