@@ -1,6 +1,6 @@
 //! What an operator has decided: file < environment < flags, with every mistake told at once.
 //!
-//! - [`key`], [`agent`]: what there is to decide, one table each.
+//! - [`key`], [`agent`]: what there is to decide, one table each; `setting`: a row of the first.
 //! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
 //! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
@@ -19,6 +19,7 @@ pub mod parse;
 mod rate;
 pub mod raw;
 pub mod redis;
+mod setting;
 pub mod welcome;
 
 pub use agent::AGENT_SETTINGS;
