@@ -26,6 +26,17 @@ pub const SESSION_AGENTS_MAX: usize = 32;
 
 // === how often ===
 
+/// Credentials that are not good, from one address within [`AUTH_FAILURES_WINDOW`], before it is not heard for
+/// [`AUTH_LOCK`] (S-05). Whoever mistypes one does so three times.
+pub const AUTH_FAILURES_MAX: u32 = 10;
+/// See [`AUTH_FAILURES_MAX`].
+pub const AUTH_FAILURES_WINDOW: Duration = Duration::from_secs(60);
+/// See [`AUTH_FAILURES_MAX`].
+pub const AUTH_LOCK: Duration = Duration::from_secs(5 * 60);
+/// Addresses that are remembered for it, 1 MiB of them: beyond these nobody new is, for who has so many does not
+/// guess a key of 128 bits any better with more.
+pub const AUTH_FAILURES_ADDRESSES_MAX: usize = 16 * 1024;
+
 /// What may come at once where a rate is set: what it allows in so long. Enough for a page that opens and asks
 /// for everything it shows.
 pub const RATE_BURST: Duration = Duration::from_secs(2);

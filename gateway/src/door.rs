@@ -95,6 +95,18 @@ struct Claim<'a> {
     credential: Option<&'a str>,
 }
 
+// === impl Denied ===
+
+impl Denied {
+    /// Whether a credential was shown, and was not good for what was asked: so does who tries one after the other.
+    pub fn is_guess(&self) -> bool {
+        match self {
+            Self::Credential | Self::Token(_) | Self::Other => true,
+            Self::Role | Self::Name | Self::Nothing => false,
+        }
+    }
+}
+
 // === impl Proof ===
 
 impl Proof {

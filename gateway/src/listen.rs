@@ -3,7 +3,8 @@
 //! - [`Listener`]: a bound socket and its accept loop.
 //! - [`seam`]: where frames begin and end, below the WebSocket codec.
 //! - `pipe`: a connection of TCP, with TLS over it or without; `greet`: how TLS begins.
-//! - [`caller`]: who is behind a proxy; [`crowd`]: how many there are from one address.
+//! - [`caller`]: who is behind a proxy; [`crowd`]: how many there are from one address; `lockout`: which
+//!   of them are not heard for a while.
 //! - `patience`: a socket that gives up on a peer that takes nothing.
 //! - [`upgrade`]: from an HTTP request to a WebSocket.
 //! - [`websocket`]: one link from its first byte to its last; `wear`: when its buffers are exchanged.
@@ -11,6 +12,7 @@ pub mod caller;
 pub mod crowd;
 mod end;
 mod greet;
+mod lockout;
 mod patience;
 pub mod pipe;
 pub mod seam;
@@ -21,12 +23,13 @@ pub mod websocket;
 use crate::answer::{self, Body};
 use crate::config::Networks;
 use crate::door::browser::Rules;
-use crate::metrics::{Handshake, Metrics};
+use crate::metrics::{Denial, Handshake, Metrics};
 use crate::phase::{Life, Phase};
 use crate::tls::Shown;
 use crowd::{Crowd, Guest};
+use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -43,7 +46,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use turnway_core::limits;
-use turnway_core::protocol::refusal::Code;
+use turnway_core::protocol::refusal::{Code, Refusal};
 use upgrade::Reception;
 
 /// A request's line and headers together (S-10).
@@ -104,10 +107,26 @@ pub struct House {
 /// One connection's place; given back when its last clone is gone.
 type Room = Arc<Place>;
 
+/// Somebody who asks for something, over a connection that has its place.
+struct Arrival {
+    room: Room,
+    /// A web page asks, as browsers say by themselves (`Origin`).
+    is_page: bool,
+}
+
 /// A place among [`House::connections_max`], and among those from one address.
 struct Place {
     _permit: OwnedSemaphorePermit,
-    _guest: Guest,
+    guest: Guest,
+}
+
+// === impl Arrival ===
+
+impl Arrival {
+    /// What it showed is not good.
+    fn failed(&self) {
+        self.room.guest.failed(self.is_page);
+    }
 }
 
 // === impl Listener ===
@@ -159,7 +178,7 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, perm
     let Some(guest) = house.crowd.enter(caller) else {
         return house.turn_away(&stream, Handshake::Crowded, CROWDED);
     };
-    let room = Arc::new(Place { _permit: permit, _guest: guest });
+    let room = Arc::new(Place { _permit: permit, guest });
     let Some(pipe) = house.greet(stream).await else { return };
     let service = service_fn(|request| {
         let answer = house.answer(request, &room);
@@ -242,11 +261,34 @@ impl House {
             let refused = answer::problem(StatusCode::FORBIDDEN, Code::Forbidden, unwelcome.why());
             return Either::Left(ready(refused));
         }
+        let arrival =
+            Arrival { room: Arc::clone(room), is_page: request.headers().contains_key(header::ORIGIN) };
+        if let Some(wait) = arrival.room.guest.locked(arrival.is_page) {
+            self.metrics.auth.denied(Denial::Locked);
+            let why = "too many credentials that are not good came from this address";
+            let refusal = Refusal::new(Code::RateLimited, why).retry_after(wait);
+            return Either::Left(ready(answer::refused(StatusCode::TOO_MANY_REQUESTS, &refusal)));
+        }
         match &self.reception {
             Some(reception) if request.uri().path() == upgrade::PATH => {
-                Either::Left(ready(reception.receive(&mut request, Arc::clone(room))))
+                Either::Left(ready(reception.receive(&mut request, arrival)))
             }
-            Some(_) | None => Either::Right((self.pages)(request)),
+            Some(_) | None => Either::Right(self.page(request, arrival)),
         }
+    }
+
+    /// A page, and whether what the request showed for it was good.
+    fn page(&self, request: Request<Incoming>, arrival: Arrival) -> BoxFuture<'static, Response<Body>> {
+        let is_shown = request.headers().contains_key(header::AUTHORIZATION);
+        let page = (self.pages)(request);
+        if !is_shown || !arrival.room.guest.is_watched(arrival.is_page) {
+            return page;
+        }
+        let page = page.inspect(move |answer| {
+            if answer.status() == StatusCode::UNAUTHORIZED {
+                arrival.failed();
+            }
+        });
+        page.boxed()
     }
 }

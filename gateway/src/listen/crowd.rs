@@ -1,7 +1,11 @@
-//! How many connections there are from each address (S-16): whoever opens many takes places from everybody.
+//! How many connections there are from each address (S-16): whoever opens many takes places from everybody. And
+//! which addresses are not heard for a while (S-05).
+use super::lockout::Lockout;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Bits of an address of version 6 that say whose it is: the rest is its owner's to choose.
 const SIX_BITS: u32 = 64;
@@ -17,13 +21,17 @@ pub struct Crowd {
     /// Whether this machine's own are counted as well.
     counts_local: bool,
     inside: Arc<Counts>,
+    lockout: Arc<Lockout>,
 }
 
 /// Somebody who is inside, until dropped.
 #[derive(Debug)]
 pub struct Guest {
+    from: IpAddr,
     /// None: nobody counts it.
-    counted: Option<(IpAddr, Arc<Counts>)>,
+    counted: Option<Arc<Counts>>,
+    /// What came from its address; none: nobody looks.
+    lockout: Option<Arc<Lockout>>,
 }
 
 // === impl Crowd ===
@@ -31,14 +39,15 @@ pub struct Guest {
 impl Crowd {
     /// Nobody is inside yet.
     pub fn new(most: Option<usize>, counts_local: bool) -> Self {
-        Self { most, counts_local, inside: Arc::default() }
+        Self { most, counts_local, inside: Arc::default(), lockout: Arc::default() }
     }
 
     /// Lets one in from this address, unless too many are.
     pub fn enter(&self, from: IpAddr) -> Option<Guest> {
         let from = home(from);
+        let lockout = self.most.map(|_| Arc::clone(&self.lockout));
         let Some(most) = self.most.filter(|_| self.counts_local || !from.is_loopback()) else {
-            return Some(Guest { counted: None });
+            return Some(Guest { from, counted: None, lockout });
         };
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let count = inside.get(&from).copied().unwrap_or(0);
@@ -46,13 +55,40 @@ impl Crowd {
             return None;
         }
         inside.insert(from, count + 1);
-        Some(Guest { counted: Some((from, Arc::clone(&self.inside))) })
+        Some(Guest { from, counted: Some(Arc::clone(&self.inside)), lockout })
+    }
+}
+
+// === impl Guest ===
+
+impl Guest {
+    /// How long nothing that it shows is looked at. Programs of this machine are spared, web pages in its browsers
+    /// are not.
+    pub fn locked(&self, is_page: bool) -> Option<Duration> {
+        self.lockout(is_page)?.locked(self.from, Instant::now())
+    }
+
+    /// It has shown a credential that is not good.
+    pub fn failed(&self, is_page: bool) {
+        if let Some(lockout) = self.lockout(is_page) {
+            lockout.failed(self.from, Instant::now());
+        }
+    }
+
+    /// Whether anybody looks at what it shows.
+    pub fn is_watched(&self, is_page: bool) -> bool {
+        self.lockout(is_page).is_some()
+    }
+
+    fn lockout(&self, is_page: bool) -> Option<&Lockout> {
+        let is_watched = is_page || self.counted.is_some();
+        self.lockout.as_deref().filter(|_| is_watched)
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let Some((from, inside)) = &self.counted else { return };
+        let (from, Some(inside)) = (&self.from, &self.counted) else { return };
         let mut inside = inside.lock().unwrap_or_else(PoisonError::into_inner);
         match inside.get_mut(from) {
             Some(count) if *count > 1 => *count -= 1,

@@ -1,5 +1,5 @@
 //! `GET /v1/connect`: from an HTTP request to a WebSocket (RFC 6455 §4.2).
-use super::Room;
+use super::Arrival;
 use super::patience::Patience;
 use super::pipe::Pipe;
 use super::seam::Seam;
@@ -59,7 +59,11 @@ pub struct Reception {
 
 impl Reception {
     /// Answers a request for a WebSocket, and lets it become a link.
-    pub(super) fn receive(self: &Arc<Self>, request: &mut Request<Incoming>, room: Room) -> Response<Body> {
+    pub(super) fn receive(
+        self: &Arc<Self>,
+        request: &mut Request<Incoming>,
+        arrival: Arrival,
+    ) -> Response<Body> {
         let accept = match check(request) {
             Ok(accept) => accept,
             Err(refused) => {
@@ -78,13 +82,13 @@ impl Reception {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
         }
         let upgrade = hyper::upgrade::on(request);
-        self.tasks.spawn(Arc::clone(self).begin(upgrade, room));
+        self.tasks.spawn(Arc::clone(self).begin(upgrade, arrival));
         response
     }
 
     /// Waits for the switch, then gives the bare socket to a task of its own: this one still has the
     /// size of everything that HTTP needed.
-    async fn begin(self: Arc<Self>, upgrade: OnUpgrade, room: Room) {
+    async fn begin(self: Arc<Self>, upgrade: OnUpgrade, arrival: Arrival) {
         let Ok(upgraded) = upgrade.await else {
             return self.metrics.links.began(Handshake::Abandoned);
         };
@@ -92,10 +96,7 @@ impl Reception {
             Ok(stream) => {
                 let socket = open(stream.0, stream.1).await;
                 let tasks = self.tasks.clone();
-                tasks.spawn(async move {
-                    websocket::serve(socket, &self).await;
-                    drop(room);
-                });
+                tasks.spawn(async move { websocket::serve(socket, &self, arrival).await });
             }
             Err(_) => tracing::error!("a connection is not what was accepted"),
         }

@@ -4,6 +4,7 @@
 //! - `credential`: what it shows of itself.
 mod credential;
 
+use super::Arrival;
 use super::end::End;
 use super::seam::Seam;
 use super::upgrade::{Reception, refit};
@@ -40,6 +41,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// A link while it lasts.
 struct Visit<'a> {
     reception: &'a Reception,
+    arrival: &'a Arrival,
     seat: Seat,
     link: Box<Link>,
     /// How often it may ask.
@@ -80,9 +82,9 @@ enum Event {
 
 /// Serves one client until it or we have had enough. Whatever is only needed while there is something
 /// to do lives on the heap meanwhile: the rest is what an idle link costs.
-pub(super) async fn serve(mut socket: Box<Socket>, reception: &Reception) {
+pub(super) async fn serve(mut socket: Box<Socket>, reception: &Reception, arrival: Arrival) {
     reception.metrics.links.opened();
-    let mut visit = Visit::new(&mut socket, reception);
+    let mut visit = Visit::new(&mut socket, reception, &arrival);
     let id = visit.seat.id();
     // The switchboard must hear of the end also where the end is a bug of ours.
     let end = AssertUnwindSafe(visit.run()).catch_unwind().await;
@@ -131,7 +133,7 @@ async fn hang_up(socket: &mut Socket) {
 // === impl Visit ===
 
 impl<'a> Visit<'a> {
-    fn new(socket: &'a mut Socket, reception: &'a Reception) -> Self {
+    fn new(socket: &'a mut Socket, reception: &'a Reception, arrival: &'a Arrival) -> Self {
         let seat = reception.links.open();
         let now = reception.clock.now();
         let node = format!("{}", reception.node);
@@ -145,6 +147,7 @@ impl<'a> Visit<'a> {
         };
         Self {
             reception,
+            arrival,
             seat,
             link: Box::new(Link::new(now, config)),
             pass: Pass::default(),
@@ -345,7 +348,7 @@ mod tests {
         assert!(size <= 1024, "{size}");
     }
 
-    fn size<'a, F: Future>(_: fn(Box<Socket>, &'a Reception) -> F) -> usize {
+    fn size<'a, F: Future>(_: fn(Box<Socket>, &'a Reception, Arrival) -> F) -> usize {
         size_of::<F>()
     }
 

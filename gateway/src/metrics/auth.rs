@@ -50,6 +50,8 @@ label_values! {
         Other = "other_user",
         /// It named a user that could be none.
         Name = "name",
+        /// Too many that were not good came from its address; it was not looked at.
+        Locked = "locked",
         /// It wanted to be what nobody can be here.
         Role = "role",
     }

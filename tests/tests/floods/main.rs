@@ -1,8 +1,9 @@
 //! Connections that only take up room: many at a time, and from whom.
 //!
-//! Covers: S-04, S-10, S-15, S-16, S-49.
+//! Covers: S-04, S-05, S-10, S-15, S-16, S-49.
 mod addresses;
 mod bombs;
+mod guesses;
 mod idle;
 
 use std::net::SocketAddr;

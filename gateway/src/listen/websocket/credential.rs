@@ -23,6 +23,9 @@ impl Visit<'_> {
             Err(denied) => {
                 tracing::info!(link = self.seat.id().0, ?denied, "denied");
                 self.stage = Stage::Denied;
+                if denied.is_guess() {
+                    self.arrival.failed();
+                }
                 self.tell(Input::Denied);
             }
         }

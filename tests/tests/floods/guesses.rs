@@ -1,0 +1,72 @@
+//! Credentials that are not good, one after the other from one address.
+use serde_json::json;
+use std::net::SocketAddr;
+use tempfile::tempdir;
+use turnway_core::limits;
+use turnway_tests::real::http::get;
+use turnway_tests::real::identity::{Key, guarded};
+use turnway_tests::real::web::Web;
+use turnway_tests::real::wire::{Gone, Wire};
+
+async fn guess(to: SocketAddr) -> Result<(), Gone> {
+    let hello = json!({"type": "hello", "api_key": "twk_aaaaaaaaaa_aaaaaaaaaaaaaaaaaaaaaaaaaa"});
+    Wire::open(to).await?.greet_with(hello).await.map(drop)
+}
+
+/// Covers: S-05.
+#[tokio::test]
+async fn who_tries_one_key_after_the_other_is_not_heard_for_a_while() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--demo", "--per-address", "50"]).await;
+    let key = Key::make(&node, &["--user", "ann"]).await;
+    let mut inside = key.hello(node.http, None).await.expect("let in");
+    // Over WebSocket and HTTP together; who shows nothing at all guesses nothing.
+    for n in 0..limits::AUTH_FAILURES_MAX {
+        assert_eq!(Web::new(node.http, None).get("/v1/sessions").await.status, 401);
+        if n % 2 == 0 {
+            assert_eq!(guess(node.http).await, Err(Gone::Closed(4401)));
+        } else {
+            let bad = [("authorization", "Bearer twk_aaaaaaaaaa_aaaaaaaaaaaaaaaaaaaaaaaaaa")];
+            let reply = Web::new(node.http, None).ask("GET", "/v1/sessions", &bad, "").await;
+            assert_eq!(reply.status, 401);
+        }
+    }
+    assert!(matches!(guess(node.http).await, Err(Gone::Broken(_))), "it is not even opened");
+    let reply = Web::new(node.http, None).key(&key).get("/v1/sessions").await;
+    reply.must_be(429, "rate_limited");
+    let seconds: u64 =
+        reply.headers["retry-after"].to_str().ok().and_then(|text| text.parse().ok()).expect("a time");
+    assert!((200..=limits::AUTH_LOCK.as_secs()).contains(&seconds), "{seconds}");
+    // Whoever was let in before is not concerned.
+    inside.turn("s1", "echo", "m1", "hello").await.expect("a turn");
+    let (_, metrics) = get(node.admin, "/metrics").await.expect("metrics");
+    let count = limits::AUTH_FAILURES_MAX;
+    assert!(
+        metrics.contains(&format!("turnway_auth_denied_total{{reason=\"credential\"}} {count}\n")),
+        "{metrics}"
+    );
+    assert!(metrics.contains("turnway_auth_denied_total{reason=\"locked\"} 2\n"), "{metrics}");
+}
+
+/// Programs of this machine may try, for whoever runs there can read the keys; pages in its browsers may not.
+///
+/// Covers: S-05.
+#[tokio::test]
+async fn programs_of_this_machine_are_spared_and_pages_in_it_are_not() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--demo"]).await;
+    let page = format!("http://{}", node.http);
+    let with = |page: Option<String>| async move {
+        let mut headers = vec![("authorization", "Bearer twk_aaaaaaaaaa_aaaaaaaaaaaaaaaaaaaaaaaaaa")];
+        headers.extend(page.as_deref().map(|page| ("origin", page)));
+        Web::new(node.http, None).ask("GET", "/v1/sessions", &headers, "").await.status
+    };
+    for _ in 0..=limits::AUTH_FAILURES_MAX {
+        assert_eq!(with(None).await, 401);
+    }
+    for _ in 0..limits::AUTH_FAILURES_MAX {
+        assert_eq!(with(Some(page.clone())).await, 401);
+    }
+    assert_eq!(with(Some(page)).await, 429);
+    assert_eq!(with(None).await, 401);
+}
