@@ -18,7 +18,7 @@ pub struct Target {
 }
 
 /// All there are.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     Target { name: "client_message", read: clients::message },
     Target { name: "client_turn", read: clients::turn },
     Target { name: "openai_call", read: clients::openai },
@@ -30,6 +30,7 @@ pub const TARGETS: [Target; 18] = [
     Target { name: "api_key", read: credentials::api_key },
     Target { name: "key_record", read: credentials::key_record },
     Target { name: "token", read: credentials::token },
+    Target { name: "token_claims", read: credentials::token_claims },
     Target { name: "key_set", read: credentials::key_set },
     Target { name: "agent_events", read: agents::events },
     Target { name: "node_frame", read: nodes::frame },
