@@ -29,7 +29,7 @@ async fn all_come_back_at_once_and_nobody_else_notices() {
     // A tenth is in the middle of an answer, of so many words and so slow that it lasts through all of it.
     let args =
         ["reconnect", "--connections", &connections, "--sources", "4", "--rounds", "2", "--open", "10"];
-    let told = bench.figures(&[&args[..], &["--tokens", "100", "--pace", "250ms"]].concat()).await;
+    let told = bench.figures(&[&args[..], &["--tokens", "60", "--pace", "250ms"]].concat()).await;
     calm.send_replace(true);
     let took = others.await.expect("they are done");
 
