@@ -87,6 +87,8 @@ pub enum Renewal {
     Needless,
     /// It is not good, or not the same user's (4401).
     Denied,
+    /// It was not looked at: there were too many requests.
+    Late,
 }
 
 impl fmt::Debug for Input {

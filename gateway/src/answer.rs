@@ -8,6 +8,10 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 /// A body: whole, or a stream.
 pub use axum::body::Body;
 
+/// Goes with an answer to a request that has shown a credential which nobody has made; it is not sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Guess;
+
 /// RFC 9457.
 #[derive(Serialize)]
 struct Problem<'a> {

@@ -98,10 +98,16 @@ struct Claim<'a> {
 // === impl Denied ===
 
 impl Denied {
-    /// Whether a credential was shown, and was not good for what was asked: so does who tries one after the other.
+    /// Whether a credential was shown that nobody has made: so does who tries one after the other. A token of a key
+    /// that is not known may be the provider's, which cannot be reached; one that is over was good; and one that was
+    /// made for others was made.
     pub fn is_guess(&self) -> bool {
         match self {
-            Self::Credential | Self::Token(_) | Self::Other => true,
+            Self::Token(bad) => match bad {
+                BadToken::Form | BadToken::Algorithm | BadToken::Signature => true,
+                BadToken::Key | BadToken::Claims | BadToken::Time => false,
+            },
+            Self::Credential | Self::Other => true,
             Self::Role | Self::Name | Self::Nothing => false,
         }
     }

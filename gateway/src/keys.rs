@@ -36,6 +36,8 @@ pub struct Keys {
     clock: Clock,
     metrics: Arc<Metrics>,
     read: Mutex<Reading>,
+    /// Who reads: two at a time could end with what the slower one had read first.
+    reader: tokio::sync::Mutex<()>,
 }
 
 /// What was read last.
@@ -79,11 +81,20 @@ pub enum NoKey {
 impl Keys {
     /// Those of this store. Nothing is read yet.
     pub fn new(shelf: Shelf, ring: Keyring, links: Arc<Links>, clock: Clock, metrics: Arc<Metrics>) -> Self {
-        Self { shelf, ring, links, clock, metrics, read: Mutex::default() }
+        Self {
+            shelf,
+            ring,
+            links,
+            clock,
+            metrics,
+            read: Mutex::default(),
+            reader: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Reads all of them.
     pub async fn read(&self) -> Result<(), Unkept> {
+        let _alone = self.reader.lock().await;
         // First: what changes meanwhile is read again.
         let generation = self.shelf.generation().await?;
         let keys = self.shelf.all().await?;
@@ -92,9 +103,20 @@ impl Keys {
         if is_first && others > 0 {
             tracing::error!(keys = others, "made with another pepper (auth.pepper): they open nothing here");
         }
-        self.ring.replace(keys);
+        let undone = self.ring.replace(keys);
         *self.reading() = Reading { generation: Some(generation), at: self.clock.mono() };
         self.enforce();
+        if !undone.is_empty() {
+            let keys = undone.len();
+            tracing::error!(
+                keys,
+                "the store has forgotten that keys were taken back; they are taken back again"
+            );
+        }
+        for id in undone {
+            let now = self.clock.now().store;
+            self.shelf.change(&id, |record| record.revoked = record.revoked.or(Some(now))).await?;
+        }
         Ok(())
     }
 
@@ -102,11 +124,19 @@ impl Keys {
     pub async fn keep(self: Arc<Self>) {
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut was_well = true;
         loop {
             looks.tick().await;
-            if let Err(error) = self.look().await {
-                tracing::debug!(%error, "keys cannot be read; those that are known stay in use");
+            let looked = self.look().await;
+            // Once, and not each second.
+            match &looked {
+                Err(error) if was_well => {
+                    tracing::error!(%error, "keys cannot be read; those that are known stay in use");
+                }
+                Ok(()) if !was_well => tracing::info!("keys are read again"),
+                Ok(()) | Err(_) => {}
             }
+            was_well = looked.is_ok();
             // Also where nothing has changed: keys end by themselves.
             self.enforce();
         }

@@ -133,6 +133,11 @@ impl Seat {
         }
     }
 
+    /// Whether the link has to go at once.
+    pub fn doomed(&self) -> Option<Fate> {
+        self.mailbox.lock().fate.filter(|fate| fate.is_at_once())
+    }
+
     /// Waits until the link has to go at once, whatever it is doing; mail waits where it is. Safe to drop and
     /// to ask again.
     pub async fn struck(&self) -> Fate {

@@ -284,8 +284,8 @@ impl House {
         if !is_shown || !arrival.room.guest.is_watched(arrival.is_page) {
             return page;
         }
-        let page = page.inspect(move |answer| {
-            if answer.status() == StatusCode::UNAUTHORIZED {
+        let page = page.inspect(move |page| {
+            if page.extensions().get::<answer::Guess>().is_some() {
                 arrival.failed();
             }
         });

@@ -1,8 +1,8 @@
 //! How often connections, credentials and tenants may ask (S-17).
 //!
 //! Every connection has a [`Pass`]: buckets of its own, and those it shares with others of its credential and of
-//! its tenant. What stops work, and what goes on with an answer after a cut, is counted by itself: a flood of
-//! inputs starves neither.
+//! its tenant. What stops work, what goes on with an answer after a cut, and everything else have buckets of their
+//! own: a flood of one starves none of the others.
 use crate::config::Rates;
 use crate::metrics::{Limited, Metrics};
 use dashmap::DashMap;
@@ -40,7 +40,8 @@ struct Held {
 struct Meter {
     rate: Rate,
     work: Bucket,
-    urgent: Bucket,
+    reading: Bucket,
+    stopping: Bucket,
 }
 
 /// When a bucket is full again, in nanoseconds of [`Mono`].
@@ -51,8 +52,10 @@ struct Bucket(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lane {
     Work,
-    /// What ends work, and what only looks on.
-    Urgent,
+    /// What begins to follow a session, or goes on, or ends it.
+    Reading,
+    /// What ends work.
+    Stopping,
 }
 
 // === impl Meters ===
@@ -91,6 +94,12 @@ impl Meters {
 // === impl Pass ===
 
 impl Pass {
+    /// Whether the next credential may be looked at now: that costs as much as a request, and is counted as one.
+    pub fn may_renew(&self, now: Mono) -> bool {
+        let late = |held: &Held| held.meters.iter().find_map(|(_, meter)| meter.take(Lane::Work, now).err());
+        self.0.as_deref().is_none_or(|held| late(held).is_none())
+    }
+
     /// What a request is answered with that comes too early; none: it may go on. One that is refused has been
     /// counted wherever there was room for it.
     pub fn refusal(&self, command: &Command, now: Mono) -> Option<Note> {
@@ -133,18 +142,19 @@ fn place(command: &Command) -> (Option<SessionId>, Option<RunId>) {
 
 impl Meter {
     fn new(rate: Rate) -> Self {
-        Self { rate, work: Bucket::default(), urgent: Bucket::default() }
+        Self { rate, work: Bucket::default(), reading: Bucket::default(), stopping: Bucket::default() }
     }
 
     fn take(&self, lane: Lane, now: Mono) -> Result<(), Duration> {
         match lane {
             Lane::Work => self.work.take(self.rate, now),
-            Lane::Urgent => self.urgent.take(self.rate, now),
+            Lane::Reading => self.reading.take(self.rate, now),
+            Lane::Stopping => self.stopping.take(self.rate, now),
         }
     }
 
     fn is_full(&self, now: Mono) -> bool {
-        self.work.full() <= now && self.urgent.full() <= now
+        [&self.work, &self.reading, &self.stopping].iter().all(|bucket| bucket.full() <= now)
     }
 }
 
@@ -171,10 +181,8 @@ impl Bucket {
 impl Lane {
     fn of(command: &Command) -> Self {
         match command {
-            Command::Cancel { .. }
-            | Command::Close { .. }
-            | Command::Subscribe(_)
-            | Command::Unsubscribe { .. } => Self::Urgent,
+            Command::Cancel { .. } | Command::Close { .. } => Self::Stopping,
+            Command::Subscribe(_) | Command::Unsubscribe { .. } => Self::Reading,
             Command::Open { .. }
             | Command::Invoke(_)
             | Command::Look { .. }

@@ -255,6 +255,10 @@ impl Link {
                 let why = "expected a good token of the same user with the same rights";
                 self.unauthorized(now, request_id, why.into());
             }
+            (Phase::Open, Renewal::Late) => {
+                let refusal = Refusal::new(Code::RateLimited, "too many requests on this connection");
+                self.refuse(now, &request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
+            }
             (Phase::Fresh { .. } | Phase::Asking(_) | Phase::Closed, _) => {}
         }
     }

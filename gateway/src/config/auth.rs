@@ -11,6 +11,8 @@ pub struct Auth {
     pub pepper: Option<(PathBuf, Place)>,
     /// Whose tokens are good; where they are asked for.
     pub issuer: Option<Issuer>,
+    /// Whether an address from which bad credentials come is not heard for a while.
+    pub lockout: bool,
 }
 
 /// How clients say who they are.

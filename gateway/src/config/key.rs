@@ -27,6 +27,7 @@ pub enum Key {
     StoreReserve,
     AuthMode,
     AuthPepper,
+    AuthLockout,
     AuthJwks,
     AuthIssuer,
     AuthAudience,

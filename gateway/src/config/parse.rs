@@ -29,6 +29,7 @@ struct Draft {
     secret: Option<(PathBuf, Place)>,
     auth: (AuthMode, Place),
     pepper: Option<(PathBuf, Place)>,
+    lockout: bool,
     jwks: Option<Jwks>,
     issuer: Option<String>,
     audience: Option<String>,
@@ -103,6 +104,7 @@ impl Default for Draft {
             secret: None,
             auth: (AuthMode::None, Place::Default),
             pepper: None,
+            lockout: true,
             jwks: None,
             issuer: None,
             audience: None,
@@ -146,6 +148,7 @@ impl Draft {
             Key::AuthIssuer => self.issuer = Some(words(text)?),
             Key::AuthAudience => self.audience = Some(words(text)?),
             Key::AuthAlgorithms => self.algorithms = Algorithm::parse_list(text)?,
+            Key::AuthLockout => self.lockout = switch(text)?,
             Key::AuthPepper => self.pepper = Some((file(text)?, place.clone())),
             Key::RateConnection => self.rates.connection = Some(rate::parse(text)?),
             Key::RateKey => self.rates.key = Some(rate::parse(text)?),
@@ -252,7 +255,7 @@ impl Draft {
             }),
             (_, _, _) => None,
         };
-        Auth { mode: *mode, pepper: self.pepper.clone(), issuer }
+        Auth { mode: *mode, pepper: self.pepper.clone(), issuer, lockout: self.lockout }
     }
 }
 

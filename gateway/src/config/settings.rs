@@ -2,7 +2,7 @@
 use super::key::{Fallback, Key, Kind, Setting};
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 28] = [
+pub const SETTINGS: [Setting; 29] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -213,6 +213,17 @@ pub const SETTINGS: [Setting; 28] = [
         doc: "The secret that keys are hashed with before they are stored: a file with 32 bytes or more of text \
               (`openssl rand -hex 32`), the same for all nodes of a fleet, and not in the store. Without it no key \
               is good any more.",
+    },
+    Setting {
+        key: Key::AuthLockout,
+        name: "auth.lockout",
+        kind: Kind::Switch,
+        form: "BOOL",
+        flag: None,
+        default: Fallback::Fixed("true"),
+        doc: "Answer 429 to everything that comes from an address for five minutes after ten bad credentials within one \
+              (of IPv6: from one /64). Where many come from one address, as behind a proxy of another machine that \
+              speaks no PROXY protocol, switch it off: one of them could lock out all.",
     },
     Setting {
         key: Key::AuthJwks,

@@ -46,9 +46,19 @@ impl Keyring {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// These are all of them from now on.
-    pub fn replace(&self, keys: Keys) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+    /// These are all of them from now on. What was once taken back stays so, whatever a store that has forgotten
+    /// its last writes says: the names of such keys are answered.
+    pub fn replace(&self, mut keys: Keys) -> Vec<KeyId> {
+        let mut all = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut undone = Vec::new();
+        for (id, old) in all.iter().filter(|(_, old)| old.revoked.is_some()) {
+            if let Some(new) = keys.get_mut(id).filter(|new| new.revoked.is_none()) {
+                new.revoked = old.revoked;
+                undone.push(id.clone());
+            }
+        }
+        *all = Arc::new(keys);
+        undone
     }
 
     /// Whose this key is, if it is one and opens anything now.

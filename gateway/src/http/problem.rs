@@ -16,6 +16,8 @@ pub struct Problem {
     refusal: Refusal,
     /// `Allow`.
     allow: Option<&'static str>,
+    /// A credential was shown that nobody has made.
+    is_guess: bool,
 }
 
 /// The status of a code: `docs/http.md` has the same table.
@@ -98,6 +100,11 @@ impl Problem {
         &self.refusal
     }
 
+    /// Whether a credential was shown that nobody has made.
+    pub fn is_guess(&self) -> bool {
+        self.is_guess
+    }
+
     /// Its status.
     pub fn status(&self) -> StatusCode {
         self.status
@@ -106,13 +113,14 @@ impl Problem {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        Self { status: status_of(refusal.code), refusal, allow: None }
+        Self { status: status_of(refusal.code), refusal, allow: None, is_guess: false }
     }
 }
 
 impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
-        match denied {
+        let is_guess = denied.is_guess();
+        let problem = match denied {
             Denied::Role => Self::new(Code::Forbidden, "only users are served here"),
             Denied::Name => {
                 Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text")
@@ -120,7 +128,8 @@ impl From<Denied> for Problem {
             Denied::Nothing => Self::unauthorized("expected Authorization: Bearer, and a key or a token"),
             Denied::Credential | Denied::Token(_) => Self::unauthorized("the credential is not good"),
             Denied::Other => Self::unauthorized("the credential is not that user's"),
-        }
+        };
+        Self { is_guess, ..problem }
     }
 }
 
@@ -161,6 +170,9 @@ impl IntoResponse for Problem {
         let mut response = answer::refused(self.status, &self.refusal);
         if let Some(methods) = self.allow {
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+        }
+        if self.is_guess {
+            response.extensions_mut().insert(answer::Guess);
         }
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

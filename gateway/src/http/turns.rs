@@ -48,12 +48,14 @@ pub(super) async fn create(
     let bad = |why| Problem::invalid(format!("{}: {why}", intake::LAST_EVENT_ID));
     let resume = intake::header(&headers, intake::LAST_EVENT_ID)?;
     let resume = resume.map(|text| Cursor::parse(text).map_err(bad)).transpose()?;
+    // Nobody has to be read whom nobody knows.
+    let admitted = desk.admit(&headers).await?;
     let text = intake::json(&headers, body).await?;
     let invoke = name(parse_turn(&text, &session)?, &headers)?;
     if desk.life.phase() >= Phase::Draining {
         return Err(Problem::draining());
     }
-    let mut guest = desk.welcome(&headers).await?;
+    let mut guest = Guest::enter(Arc::clone(&desk), admitted).await?;
     let accepted = guest.invoke(invoke).await?;
     let mut first = String::new();
     let turn = Turn::begin(desk.clock.now().store, desk.durability, accepted, resume, &mut first);

@@ -3,6 +3,7 @@
 use crate::door::key::{KeyId, Record};
 use crate::door::keyring;
 use crate::store::registers::{Registers, Value};
+use serde::Deserialize;
 use turnway_core::store::StoreError;
 
 /// Of names' first letters: a page each.
@@ -39,6 +40,8 @@ pub enum Unkept {
 struct Page {
     version: u64,
     records: Vec<Record>,
+    /// What this release cannot read, or nobody: kept as it is, and good for nothing.
+    others: Vec<serde_json::Value>,
 }
 
 // === impl Shelf ===
@@ -60,6 +63,13 @@ impl Shelf {
         let mut keys = keyring::Keys::new();
         for letter in LETTERS.chars() {
             let page = self.page(&name(letter)).await?;
+            if !page.others.is_empty() {
+                let others = page.others.len();
+                tracing::warn!(
+                    keys = others,
+                    "cannot be read: they are of a newer release, and open nothing here"
+                );
+            }
             keys.extend(page.records.into_iter().map(|record| (record.id.clone(), record)));
         }
         Ok(keys)
@@ -105,11 +115,14 @@ impl Shelf {
     ) -> Result<Option<T>, Unkept> {
         let name = name(id.as_str().chars().next().unwrap_or('a'));
         for _ in 0..TRIES_MAX {
-            let Page { version, mut records } = self.page(&name).await?;
+            let Page { version, mut records, others } = self.page(&name).await?;
             let before = records.clone();
             let Some(done) = edit(&mut records)? else { return Ok(None) };
             if records != before {
-                let bytes = serde_json::to_vec(&records).map_err(|_| Unkept::Unreadable)?;
+                let values = records.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
+                let values: Vec<_> =
+                    values.map_err(|_| Unkept::Unreadable)?.into_iter().chain(others).collect();
+                let bytes = serde_json::to_vec(&values).map_err(|_| Unkept::Unreadable)?;
                 let stored = self.0.put(&name, version, bytes.clone()).await?;
                 if stored.bytes != Some(bytes) {
                     continue;
@@ -132,11 +145,18 @@ impl Shelf {
 
     async fn page(&self, name: &str) -> Result<Page, Unkept> {
         let Value { version, bytes } = self.0.get(name).await?;
-        let records = match bytes {
+        let values: Vec<serde_json::Value> = match bytes {
             None => Vec::new(),
             Some(bytes) => serde_json::from_slice(&bytes).map_err(|_| Unkept::Unreadable)?,
         };
-        Ok(Page { version, records })
+        let (mut records, mut others) = (Vec::new(), Vec::new());
+        for value in values {
+            match Record::deserialize(&value) {
+                Ok(record) => records.push(record),
+                Err(_) => others.push(value),
+            }
+        }
+        Ok(Page { version, records, others })
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
+use turnway_core::limits;
 
 /// Bits of an address of version 6 that say whose it is: the rest is its owner's to choose.
 const SIX_BITS: u32 = 64;
@@ -22,6 +23,21 @@ pub struct Crowd {
     counts_local: bool,
     inside: Arc<Counts>,
     lockout: Arc<Lockout>,
+    locks: Locks,
+}
+
+/// Whose bad credentials are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Locks {
+    /// Nobody's: connections of many come from one address.
+    #[default]
+    Off,
+    /// Those of other machines, and of web pages in browsers of this one.
+    Usual,
+    /// Those of other machines. What comes from this one comes through a proxy, and may be anybody.
+    Others,
+    /// Everybody's.
+    All,
 }
 
 /// Somebody who is inside, until dropped.
@@ -30,22 +46,22 @@ pub struct Guest {
     from: IpAddr,
     /// None: nobody counts it.
     counted: Option<Arc<Counts>>,
-    /// What came from its address; none: nobody looks.
-    lockout: Option<Arc<Lockout>>,
+    /// What came from its address.
+    lockout: (Locks, Arc<Lockout>),
 }
 
 // === impl Crowd ===
 
 impl Crowd {
     /// Nobody is inside yet.
-    pub fn new(most: Option<usize>, counts_local: bool) -> Self {
-        Self { most, counts_local, inside: Arc::default(), lockout: Arc::default() }
+    pub fn new(most: Option<usize>, counts_local: bool, locks: Locks) -> Self {
+        Self { most, counts_local, inside: Arc::default(), lockout: Arc::default(), locks }
     }
 
     /// Lets one in from this address, unless too many are.
     pub fn enter(&self, from: IpAddr) -> Option<Guest> {
         let from = home(from);
-        let lockout = self.most.map(|_| Arc::clone(&self.lockout));
+        let lockout = (self.locks, Arc::clone(&self.lockout));
         let Some(most) = self.most.filter(|_| self.counts_local || !from.is_loopback()) else {
             return Some(Guest { from, counted: None, lockout });
         };
@@ -62,16 +78,17 @@ impl Crowd {
 // === impl Guest ===
 
 impl Guest {
-    /// How long nothing that it shows is looked at. Programs of this machine are spared, web pages in its browsers
-    /// are not.
+    /// How long nothing that it shows is looked at.
     pub fn locked(&self, is_page: bool) -> Option<Duration> {
         self.lockout(is_page)?.locked(self.from, Instant::now())
     }
 
     /// It has shown a credential that is not good.
     pub fn failed(&self, is_page: bool) {
-        if let Some(lockout) = self.lockout(is_page) {
-            lockout.failed(self.from, Instant::now());
+        let is_over = self.lockout(is_page).is_some_and(|lockout| lockout.failed(self.from, Instant::now()));
+        if is_over {
+            let (address, minutes) = (self.from, limits::AUTH_LOCK.as_secs() / 60);
+            tracing::warn!(%address, minutes, "too many bad credentials came from an address: it is not heard");
         }
     }
 
@@ -81,8 +98,14 @@ impl Guest {
     }
 
     fn lockout(&self, is_page: bool) -> Option<&Lockout> {
-        let is_watched = is_page || self.counted.is_some();
-        self.lockout.as_deref().filter(|_| is_watched)
+        let (locks, lockout) = &self.lockout;
+        let is_watched = match locks {
+            Locks::Off => false,
+            Locks::Usual => is_page || !self.from.is_loopback(),
+            Locks::Others => !self.from.is_loopback(),
+            Locks::All => true,
+        };
+        is_watched.then_some(lockout)
     }
 }
 
@@ -117,7 +140,7 @@ mod tests {
     /// Covers: S-16.
     #[test]
     fn so_many_from_one_address_and_who_leaves_makes_room() {
-        let crowd = Crowd::new(Some(2), false);
+        let crowd = Crowd::new(Some(2), false, Locks::Off);
         let first = crowd.enter(ip("192.0.2.7")).expect("room");
         let second = crowd.enter(ip("::ffff:192.0.2.7")).expect("room");
         assert!(crowd.enter(ip("192.0.2.7")).is_none());
@@ -131,7 +154,7 @@ mod tests {
     /// Covers: S-16.
     #[test]
     fn a_network_of_version_six_is_one_address() {
-        let crowd = Crowd::new(Some(1), false);
+        let crowd = Crowd::new(Some(1), false, Locks::Off);
         let _one = crowd.enter(ip("2001:db8:1:2::1")).expect("room");
         assert!(crowd.enter(ip("2001:db8:1:2:ffff::9")).is_none());
         assert!(crowd.enter(ip("2001:db8:1:3::1")).is_some());
@@ -140,11 +163,12 @@ mod tests {
     /// Covers: S-16.
     #[test]
     fn this_machines_own_are_counted_where_it_is_said() {
-        let (spares, counts) = (Crowd::new(Some(1), false), Crowd::new(Some(1), true));
+        let (spares, counts) =
+            (Crowd::new(Some(1), false, Locks::Off), Crowd::new(Some(1), true, Locks::Off));
         let _inside =
             ["127.0.0.1", "127.0.0.1", "::1", "::1"].map(|own| spares.enter(ip(own)).expect("room"));
         let _one = counts.enter(ip("127.0.0.1")).expect("room");
         assert!(counts.enter(ip("127.0.0.1")).is_none());
-        assert!(Crowd::new(None, true).enter(ip("192.0.2.7")).is_some());
+        assert!(Crowd::new(None, true, Locks::Off).enter(ip("192.0.2.7")).is_some());
     }
 }

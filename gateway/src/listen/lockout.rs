@@ -28,15 +28,14 @@ impl Lockout {
         (failures.count >= limits::AUTH_FAILURES_MAX && !rest.is_zero()).then_some(rest)
     }
 
-    /// A credential came from there that is not good.
-    pub(super) fn failed(&self, from: IpAddr, now: Instant) {
+    /// A credential came from there that is not good; whether that was one too many.
+    pub(super) fn failed(&self, from: IpAddr, now: Instant) -> bool {
         let mut all = self.lock();
-        if all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
+        if !all.contains_key(&from) && all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
             all.retain(|_, failures| failures.until > now);
-        }
-        let is_new = !all.contains_key(&from);
-        if is_new && all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
-            return;
+            if all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
+                return false;
+            }
         }
         let fresh = Failures { count: 0, until: now + limits::AUTH_FAILURES_WINDOW };
         let failures = all.entry(from).or_insert(fresh);
@@ -44,9 +43,11 @@ impl Lockout {
             *failures = fresh;
         }
         failures.count += 1;
-        if failures.count == limits::AUTH_FAILURES_MAX {
+        let is_over = failures.count == limits::AUTH_FAILURES_MAX;
+        if is_over {
             failures.until = now + limits::AUTH_LOCK;
         }
+        is_over
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Failures>> {
@@ -66,10 +67,12 @@ mod tests {
     #[test]
     fn ten_in_a_minute_are_too_many_for_five() {
         let (lockout, from, begun) = (Lockout::default(), ip("192.0.2.7"), Instant::now());
+        let mut is_over = false;
         for _ in 0..limits::AUTH_FAILURES_MAX {
             assert_eq!(lockout.locked(from, begun), None);
-            lockout.failed(from, begun);
+            is_over = lockout.failed(from, begun);
         }
+        assert!(is_over);
         assert_eq!(lockout.locked(from, begun), Some(limits::AUTH_LOCK));
         assert_eq!(lockout.locked(ip("192.0.2.8"), begun), None);
         // What had been under way when it was locked does not lock it for longer.

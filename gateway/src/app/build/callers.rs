@@ -1,8 +1,8 @@
 //! Who may connect at all: by which names, from where, and how many at a time.
 use crate::cli::plan::Plan;
-use crate::config::PerAddress;
+use crate::config::{Hosts, PerAddress};
 use crate::door::browser::Rules;
-use crate::listen::crowd::Crowd;
+use crate::listen::crowd::{Crowd, Locks};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use turnway_core::limits;
 
@@ -15,13 +15,22 @@ pub(super) fn rules(plan: &Plan) -> Rules {
     Rules { is_local: plan.config.http.ip().is_loopback(), hosts, origins }
 }
 
-/// How many may be there from one address.
+/// How many may be there from one address, and which of them are not heard for a while.
 pub(super) fn crowd(plan: &Plan) -> Crowd {
-    match plan.config.per_address {
-        PerAddress::Usual => Crowd::new(Some(limits::ADDRESS_CONNECTIONS_MAX), false),
-        PerAddress::Most(most) => Crowd::new(Some(most), true),
-        PerAddress::Off => Crowd::new(None, false),
-    }
+    let (most, counts_local) = match plan.config.per_address {
+        PerAddress::Usual => (Some(limits::ADDRESS_CONNECTIONS_MAX), false),
+        PerAddress::Most(most) => (Some(most), true),
+        PerAddress::Off => (None, false),
+    };
+    // Who is called by other names than this machine's has something in front of it here.
+    let is_fronted = plan.config.hosts != Hosts::default() || !plan.config.origins.is_empty();
+    let locks = match (plan.config.auth.lockout, counts_local, is_fronted) {
+        (false, ..) => Locks::Off,
+        (true, true, _) => Locks::All,
+        (true, false, true) => Locks::Others,
+        (true, false, false) => Locks::Usual,
+    };
+    Crowd::new(most, counts_local, locks)
 }
 
 /// As many as the process may open files for, and no more than [`limits::CONNECTIONS_MAX`]. The soft

@@ -19,6 +19,8 @@ pub(super) struct Fault {
     pub(super) trouble: Trouble,
     /// The request's body was not read, so its connection cannot be used again.
     closes: bool,
+    /// A credential was shown that nobody has made.
+    is_guess: bool,
 }
 
 // === impl Fault ===
@@ -34,8 +36,8 @@ impl Fault {
         match unanswered {
             Unanswered::Refused(refusal) => Trouble::from(&refusal).into(),
             unanswered @ (Unanswered::Parted(_) | Unanswered::Late) => {
-                let Self { trouble, closes } = Problem::from(unanswered).into();
-                Self { trouble: if repeatable { trouble } else { trouble.at_rest() }, closes }
+                let Self { trouble, closes, is_guess } = Problem::from(unanswered).into();
+                Self { trouble: if repeatable { trouble } else { trouble.at_rest() }, closes, is_guess }
             }
         }
     }
@@ -48,7 +50,7 @@ impl Fault {
 
 impl From<Trouble> for Fault {
     fn from(trouble: Trouble) -> Self {
-        Self { trouble, closes: false }
+        Self { trouble, closes: false, is_guess: false }
     }
 }
 
@@ -57,7 +59,8 @@ impl From<Problem> for Fault {
         if problem.refusal().code == Code::TooLarge {
             return Call::too_long().into();
         }
-        Trouble::from(problem.refusal()).with_status(problem.status().as_u16()).into()
+        let fault = Self::from(Trouble::from(problem.refusal()).with_status(problem.status().as_u16()));
+        Self { is_guess: problem.is_guess(), ..fault }
     }
 }
 
@@ -69,9 +72,12 @@ impl From<Parted> for Fault {
 
 impl IntoResponse for Fault {
     fn into_response(self) -> Response<Body> {
-        let Self { trouble, closes } = self;
+        let Self { trouble, closes, is_guess } = self;
         let status = StatusCode::from_u16(trouble.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = answer::of(status, "application/json", trouble.json());
+        if is_guess {
+            response.extensions_mut().insert(answer::Guess);
+        }
         let headers = response.headers_mut();
         let retry = if trouble.retry { "true" } else { "false" };
         headers.insert(SHOULD_RETRY, HeaderValue::from_static(retry));

@@ -21,7 +21,8 @@ impl Visit<'_> {
                 self.tell(Input::Admitted { principal, expires });
             }
             Err(denied) => {
-                tracing::info!(link = self.seat.id().0, ?denied, "denied");
+                // Counted by the door; a line for each would be anybody's to write.
+                tracing::debug!(link = self.seat.id().0, ?denied, "denied");
                 self.stage = Stage::Denied;
                 if denied.is_guess() {
                     self.arrival.failed();
@@ -46,6 +47,10 @@ impl Visit<'_> {
     pub(super) async fn renew(&mut self, request_id: Option<RequestId>, Credential(shown): Credential) {
         let renewal = match self.admitted.take() {
             None => Renewal::Needless,
+            Some(admitted) if !self.pass.may_renew(self.now.mono) => {
+                self.admitted = Some(admitted);
+                Renewal::Late
+            }
             Some(admitted) => {
                 self.look(&shown).await;
                 let renewed = self.reception.door.renew(&admitted, &shown, self.now.store);
@@ -56,6 +61,9 @@ impl Visit<'_> {
                         Renewal::Until(ends)
                     }
                     Err(denied) => {
+                        if denied.is_guess() {
+                            self.arrival.failed();
+                        }
                         tracing::info!(link = self.seat.id().0, ?denied, "not refreshed");
                         Renewal::Denied
                     }

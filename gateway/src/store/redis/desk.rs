@@ -201,7 +201,7 @@ impl Desk {
 
 /// Ops whose answer says that something is as durable as was promised.
 fn is_kept(op: &Op) -> bool {
-    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Append(_))
+    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Append(_) | Op::Put { .. })
 }
 
 /// Ops that go over the leases' line.
