@@ -4,6 +4,7 @@
 //! resumed, the same request is made again with the last event's id as `Last-Event-ID`: to the
 //! switchboard it is a repeat, and what its reader has already is left out.
 use crate::answer::Body;
+use crate::http::guest::Guest;
 use crate::http::openapi::refusals::Said;
 use crate::http::openapi::shape;
 use crate::http::problem::Problem;
