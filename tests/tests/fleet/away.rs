@@ -29,6 +29,18 @@ impl Fleet {
         http::get(self.nodes[node].admin, page).await.expect("its operator is served").0
     }
 
+    /// Until every node has seen that Redis is gone. What is on its way in that moment is asked again until it is back,
+    /// for nobody can say whether it was accepted; what comes afterwards is refused.
+    async fn until_noticed(&self, gone: Instant) {
+        let mut looks = interval(Duration::from_millis(1));
+        for node in 0..self.nodes.len() {
+            while self.health(node, "/readyz").await != 503 {
+                looks.tick().await;
+                assert!(gone.elapsed() < AT_ONCE, "a dead Redis is not noticed");
+            }
+        }
+    }
+
     /// Until a turn at this node has ended.
     async fn until_serves(&self, wire: &mut Wire, node: usize) {
         let mut again = interval(Duration::from_millis(50));
@@ -64,15 +76,7 @@ async fn a_redis_that_is_away_costs_nothing_but_time() {
 
     fleet.redis.kill();
     let (gone, mut slowest, mut probes) = (Instant::now(), Duration::ZERO, 0);
-    // What is on its way in the moment of its death is asked again until it is back: nobody can say whether it was
-    // accepted. What comes once a node has seen it is refused.
-    let mut looks = interval(Duration::from_millis(1));
-    for node in 0..fleet.nodes.len() {
-        while fleet.health(node, "/readyz").await != 503 {
-            looks.tick().await;
-            assert!(gone.elapsed() < AT_ONCE, "a dead Redis is not noticed");
-        }
-    }
+    fleet.until_noticed(gone).await;
     let away = Duration::from_secs(size("FLEET_AWAY_SECONDS", 6) as u64);
     let mut tick = interval(away / 30);
     while gone.elapsed() < away {
