@@ -98,10 +98,9 @@ impl Client {
     pub(crate) fn watches(&self) -> bool {
         matches!(self.kind, Kind::Talker | Kind::Watcher)
     }
-    /// What came before is not kept: it goes on from here. What was accepted and is not open has ended.
-    fn begins_at(&mut self, snapshot: &SnapshotNote) {
-        let open = |run_id: &RunId| snapshot.runs.iter().any(|run| run.run_id == *run_id);
-        self.ended.extend(self.accepted.iter().filter(|run_id| !open(run_id)).cloned());
+    /// What came before is not kept: it goes on from here. What has ended by then it would have to look up.
+    fn begins_at(&mut self, snapshot: &SnapshotNote, ended: impl Iterator<Item = RunId>) {
+        self.ended.extend(ended.filter(|run_id| self.accepted.contains(run_id)));
         (self.have, self.synced) = (Cursor { seq: snapshot.seq, epoch: snapshot.epoch }, true);
         // A turn that it hears of only later may have ended before this.
         self.looked = false;
@@ -319,7 +318,10 @@ impl World {
             }
             Note::Subscribed { reset: None, .. } => self.clients[id].synced = true,
             Note::Subscribed { snapshot, reset: Some(Reset::Trimmed { .. }), .. } => {
-                self.clients[id].begins_at(snapshot);
+                let log = self.ledger.chronicles.get(&self.clients[id].key).map(|chronicle| &*chronicle.log);
+                let upto = usize::try_from(snapshot.seq.0).unwrap_or(usize::MAX);
+                let ends = log.into_iter().flatten().take(upto).filter(|(_, entry)| entry.fact.is_terminal());
+                self.clients[id].begins_at(snapshot, ends.filter_map(|(_, entry)| entry.run_id.clone()));
             }
             Note::Subscribed { snapshot, reset: Some(Reset::Regressed), .. } => {
                 let client = &mut self.clients[id];
