@@ -8,8 +8,10 @@ use turnway_tests::real::{figure, quantile, size};
 
 /// Until the last one has resumed (G-12).
 const RESUMED_WITHIN: Duration = Duration::from_secs(20);
-/// What a turn of somebody else takes meanwhile, in the worst second of it.
+/// What a turn of somebody else takes meanwhile: 99 of 100, in the worst window that is as long as a storm and its
+/// beginning and end.
 const BYSTANDERS_WITHIN: Duration = Duration::from_millis(250);
+const WINDOW: Duration = Duration::from_secs(3);
 
 /// What all of it may take: connections are opened, dropped twice, and read again.
 const STORM: Duration = Duration::from_secs(240);
@@ -42,9 +44,9 @@ async fn all_come_back_at_once_and_nobody_else_notices() {
     let worst = (0..=since.elapsed().as_secs())
         .map(|second| since + Duration::from_secs(second))
         .filter_map(|from| {
-            let within = |at: &&(Instant, Duration)| (from..from + Duration::from_secs(1)).contains(&at.0);
-            let second: Vec<_> = took.iter().filter(within).copied().collect();
-            (!second.is_empty()).then(|| quantile(&mut times(&second), 0.99))
+            let within = |at: &&(Instant, Duration)| (from..from + WINDOW).contains(&at.0);
+            let window: Vec<_> = took.iter().filter(within).copied().collect();
+            (!window.is_empty()).then(|| quantile(&mut times(&window), 0.99))
         })
         .max()
         .expect("some seconds");
@@ -56,7 +58,7 @@ async fn all_come_back_at_once_and_nobody_else_notices() {
         format!("{}; {}", told["reconnect"]["gaps"], told["reconnect"]["verified"])
     });
     figure("turns of 50 others meanwhile", took.len());
-    figure("their p50 and p99, and p99 of the worst second", {
+    figure("their p50 and p99, and p99 of the worst 3 s", {
         format!("{:?} {:?} {worst:?}", quantile(&mut times(&took), 0.5), quantile(&mut times(&took), 0.99))
     });
     assert_eq!(
