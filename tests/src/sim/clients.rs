@@ -318,10 +318,7 @@ impl World {
             }
             Note::Subscribed { reset: None, .. } => self.clients[id].synced = true,
             Note::Subscribed { snapshot, reset: Some(Reset::Trimmed { .. }), .. } => {
-                let log = self.ledger.chronicles.get(&self.clients[id].key).map(|chronicle| &*chronicle.log);
-                let upto = usize::try_from(snapshot.seq.0).unwrap_or(usize::MAX);
-                let ends = log.into_iter().flatten().take(upto).filter(|(_, entry)| entry.fact.is_terminal());
-                self.clients[id].begins_at(snapshot, ends.filter_map(|(_, entry)| entry.run_id.clone()));
+                self.begin_at(id, snapshot);
             }
             Note::Subscribed { snapshot, reset: Some(Reset::Regressed), .. } => {
                 let client = &mut self.clients[id];
@@ -351,6 +348,14 @@ impl World {
             | Note::Found { .. }
             | Note::Refused { .. } => {}
         }
+    }
+
+    /// See [`Client::begins_at`].
+    fn begin_at(&mut self, id: usize, snapshot: &SnapshotNote) {
+        let log = self.ledger.chronicles.get(&self.clients[id].key).map(|chronicle| &*chronicle.log);
+        let upto = usize::try_from(snapshot.seq.0).unwrap_or(usize::MAX);
+        let ends = log.into_iter().flatten().take(upto).filter(|(_, entry)| entry.fact.is_terminal());
+        self.clients[id].begins_at(snapshot, ends.filter_map(|(_, entry)| entry.run_id.clone()));
     }
 
     fn was_accepted(&mut self, id: usize, run_id: &RunId, request_id: Option<&RequestId>) {
