@@ -1,6 +1,6 @@
 //! `conformance DOCUMENT REPORT [--partial] [--step NAME]…`: whether the conformance table is true of a run.
 //!
-//! The report is nextest's JUnit. With `--partial` tests that did not run do not count against the table.
+//! The report is nextest's JUnit. With `--partial` tests and steps that did not run do not count against the table.
 use std::path::PathBuf;
 use std::process::ExitCode;
 use turnway_tests::conformance::report;
