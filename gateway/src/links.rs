@@ -134,8 +134,8 @@ impl Seat {
     }
 
     /// Whether the link has to go at once.
-    pub fn doomed(&self) -> Option<Fate> {
-        self.mailbox.lock().fate.filter(|fate| fate.is_at_once())
+    pub fn is_doomed(&self) -> bool {
+        self.mailbox.lock().fate.is_some_and(Fate::is_at_once)
     }
 
     /// Waits until the link has to go at once, whatever it is doing; mail waits where it is. Safe to drop and
