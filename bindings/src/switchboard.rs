@@ -260,7 +260,9 @@ impl Switchboard {
             (Op::Open { key, reader: None }, Reply::View(view)) => self.viewed(now, &key, *view),
             (Op::Read { key, after, .. }, Reply::Heard(heard)) => self.heard(now, &key, after, &heard),
             (Op::Keep(keep), Reply::Done) => self.kept(now, &keep.key, keep.token, keep.at.seq),
-            (Op::Inbox { key, token, .. }, Reply::Waiting(inputs)) => self.inputs(now, &key, token, inputs),
+            (Op::Inbox { key, token, after, control_after }, Reply::Waiting(inputs)) => {
+                self.inbox_read(now, &key, token, (after, control_after), inputs);
+            }
             (Op::Listen { key, stamp, .. }, Reply::Listening { owner, .. }) => {
                 self.listening(now, &key, stamp, owner);
             }

@@ -161,6 +161,9 @@ pub const BEACON: Duration = Duration::from_secs(1);
 pub const SEAT_LINGER: Duration = Duration::from_secs(2);
 /// Base of the wait before an op of unknown outcome is asked again; doubled by jitter.
 pub const STORE_RETRY: Duration = Duration::from_millis(300);
+/// How long it is tried to learn whether an op of unknown outcome was done, before whoever can ask again is told to:
+/// one more try. A store that restarts is often back by then, and one that is away is not waited for.
+pub const STORE_DOUBT: Duration = Duration::from_millis(250);
 /// Sessions in one list: each costs the store a look at its head.
 pub const LIST_SESSIONS_MAX: u32 = 200;
 /// Facts in one page of a read.

@@ -42,8 +42,16 @@ pub(super) struct Ask {
     pub(super) rings: u32,
     /// The owner has it: its word came before the store's.
     pub(super) in_hand: bool,
-    /// An earlier try may have stored it: "nothing was accepted" could be a lie.
-    doubt: bool,
+    /// Since when: an earlier try may have stored it, and "nothing was accepted" could be a lie.
+    doubt: Option<Mono>,
+}
+
+impl Ask {
+    /// Nobody knows whether it was stored, and whoever asked can say the same again. Who cannot would begin
+    /// another turn, and waits.
+    fn may_be_asked_again(&self) -> bool {
+        self.place.is_none() && !self.in_hand && self.askers.iter().all(|asker| asker.repeatable)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -59,13 +67,15 @@ pub(super) struct Asker {
     pub(super) told: bool,
     /// Wants to be told that a cancel was taken.
     pub(super) receipt: bool,
+    /// It named what it asks for: said again, it is the same.
+    repeatable: bool,
     /// For metrics.
     pub(super) since: Mono,
 }
 
 impl Asker {
     fn new(now: Now, link: LinkId, request_id: Option<RequestId>) -> Self {
-        Self { link, request_id, told: false, receipt: false, since: now.mono }
+        Self { link, request_id, told: false, receipt: false, repeatable: true, since: now.mono }
     }
 }
 
@@ -108,9 +118,10 @@ impl Switchboard {
                 if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {
                     return self.refuse(link, request_id, session, None, Refusal::not_found());
                 }
+                let asker = Asker { repeatable: session.is_some(), ..Asker::new(now, link, request_id) };
                 let session = session.unwrap_or_else(|| self.make_session(now));
                 let what = Asked::Open { agents, active };
-                self.control(now, within(session), principal, Asker::new(now, link, request_id), what);
+                self.control(now, within(session), principal, asker, what);
             }
             Command::Close { request_id, session } => {
                 let asker = Asker::new(now, link, request_id);
@@ -145,6 +156,7 @@ impl Switchboard {
         if ask.agent_id.as_ref().is_some_and(|agent| self.is_unknown(agent)) {
             return self.refuse(link, ask.request_id, ask.session, None, Refusal::not_found());
         }
+        let is_placed = ask.session.is_some();
         let session = ask.session.unwrap_or_else(|| self.make_session(now));
         let followed = self.links.get(link).map_or(0, |there| there.following());
         let key = SessionKey { tenant: principal.tenant.clone(), session };
@@ -154,6 +166,7 @@ impl Switchboard {
             return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
         let named = ask.message_id.or_else(|| MessageId::parse(ask.request_id.as_ref()?.as_str()).ok());
+        let repeatable = is_placed && named.is_some();
         let message_id = named.unwrap_or_else(|| {
             let id = EventId::new(now.store, self.rng.next_u128()).to_string();
             MessageId::parse(&id).unwrap_or_else(|_| unreachable!("a UUID is a label"))
@@ -183,7 +196,7 @@ impl Switchboard {
             let early = Accepted { request_id, session, run_id, message_id, duplicate: false };
             self.note(link, Note::Accepted(Box::new(early)));
         }
-        let asker = Asker::new(now, link, ask.request_id);
+        let asker = Asker { repeatable, ..Asker::new(now, link, ask.request_id) };
         self.put(now, ask_key, key, principal, asker, What::Input(input));
     }
 
@@ -220,7 +233,7 @@ impl Switchboard {
         } else {
             let (owner, place) = (Seen::default(), None);
             self.asks_of.entry(key.clone()).or_default().insert(ask_key.clone());
-            let (askers, in_hand, doubt) = (vec![asker], false, false);
+            let (askers, in_hand, doubt) = (vec![asker], false, None);
             let ask = Ask { key, principal, what, askers, owner, place, rings: 0, in_hand, doubt };
             self.asks.insert(ask_key.clone(), ask);
         }
@@ -253,6 +266,9 @@ impl Switchboard {
         result: Result<Reply, StoreError>,
     ) {
         let wait = self.jitter(limits::STORE_RETRY);
+        if let Ok(Reply::Accepted(accepted)) = &result {
+            self.outdone(now, key, accepted.owner.epoch);
+        }
         let Some(ask) = self.asks.get_mut(ask_key) else {
             return self.deliver_orphan(now, key, what, result);
         };
@@ -263,13 +279,18 @@ impl Switchboard {
                 self.onward(now, ask_key, &accepted);
             }
             Ok(Reply::Refused(refused)) => self.drop_ask(ask_key, refusal_of(refused)),
-            Err(StoreError::Unavailable) if ask.place.is_none() && !ask.doubt => {
+            Err(StoreError::Unavailable) if ask.place.is_none() && ask.doubt.is_none() => {
                 let refusal =
                     Refusal::new(Code::StoreUnavailable, "the store cannot be reached; nothing was accepted");
                 self.drop_ask(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
-                ask.doubt = true;
+                let since = *ask.doubt.get_or_insert(now.mono);
+                if ask.may_be_asked_again() && now.mono - since >= limits::STORE_DOUBT {
+                    let why = "the store cannot be reached; say it again by the same name, for it may have been accepted";
+                    let refusal = Refusal::new(Code::StoreUnavailable, why);
+                    return self.drop_ask(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
+                }
                 self.timers.set(Timer::Ring(ask_key.clone()), now.mono + wait);
             }
         }

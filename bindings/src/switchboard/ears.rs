@@ -20,6 +20,7 @@ impl Switchboard {
 
     pub(super) fn have(&mut self, now: Now, from: NodeId, logs: &[(SessionKey, Cursor)]) {
         for (key, at) in logs {
+            self.outdone(now, key, at.epoch);
             let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { continue };
             let end = owned.tail();
             if let Some(ear) = owned.ears.get_mut(&from)

@@ -189,6 +189,7 @@ impl Switchboard {
     }
 
     pub(super) fn listening(&mut self, now: Now, key: &SessionKey, stamp: Stamp, owner: Seen) {
+        self.outdone(now, key, owner.epoch);
         let number = self.view_number(key);
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.stamp == stamp) else { return };
         feed.owner = owner;
@@ -217,6 +218,7 @@ impl Switchboard {
 
     /// A session's present state is known.
     pub(super) fn known(&mut self, now: Now, key: &SessionKey, view: &View, state: State, asked: Asked) {
+        self.outdone(now, key, view.owner.epoch);
         if view.owner.holder.is_some_and(|holder| holder.node == self.me) {
             // The store thinks it is mine, and may be right alone: it forgot that I had released it.
             self.claim(now, key, view.owner);

@@ -6,7 +6,7 @@ use super::view::Asked;
 use super::{Switchboard, Timer};
 use crate::peer::{Item, Words};
 use std::sync::Arc;
-use turnway_core::id::{Epoch, Holder, NodeId, Nonce, Seen, Seq, SessionKey, Token};
+use turnway_core::id::{Epoch, Holder, NodeId, Nonce, Place, Seen, Seq, SessionKey, Token};
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::agent::Order;
@@ -113,6 +113,17 @@ impl Switchboard {
         }
     }
 
+    /// Somebody has it under this claim, as the store or the bus tells. A seat under an older one is kept for
+    /// nothing: it learns that from the store when it writes, but who slept through the change may have nothing to
+    /// write, while an agent goes on for it.
+    pub(super) fn outdone(&mut self, now: Now, key: &SessionKey, by: Epoch) {
+        let Some(owned) = self.seats.get(key).and_then(Seat::owned) else { return };
+        if owned.reclaim.is_none() && owned.epoch() < by {
+            let token = owned.token;
+            self.abandon(now, key, token);
+        }
+    }
+
     /// A rule was broken while this session was handled: whatever is half done of it is given up, and
     /// begun again from the store. Everything else goes on.
     pub fn give_up(&mut self, now: Now, key: &SessionKey) {
@@ -200,6 +211,24 @@ impl Switchboard {
         }
         let (token, after, control_after) = (owned.token, owned.head, owned.control_head);
         self.store(Op::Inbox { key: key.clone(), token, after, control_after });
+    }
+
+    /// Inbox and control lane were read after what this owner had of them. Where they end before that, the store
+    /// has forgotten what it rang for, and what is missing there says nothing about what was said.
+    pub(super) fn inbox_read(
+        &mut self,
+        now: Now,
+        key: &SessionKey,
+        token: Token,
+        had: (Place, Place),
+        inputs: Inputs,
+    ) {
+        let Some(owned) = self.owned(key, token) else { return };
+        if inputs.tail >= had.0 && inputs.control_tail >= had.1 {
+            self.inputs(now, key, token, inputs);
+        } else if owned.reclaim.is_none() {
+            self.abandon(now, key, token);
+        }
     }
 
     /// What lies in inbox and control lane was read: inputs first, for control entries name them.

@@ -9,7 +9,7 @@ impl World {
     /// An operation sets out.
     pub(crate) fn ask_store(&mut self, boot: NodeId, op: Op) {
         let late = if self.slow_until > self.now { 400 } else { 0 };
-        self.later(late / 4, 10 + late, Happening::Store { boot, op, ghost: false });
+        self.later(late / 4, 10 + late, Happening::Store { boot, op, ghost: None });
     }
 
     fn answer(&mut self, boot: NodeId, op: Op, result: Result<Reply, StoreError>) {
@@ -18,7 +18,12 @@ impl World {
     }
 
     /// An operation arrives.
-    pub(crate) fn reach_store(&mut self, boot: NodeId, op: Op, ghost: bool) {
+    pub(crate) fn reach_store(&mut self, boot: NodeId, op: Op, ghost: Option<u32>) {
+        if ghost.is_some_and(|then| then != self.forgotten) {
+            // It went to the server that was there before: the one it was lost with, or the one that is followed no more.
+            return;
+        }
+        let ghost = ghost.is_some();
         let cut = self.at(boot).is_some_and(|at| self.nodes[at].cut_until > self.now);
         if cut || self.outage_until > self.now {
             if !ghost {
@@ -31,7 +36,8 @@ impl World {
         let more = if matches!(op, Op::Renew { fresh: true, .. }) { 4 } else { 1 };
         let lost = !ghost && self.rng.chance(self.faults.unknown * more);
         if lost && self.rng.chance(40) {
-            self.later(100, 10_000, Happening::Store { boot, op: op.clone(), ghost: true });
+            let ghost = Some(self.forgotten);
+            self.later(100, 10_000, Happening::Store { boot, op: op.clone(), ghost });
             if self.rng.chance(50) {
                 return self.answer(boot, op, Err(StoreError::Unknown));
             }
@@ -78,6 +84,7 @@ impl World {
     pub(crate) fn forget(&mut self, writes: u64) {
         self.say(format_args!("the store forgets {writes} writes"));
         self.shelf.rewind(writes);
+        self.forgotten += 1;
         // Nobody takes over within the millisecond: epochs are told apart by the clock.
         self.ahead_ms += 10;
         self.ledger.rewound(&self.shelf);

@@ -29,8 +29,9 @@ pub(crate) type LineId = (NodeId, LinkId);
 /// What is going to happen.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
-    /// An operation reaches the store; a ghost is a late copy nobody waits for.
-    Store { boot: NodeId, op: Op, ghost: bool },
+    /// An operation reaches the store; a ghost is a late copy nobody waits for, and knows how often the store had
+    /// forgotten when it set out.
+    Store { boot: NodeId, op: Op, ghost: Option<u32> },
     /// An answer reaches its node.
     Answer { boot: NodeId, op: Op, result: Result<Reply, StoreError> },
     /// Words reach a node.
@@ -118,6 +119,8 @@ pub struct World {
     pub(crate) now: Mono,
     /// Milliseconds the store's clock is ahead.
     pub(crate) ahead_ms: u64,
+    /// How often the store has forgotten.
+    pub(crate) forgotten: u32,
     pub(crate) faults: Faults,
     pub(crate) rewinds: bool,
     /// The store rings owners by itself, as Redis does.
@@ -169,6 +172,7 @@ impl World {
             rng: Rng::from_number(seed),
             now: Mono(Duration::from_secs(1)),
             ahead_ms: 0,
+            forgotten: 0,
             faults,
             rewinds,
             rings: !seed.is_multiple_of(3),

@@ -1,6 +1,7 @@
 //! Redis is away for a while: nobody leaves, nobody hangs, and nothing is taken over that lives.
 use crate::view::View;
 use crate::{Fleet, PIECES, answer};
+use futures_util::future::join_all;
 use std::time::{Duration, Instant};
 use tokio::time::{interval, timeout};
 use turnway_tests::real::wire::{Wire, invoke};
@@ -10,6 +11,18 @@ use turnway_tests::real::{PATIENCE, figure, http, size};
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// After it is back, everything works within this.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
+
+/// Who asks in the very moment Redis dies, at each node.
+const CAUGHT: usize = 8;
+
+/// Asks for a turn in the moment of the death: accepted or refused, but answered; how long that took.
+async fn caught(wire: &mut Wire, session: &str) -> Duration {
+    let since = Instant::now();
+    let answer = wire.ask("caught", invoke(session, "echo", "hello")).await.expect("an answer");
+    let refused = answer["code"] == "store_unavailable" && answer["retry_after_ms"].is_u64();
+    assert!(refused || answer["type"] == "turn_accepted", "{answer}");
+    since.elapsed()
+}
 
 /// Asks for a turn, which must be refused; how long that took.
 async fn refused(wire: &mut Wire, session: &str, n: usize) -> Duration {
@@ -29,16 +42,20 @@ impl Fleet {
         http::get(self.nodes[node].admin, page).await.expect("its operator is served").0
     }
 
-    /// Until every node has seen that Redis is gone. What is on its way in that moment is asked again until it is back,
-    /// for nobody can say whether it was accepted; what comes afterwards is refused.
-    async fn until_noticed(&self, gone: Instant) {
-        let mut looks = interval(Duration::from_millis(1));
-        for node in 0..self.nodes.len() {
-            while self.health(node, "/readyz").await != 503 {
-                looks.tick().await;
-                assert!(gone.elapsed() < AT_ONCE, "a dead Redis is not noticed");
+    /// Redis dies while turns are asked for at every node; how long the last of them waits for its answer.
+    async fn dies_on_askers(&mut self) -> Duration {
+        let mut wires = Vec::new();
+        for (n, node) in self.nodes.iter().enumerate() {
+            for m in 0..CAUGHT {
+                let wire = Wire::hello(node.http, "eve", vec![]).await.expect("it connects");
+                wires.push((wire, format!("caught-{n}-{m}")));
             }
         }
+        let asks = join_all(wires.iter_mut().map(|(wire, session)| caught(wire, session)));
+        let (waited, ()) = tokio::join!(asks, async { self.redis.kill() });
+        let most = waited.into_iter().max().unwrap_or_default();
+        assert!(most < AT_ONCE, "{most:?} until who asked as Redis died was answered");
+        most
     }
 
     /// Until a turn at this node has ended.
@@ -74,9 +91,8 @@ async fn a_redis_that_is_away_costs_nothing_but_time() {
         wires.push(Wire::hello(node.http, "bob", vec![]).await.expect("it connects"));
     }
 
-    fleet.redis.kill();
+    let caught = fleet.dies_on_askers().await;
     let (gone, mut slowest, mut probes) = (Instant::now(), Duration::ZERO, 0);
-    fleet.until_noticed(gone).await;
     let away = Duration::from_secs(size("FLEET_AWAY_SECONDS", 6) as u64);
     let mut tick = interval(away / 30);
     while gone.elapsed() < away {
@@ -121,6 +137,7 @@ async fn a_redis_that_is_away_costs_nothing_but_time() {
         taken_over += fleet.counted(n, "turnway_ownership_takeovers_total").await;
     }
     assert_eq!(taken_over, 0.0, "nobody was dead");
+    figure("Redis dies / slowest answer to who asked in that moment", format!("{caught:?}"));
     figure("Redis away for / slowest refusal meanwhile", format!("{away:?} / {slowest:?}"));
     figure(
         "Redis back until every node serves / until the open turn has ended",

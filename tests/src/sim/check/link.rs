@@ -231,8 +231,11 @@ impl Follow {
     fn overhears(&mut self, seq: Seq, view: &View<'_>) {
         let state = view.chronicle().map(|chronicle| chronicle.state(seq)).unwrap_or_default();
         for (run_id, run) in state.runs.iter().filter(|(_, run)| run.attempt > 0) {
-            let heard = Heard { attempt: run.attempt, lacking: true, ..Heard::default() };
-            self.heard.insert(run_id.clone(), heard);
+            let nothing = Heard { attempt: run.attempt, lacking: true, ..Heard::default() };
+            let heard = self.heard.entry(run_id.clone()).or_insert(nothing);
+            if heard.attempt != run.attempt {
+                *heard = nothing;
+            }
         }
     }
 
@@ -253,6 +256,9 @@ impl Follow {
                 "G5: text follows the beginning of its attempt: {run_id}.{attempt} on {:?}",
                 view.line
             );
+            // Where the store has forgotten an input that its log tells of, who says it again comes in late.
+            let upto = offset + text.len() as u64;
+            self.heard.insert(run_id.clone(), Heard { attempt, upto, lacking: true, ended: false });
             return;
         };
         assert!(!heard.ended, "G5: no text follows the end of a turn: {run_id} on {:?}", view.line);
