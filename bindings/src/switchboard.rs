@@ -254,10 +254,7 @@ impl Switchboard {
             }
             (Op::Append(append), reply) => self.appended(now, &append.key, append.token, reply),
             (Op::Release { key, token, drain, .. }, reply) => self.released(now, &key, token, drain, &reply),
-            (Op::Open { key, reader: Some(token) }, Reply::View(view)) => {
-                self.loaded(now, &key, token, *view)
-            }
-            (Op::Open { key, reader: None }, Reply::View(view)) => self.viewed(now, &key, *view),
+            (Op::Open { key }, Reply::View(view)) => self.viewed(now, &key, *view),
             (Op::Read { key, after, .. }, Reply::Heard(heard)) => self.heard(now, &key, after, &heard),
             (Op::Keep(keep), Reply::Done) => self.kept(now, &keep.key, keep.token, keep.at.seq),
             (Op::Inbox { key, token, after, control_after }, Reply::Waiting(inputs)) => {

@@ -150,7 +150,7 @@ impl Script {
             }
             'l' => Op::Listen { node: self.node(), stamp: self.stamp(), key },
             'u' => Op::Unlisten { node: self.node(), stamp: self.stamp(), key },
-            'v' => Op::Open { key, reader: None },
+            'v' => Op::Open { key },
             'f' => {
                 let (after, limit) = (self.tail(n).0.saturating_sub(self.rng.below(40)), self.rng.below(30));
                 let limit = if self.mood == Mood::Heavy { 256 } else { limit as u32 };

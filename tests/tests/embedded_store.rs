@@ -96,7 +96,7 @@ fn what_writes_nothing_needs_no_sync() {
     let get = Op::Get { name: "name".to_owned() };
     let quiet = [
         read(),
-        Op::Open { key: key(), reader: None },
+        Op::Open { key: key() },
         Op::Sweep { limit: 9 },
         get,
         // A repeat, a stranger's claim, and a value that is not as expected.
@@ -190,7 +190,7 @@ fn an_id_may_expire_while_its_input_still_waits() {
     same(Op::Keep(Box::new(Keep { key: key(), token, at: tail, state: Arc::new([1]) })));
     same(Op::Trim { key: key(), token, upto: Seq(1) });
     same(Op::Expire { key: key(), before_ms: u64::MAX });
-    for op in [first, second, Op::Open { key: key(), reader: None }, claim()] {
+    for op in [first, second, Op::Open { key: key() }, claim()] {
         same(op);
     }
 }

@@ -12,7 +12,7 @@ use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::agent::Order;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as Told, Output as Said, SessionRuntime, State};
-use turnway_core::store::{Inputs, Op, Reply, View};
+use turnway_core::store::{Inputs, Op, Reply};
 use turnway_core::time::Now;
 
 impl Switchboard {
@@ -55,29 +55,27 @@ impl Switchboard {
         if let Reply::Claimed(claimed) = reply {
             self.stats.claims += 1;
             self.stats.takeovers += u64::from(expect.holder.is_some_and(|before| before.node != holder.node));
-            let token = claimed.token;
+            let (by, state) = (claimed.token, state_of(&claimed.view));
+            let unread = state.is_none().then(|| claimed.view.clone());
             self.seats.insert(key.clone(), Seat::Loading { claimed, since });
-            self.store(Op::Open { key: key.clone(), reader: Some(token) });
+            if let Some(state) = state {
+                self.own(now, key, by, state);
+            } else if let Some(view) = unread {
+                self.rebuild(key, Some(by), view, Asked { number: 0, since: Seq(0) });
+            }
         } else if let Reply::Held { owner } = reply {
             self.stats.claims_held += 1;
             self.held(now, key, owner);
         }
     }
 
-    pub(super) fn loaded(&mut self, now: Now, key: &SessionKey, by: Token, view: View) {
-        match state_of(&view) {
-            Some(state) => self.own(now, key, by, &view, state),
-            None => self.rebuild(key, Some(by), view, Asked { number: 0, since: Seq(0) }),
-        }
-    }
-
     /// The state of a claimed session is known: it is owned from here on.
-    pub(super) fn own(&mut self, now: Now, key: &SessionKey, by: Token, view: &View, state: State) {
+    pub(super) fn own(&mut self, now: Now, key: &SessionKey, by: Token, state: State) {
         let Some(Seat::Loading { claimed, since }) = self.seats.get(key) else { return };
         if claimed.token != by {
             return;
         }
-        if view.tail != claimed.tail {
+        if state.tail != claimed.view.tail {
             return self.abandon(now, key, by);
         }
         self.stats.taking_up.add(now.mono - *since);
@@ -88,14 +86,14 @@ impl Switchboard {
         let rng = Rng::from_seed(seed);
         let directory = Arc::clone(&self.directory);
         let runtime = SessionRuntime::new(key.clone(), by, directory, rng, state.clone());
-        let kept = view.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
+        let kept = claimed.view.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
         let mut owned = Owned::new(&claimed, runtime, state, kept);
         if self.drain.is_some() {
             owned.runtime.handle_input(now, Told::Hold);
         }
         self.seats.insert(key.clone(), Seat::Owned(Box::new(owned)));
         // What listens here may have missed what was written elsewhere.
-        self.facts(now, key, view.tail, &[]);
+        self.facts(now, key, claimed.view.tail, &[]);
         self.watch(now, key, Seen { holder: Some(self.lease.holder), epoch: by.epoch });
         self.inputs(now, key, by, claimed.inbox);
     }

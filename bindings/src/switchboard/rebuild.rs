@@ -45,7 +45,7 @@ impl Switchboard {
             }
             if rebuild.state.tail.seq >= rebuild.view.tail.seq {
                 match rebuild.by {
-                    Some(token) => self.own(now, key, token, &rebuild.view, rebuild.state),
+                    Some(token) => self.own(now, key, token, rebuild.state),
                     None => self.known(now, key, &rebuild.view, rebuild.state, rebuild.asked),
                 }
             } else {

@@ -53,14 +53,15 @@ impl Switchboard {
         if inbox.tail < owned.head || inbox.control_tail < owned.control_head {
             return false;
         }
-        if claimed.tail != owned.tail() {
+        if claimed.view.tail != owned.tail() {
             // The append under way has happened, or somebody else wrote.
             let facts = owned.in_flight.as_ref().map_or(0, |append| append.facts.len() as u64);
-            let written = claimed.tail.epoch == old.epoch && claimed.tail.seq.0 == owned.tail().seq.0 + facts;
+            let written =
+                claimed.view.tail.epoch == old.epoch && claimed.view.tail.seq.0 == owned.tail().seq.0 + facts;
             if facts == 0 || !written {
                 return false;
             }
-            let (tail, version) = (claimed.tail.seq, owned.version);
+            let (tail, version) = (claimed.view.tail.seq, owned.version);
             let (inbox_tail, control_tail) = owned.heads;
             let reply = Reply::Appended { tail, inbox_tail, control_tail, version, listeners: None };
             self.appended(now, key, old, reply);

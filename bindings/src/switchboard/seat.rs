@@ -17,7 +17,7 @@ pub(super) enum Seat {
         /// For metrics.
         since: Mono,
     },
-    /// Won; its state is being read.
+    /// Won; its state is made anew, for what is kept of it cannot be read.
     Loading {
         claimed: Box<Claimed>,
         /// When it was asked for: for metrics.

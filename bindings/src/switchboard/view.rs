@@ -40,7 +40,7 @@ impl Switchboard {
         let since = self.feeds.get(key).map_or(Seq(0), |feed| feed.head().seq);
         self.views_made += 1;
         self.viewing.insert(key.clone(), Viewing { number: self.views_made, since, again: false });
-        self.store(Op::Open { key: key.clone(), reader: None });
+        self.store(Op::Open { key: key.clone() });
     }
 
     /// A session's present state was read.

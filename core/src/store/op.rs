@@ -41,10 +41,9 @@ pub enum Op {
     Listen { key: SessionKey, node: NodeId, stamp: Stamp },
     /// It has none any more: removed only if stored ≤ `stamp`. Answers `Done`.
     Unlisten { key: SessionKey, node: NodeId, stamp: Stamp },
-    /// The latest snapshot and every fact after it, or only from `after` if that is later: what one
-    /// needs to know a session's present state. An owner that loads names its token.
+    /// The latest snapshot and every fact after it: what one needs to know a session's present state.
     /// Answers `View`.
-    Open { key: SessionKey, reader: Option<Token> },
+    Open { key: SessionKey },
     /// Facts after a place, at most `limit` of them and [`crate::limits::READ_BYTES_MAX`] bytes
     /// (but at least one). Answers `Heard`.
     Read { key: SessionKey, after: Seq, limit: u32 },

@@ -110,8 +110,8 @@ pub enum Refused {
 pub struct Claimed {
     /// The fence.
     pub token: Token,
-    /// Where the log ends.
-    pub tail: Cursor,
+    /// Its present state, in the same step: nobody else writes from here on.
+    pub view: View,
     /// What waits.
     pub inbox: Inputs,
     /// Who listens.

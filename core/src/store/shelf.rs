@@ -86,7 +86,7 @@ impl Shelf {
                 }
                 Reply::Done
             }
-            Op::Open { key, .. } => self.look(key).view(),
+            Op::Open { key } => Reply::View(Box::new(self.look(key).view())),
             Op::Read { key, after, limit } => self.look(key).read(*after, *limit),
             Op::Inbox { key, after, control_after, .. } => {
                 Reply::Waiting(self.look(key).waiting(*after, *control_after))

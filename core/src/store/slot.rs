@@ -196,8 +196,8 @@ impl Slot {
             self.holder = Some(holder);
         }
         let inbox = self.waiting(Place(0), Place(0));
-        let (token, tail, version) = (self.token, self.end(), self.version);
-        Reply::Claimed(Box::new(Claimed { token, tail, inbox, listeners: self.listeners.clone(), version }))
+        let (token, version, listeners) = (self.token, self.version, self.listeners.clone());
+        Reply::Claimed(Box::new(Claimed { token, view: self.view(), inbox, listeners, version }))
     }
 
     pub(super) fn waiting(&self, after: Place, control_after: Place) -> Inputs {
@@ -324,9 +324,9 @@ impl Slot {
         self.log.iter().skip(skip).map(|(token, fact)| (token.epoch, Arc::clone(fact)))
     }
 
-    pub(super) fn view(&self) -> Reply {
+    pub(super) fn view(&self) -> View {
         let after = self.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
-        Reply::View(Box::new(View {
+        View {
             owner: self.seen(),
             user: self.user.clone(),
             closed: self.closed,
@@ -334,7 +334,7 @@ impl Slot {
             facts: self.facts(after).collect(),
             tail: self.end(),
             floor: self.floor,
-        }))
+        }
     }
 
     pub(super) fn read(&self, after: Seq, limit: u32) -> Reply {

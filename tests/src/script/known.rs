@@ -32,7 +32,7 @@ impl Known {
             }
             Reply::Claimed(claimed) => {
                 self.tokens.push(claimed.token);
-                (self.tail, self.version) = (claimed.tail, claimed.version);
+                (self.tail, self.version) = (claimed.view.tail, claimed.version);
                 self.seen.epoch = claimed.token.epoch;
                 if let Op::Claim { holder, .. } = op {
                     self.seen.holder = Some(*holder);

@@ -298,17 +298,18 @@ impl World {
             Note::Delta { run_id, attempt, offset, kind: TextKind::Text, text, .. } => {
                 let client = &mut self.clients[id];
                 let all = client.texts.entry((run_id.clone(), *attempt)).or_default();
-                if (*offset as usize) < all.len() {
+                // A piece of a subscription that it has just replaced may come before the new one's first.
+                let at = usize::try_from(*offset).unwrap_or(usize::MAX);
+                if at != all.len() {
                     client.torn.insert(run_id.clone());
                 }
-                all.truncate(*offset as usize);
+                all.truncate(all.floor_char_boundary(at));
                 all.push_str(text.reveal());
             }
             Note::Accepted(accepted) => {
                 self.was_accepted(id, &accepted.run_id, accepted.request_id.as_ref());
                 // What a link follows already is not shown again: the end may lie before that.
-                let trimmed = self.faults.keep > 0;
-                if accepted.duplicate && (self.rewinds || trimmed || self.clients[id].kind == Kind::Light) {
+                if accepted.duplicate {
                     self.later(
                         1000,
                         4000,
@@ -395,6 +396,7 @@ impl World {
                 let fine = code == Code::IdempotencyConflict || passing || self.rewinds;
                 assert!(fine, "G2: another body under the same name is a conflict: m{n} {code:?}");
             }
+            Act::Resubscribe(_) => self.clients[id].looked = false,
             Act::Open if passing && code != Code::NotFound => {
                 self.later(500, 2000, Happening::Client { client: id, act: Act::Open });
             }
@@ -404,7 +406,6 @@ impl World {
             | Act::Cancel(_)
             | Act::CancelAll
             | Act::Close
-            | Act::Resubscribe(_)
             | Act::LookBack(_)
             | Act::Unsubscribe
             | Act::Probe(_)

@@ -297,7 +297,7 @@ impl History {
         for key in self.script.keys().to_vec() {
             let slot = model.session(&key).cloned().unwrap_or_default();
             let (token, expect, nonce) = (slot.token, slot.seen(), Nonce(u128::MAX));
-            ops.push(Op::Open { key: key.clone(), reader: None });
+            ops.push(Op::Open { key: key.clone() });
             ops.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
             ops.push(Op::Inbox { key: key.clone(), token, after: Place(0), control_after: Place(0) });
             // The token, to the last bit; then who listens.

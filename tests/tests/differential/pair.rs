@@ -148,7 +148,7 @@ impl Pair {
         let mut group = vec![Op::Sweep { limit: 100 }];
         group.extend(lists(self.script.keys()));
         for key in self.script.keys().to_vec() {
-            group.push(Op::Open { key: key.clone(), reader: None });
+            group.push(Op::Open { key: key.clone() });
             group.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
             let (after, control_after) = (Place(0), Place(0));
             group.push(Op::Inbox { key, token: Default::default(), after, control_after });

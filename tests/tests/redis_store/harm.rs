@@ -86,7 +86,7 @@ impl Pair {
         let mut all = vec![Op::Sweep { limit: 100 }];
         all.extend(lists(self.script.keys()));
         for key in self.script.keys().to_vec() {
-            all.push(Op::Open { key: key.clone(), reader: None });
+            all.push(Op::Open { key: key.clone() });
             all.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
             let (after, control_after) = (Place(0), Place(0));
             all.push(Op::Inbox { key, token: Default::default(), after, control_after });

@@ -68,7 +68,7 @@ async fn a_sentinel_names_the_next_primary_and_nothing_answered_is_lost() {
     primary.kill();
     let began = Instant::now();
     // There is no other replica now, so nothing may be answered as being on one; but it can be read.
-    let (reply, _) = desk.ask_until(&Op::Open { key: key("s"), reader: None }).await;
+    let (reply, _) = desk.ask_until(&Op::Open { key: key("s") }).await;
     let Reply::View(view) = reply else { panic!("{reply:?}") };
     figure("a fail-over, by a Sentinel that waits 500 ms, ms", began.elapsed().as_millis());
     assert_eq!(view.owner.epoch, claimed.token.epoch);

@@ -65,7 +65,7 @@ async fn a_server_without_room_takes_nothing_new_and_lets_the_rest_end() {
     let append = turnway_core::store::Append {
         key: crate::desk::key("s"),
         token: claimed.token,
-        after: claimed.tail.seq,
+        after: claimed.view.tail.seq,
         facts: Vec::new(),
         ends: vec![(taken.place, input.run_id.clone())],
         answers: Vec::new(),

@@ -80,7 +80,7 @@ async fn a_node_does_all_it_has_to_as_its_user() {
         closed: Some(false),
         known: claimed.version,
     };
-    let (at, state) = (claimed.tail, b"state".to_vec().into());
+    let (at, state) = (claimed.view.tail, b"state".to_vec().into());
     let keep = turnway_core::store::Keep { key: session.clone(), token, at, state };
     let (link, run_id, tenant) = (Default::default(), input.run_id.clone(), session.tenant.clone());
     let nonce = turnway_core::id::Nonce(9);
@@ -90,7 +90,7 @@ async fn a_node_does_all_it_has_to_as_its_user() {
         Op::Trim { key: session.clone(), token, upto: tail },
         Op::Listen { key: session.clone(), node: me.node, stamp: Stamp(1) },
         Op::Unlisten { key: session.clone(), node: me.node, stamp: Stamp(1) },
-        Op::Open { key: session.clone(), reader: None },
+        Op::Open { key: session.clone() },
         Op::Read { key: session.clone(), after: tail, limit: 1 },
         Op::Inbox { key: session.clone(), token, after: taken.place, control_after: taken.place },
         Op::Find { key: session.clone(), principal, run_id, link },

@@ -179,7 +179,7 @@ fn take(step: &mut Step<'_, '_>, op: &Op) -> Result<Reply, Fault> {
         Op::Transfer { token, tail, to, nonce, .. } => step.transfer(*token, *tail, *to, *nonce),
         Op::Listen { node, stamp, .. } => step.listen(*node, *stamp),
         Op::Unlisten { node, stamp, .. } => step.unlisten(*node, *stamp),
-        Op::Open { .. } => step.reading().view()?,
+        Op::Open { .. } => Reply::View(Box::new(step.reading().view()?)),
         Op::Read { after, limit, .. } => step.reading().read(*after, *limit)?,
         Op::Inbox { after, control_after, .. } => {
             Reply::Waiting(step.reading().waiting(*after, *control_after)?)

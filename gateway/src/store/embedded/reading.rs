@@ -68,14 +68,14 @@ impl Reading<'_, '_> {
         if whole { Ok(()) } else { Err(Spot { table: "log", key: &last }.damaged("missing")) }
     }
 
-    pub(super) fn view(&self) -> Result<Reply, Fault> {
+    pub(super) fn view(&self) -> Result<View, Fault> {
         let head = self.head;
         let mut facts = Vec::new();
         self.facts(head.kept(), |epoch, entry| {
             facts.push((epoch, entry));
             true
         })?;
-        Ok(Reply::View(Box::new(View {
+        Ok(View {
             owner: head.seen(),
             user: head.user.clone(),
             closed: head.closed,
@@ -83,7 +83,7 @@ impl Reading<'_, '_> {
             facts,
             tail: head.end,
             floor: head.floor,
-        })))
+        })
     }
 
     fn snapshot(&self) -> Result<Option<Snapshot>, Fault> {

@@ -160,9 +160,10 @@ impl<'txn> Step<'_, 'txn> {
             self.changed = true;
         }
         let inbox = self.reading().waiting(Place(0), Place(0))?;
-        let (token, tail, version) = (self.head.token, self.head.end, self.head.version);
+        let view = self.reading().view()?;
+        let (token, version) = (self.head.token, self.head.version);
         let listeners = self.head.listeners.clone();
-        Ok(Reply::Claimed(Box::new(Claimed { token, tail, inbox, listeners, version })))
+        Ok(Reply::Claimed(Box::new(Claimed { token, view, inbox, listeners, version })))
     }
 
     pub(super) fn release(&mut self, token: Token, tail: Seq, drain: bool) -> Reply {

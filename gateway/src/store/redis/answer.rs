@@ -4,8 +4,9 @@ use ::redis::Value;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use turnway_core::id::{Cursor, Epoch, Holder, Life, NodeId, Place, Seen, Seq, Stamp};
+use turnway_core::id::{Cursor, Epoch, Holder, Life, NodeId, Place, Seen, Seq, Stamp, UserId};
 use turnway_core::protocol::entry::Entry;
+use turnway_core::store::{Snapshot, View};
 
 /// An array that is being read from its beginning.
 #[derive(Debug)]
@@ -111,6 +112,23 @@ impl Answer {
             waiting.push((place, Arc::new(body)));
         }
         Ok(waiting)
+    }
+
+    /// A session's present state, whose owner is known.
+    pub(super) fn view(mut self, owner: Seen) -> Result<View, Trouble> {
+        let mut user = self.list()?;
+        let user = if user.is_over() { None } else { Some(user.text()?) };
+        let user = user.map(|user| UserId::parse(&user).map_err(|_| strange("not a name"))).transpose()?;
+        let (closed, tail, floor) = (self.flag()?, self.cursor()?, Seq(self.number()?));
+        let mut kept = self.list()?;
+        let snapshot = if kept.is_over() {
+            None
+        } else {
+            Some(Snapshot { at: kept.cursor()?, state: kept.bytes()?.into() })
+        };
+        let after = snapshot.as_ref().map_or(Seq(0), |kept| kept.at.seq).max(floor);
+        let facts = self.list()?.facts(after)?;
+        Ok(View { owner, user, closed, snapshot, facts, tail, floor })
     }
 
     /// Facts that follow each other after a place; each must say of itself that it lies there.

@@ -173,7 +173,7 @@ impl Desk {
             }
             Op::Listen { key, node, stamp } => self.listen(key, *node, *stamp).boxed().await,
             Op::Unlisten { key, node, stamp } => self.unlisten(key, *node, *stamp).boxed().await,
-            Op::Open { key, .. } => self.open(key).boxed().await,
+            Op::Open { key } => self.open(key).boxed().await,
             Op::Read { key, after, limit } => self.read(key, *after, *limit).boxed().await,
             Op::Inbox { key, after, control_after, .. } => {
                 self.inbox(key, *after, *control_after).boxed().await

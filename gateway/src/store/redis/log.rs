@@ -2,9 +2,9 @@
 use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key;
-use turnway_core::id::{Place, Seq, SessionKey, Token, UserId, Version};
+use turnway_core::id::{Place, Seq, SessionKey, Token, Version};
 use turnway_core::limits;
-use turnway_core::store::{Append, Heard, Inputs, Keep, Reply, Snapshot, View};
+use turnway_core::store::{Append, Heard, Inputs, Keep, Reply};
 
 impl Desk {
     pub(super) async fn append(&self, append: &Append) -> Done<Reply> {
@@ -28,19 +28,7 @@ impl Desk {
         let keys = [key::own(session), key::snapshot(session), key::log(session)];
         let mut answer = self.call(Call::look("open", keys)).await?;
         let owner = answer.seen()?;
-        let mut user = answer.list()?;
-        let user = if user.is_over() { None } else { Some(user.text()?) };
-        let user = user.map(|user| UserId::parse(&user).map_err(|_| Trouble::Doubt)).transpose()?;
-        let (closed, tail, floor) = (answer.flag()?, answer.cursor()?, Seq(answer.number()?));
-        let mut kept = answer.list()?;
-        let snapshot = if kept.is_over() {
-            None
-        } else {
-            Some(Snapshot { at: kept.cursor()?, state: kept.bytes()?.into() })
-        };
-        let after = snapshot.as_ref().map_or(Seq(0), |kept| kept.at.seq).max(floor);
-        let facts = answer.list()?.facts(after)?;
-        Ok(Reply::View(Box::new(View { owner, user, closed, snapshot, facts, tail, floor })))
+        Ok(Reply::View(Box::new(answer.list()?.view(owner)?)))
     }
 
     pub(super) async fn read(&self, session: &SessionKey, after: Seq, limit: u32) -> Done<Reply> {

@@ -14,7 +14,8 @@ impl Desk {
         expect: Seen,
         floor: Epoch,
     ) -> Done<Reply> {
-        let keys = [key::own(session), key::inbox(session), key::control(session), key::listeners(session)];
+        let lanes = [key::own(session), key::inbox(session), key::control(session), key::listeners(session)];
+        let keys = lanes.into_iter().chain([key::snapshot(session), key::log(session)]);
         let call =
             Call::to("claim", keys).number(self.now()).name(holder.node.0).name(holder.life.0).name(nonce.0);
         let call = match expect.holder {
@@ -33,13 +34,14 @@ impl Desk {
                 "OK" => {
                     self.book().hold(session, holder);
                     let token = Token { epoch: Epoch(answer.number()?), nonce };
-                    let (tail, inbox_tail, control_tail) =
-                        (answer.cursor()?, answer.place()?, answer.place()?);
+                    let (inbox_tail, control_tail) = (answer.place()?, answer.place()?);
                     let version = Version(answer.number()?);
                     let (inputs, controls) = (answer.list()?.waiting()?, answer.list()?.waiting()?);
                     let inbox = Inputs { inputs, tail: inbox_tail, controls, control_tail };
                     let listeners = answer.list()?.listeners()?;
-                    return Ok(Reply::Claimed(Box::new(Claimed { token, tail, inbox, listeners, version })));
+                    let owner = Seen { holder: Some(holder), epoch: token.epoch };
+                    let view = answer.list()?.view(owner)?;
+                    return Ok(Reply::Claimed(Box::new(Claimed { token, view, inbox, listeners, version })));
                 }
                 "HELD" => return Ok(Reply::Held { owner: answer.seen()? }),
                 "REGISTER" => {

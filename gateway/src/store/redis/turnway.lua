@@ -210,12 +210,23 @@ end
 
 -- === ownership ===
 
--- keys: own in ctl ls
+-- The state that is kept and the facts since; of the head: u cl seq le fl ss se.
+local function state(h, snap, log)
+  local facts = {}
+  for n, entry in ipairs(redis.call('XRANGE', log, id(num(h.ss) + 1), '+')) do
+    facts[n] = field(entry, 'j')
+  end
+  local kept = h.ss and { h.ss, h.se, redis.call('GET', snap) or '' } or {}
+  return { h.u and { h.u } or {}, h.cl or '0', h.seq or '0', h.le or '0', h.fl or '0', kept, facts }
+end
+
+-- keys: own in ctl ls snap log
 -- args: now node life nonce seen_node seen_life seen_epoch floor registered
 local function claim(keys, args)
   local own = keys[1]
   local node, life, nonce = args[2], args[3], args[4]
-  local h = head(own, 'n', 'i', 'e', 'c', 'seq', 'le', 'qi', 'qc', 'lv')
+  local h =
+    head(own, 'n', 'i', 'e', 'c', 'qi', 'qc', 'lv', 'u', 'cl', 'seq', 'le', 'fl', 'ss', 'se')
   if h.c ~= nonce or h.n ~= node or h.i ~= life then
     if h.n ~= args[5] or h.i ~= args[6] or h.e ~= args[7] then return { 'HELD', h.n, h.i, h.e } end
     local now = clock(args[1])
@@ -224,8 +235,8 @@ local function claim(keys, args)
     redis.call('HSET', own, 'e', h.e, 'c', nonce, 'n', node, 'i', life)
   end
   return {
-    'OK', h.e, h.seq or '0', h.le or '0', h.qi or '0', h.qc or '0', h.lv or '0',
-    waiting(keys[2], '0'), waiting(keys[3], '0'), redis.call('HGETALL', keys[4]),
+    'OK', h.e, h.qi or '0', h.qc or '0', h.lv or '0',
+    waiting(keys[2], '0'), waiting(keys[3], '0'), redis.call('HGETALL', keys[4]), state(h, keys[5], keys[6]),
   }
 end
 
@@ -338,14 +349,7 @@ end
 -- keys: own snap log
 local function open(keys)
   local h = head(keys[1], 'n', 'i', 'e', 'u', 'cl', 'seq', 'le', 'fl', 'ss', 'se')
-  local facts = {}
-  for n, entry in ipairs(redis.call('XRANGE', keys[3], id(num(h.ss) + 1), '+')) do
-    facts[n] = field(entry, 'j')
-  end
-  local kept = h.ss and { h.ss, h.se, redis.call('GET', keys[2]) or '' } or {}
-  return {
-    h.n, h.i, h.e, h.u and { h.u } or {}, h.cl or '0', h.seq or '0', h.le or '0', h.fl or '0', kept, facts,
-  }
+  return { h.n, h.i, h.e, state(h, keys[2], keys[3]) }
 end
 
 -- keys: own log; args: after limit bytes_max

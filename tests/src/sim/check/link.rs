@@ -113,7 +113,8 @@ impl Follow {
             return;
         }
         if let Some(reset) = reset {
-            let liar = ask.is_some_and(|ask| bogus(ask, view));
+            // It may have been found out before that part of the log was trimmed.
+            let liar = ask.is_some_and(|ask| untrue(ask, view));
             assert!(
                 liar || view.rewinds || is_trimmed(reset, ask, view),
                 "G5: only a cursor that the log does not hold starts over: {reset:?} {ask:?}"
@@ -328,10 +329,13 @@ fn superseded(ask: &Subscribe, view: &View<'_>) -> bool {
 
 /// Whether the log does not hold what this cursor names, as far as the log is kept.
 fn bogus(ask: &Subscribe, view: &View<'_>) -> bool {
+    let floor = view.shelf.session(view.key).map_or(Seq(0), |slot| slot.floor);
+    ask.after_seq.is_some_and(|after| after > floor) && untrue(ask, view)
+}
+
+/// Whether the log never held what this cursor names.
+fn untrue(ask: &Subscribe, view: &View<'_>) -> bool {
     let Some(after) = ask.after_seq.filter(|after| after.0 > 0) else { return false };
-    if view.shelf.session(view.key).is_some_and(|slot| after <= slot.floor) {
-        return false;
-    }
     let there = view.chronicle().and_then(|chronicle| chronicle.fact(after));
     match (there, ask.after_epoch) {
         (None, _) => true,

@@ -1,19 +1,26 @@
 //! G8, G9: what must be true of a world that has come to rest.
 use super::story::Story;
-use crate::sim::world::World;
+use crate::sim::world::{Node, World};
 use std::sync::Arc;
+use std::time::Duration;
 use turnway_core::id::{RunId, Seq, SessionKey};
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::store::Slot;
 
 /// Store operations of one scenario: about four times what the busiest needs.
 const OPS_MAX: u64 = 60_000;
+/// Who has slept finds out within this what it has missed.
+const AWAKE: Duration = Duration::from_secs(5);
 /// Words of one scenario.
 const WORDS_MAX: u64 = 60_000;
 
 impl World {
     /// Why the world has not come to rest, if it has not.
     pub(crate) fn unrest(&self) -> Option<String> {
+        let sleeps = |node: &Node| node.paused_until + AWAKE > self.now;
+        if let Some(node) = self.nodes.iter().find(|node| sleeps(node)) {
+            return Some(format!("nobody sleeps: n{}", node.boot.0));
+        }
         for (key, slot) in self.shelf.sessions().filter(|(key, _)| !self.bereft(key)) {
             if let Some(input) = slot.inbox.values().next() {
                 return Some(format!("G9: what was accepted ends: {key} {}", input.run_id));

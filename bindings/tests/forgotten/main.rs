@@ -1,0 +1,149 @@
+//! An owner beside a store that forgets what it had acknowledged.
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::peer::{Item, Words};
+use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_core::id::{
+    AgentId, ControlId, MessageId, NodeId, Place, Principal, RunId, Seen, SessionId, SessionKey, TenantId,
+    UserId,
+};
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::{AgentPolicy, Directory};
+use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::input::{Ask, Content, Control, Input as Said, Message, Role, Strategy};
+use turnway_core::store::{Accepted, Op, Reply, Shelf};
+use turnway_core::time::{Millis, Mono, Now};
+
+const ME: NodeId = NodeId(1);
+const OTHER: NodeId = NodeId(2);
+
+/// One node and its store, which answers at once.
+struct Pair {
+    board: Switchboard,
+    shelf: Shelf,
+    now: Now,
+    /// What the node said to others.
+    said: Vec<Words>,
+    claims: usize,
+}
+
+fn key() -> SessionKey {
+    SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
+}
+
+fn ann() -> Principal {
+    let user = UserId::parse("ann").expect("a name");
+    Principal { tenant: key().tenant, user, operator: false, writes: true }
+}
+
+fn input(name: &str) -> Arc<Said> {
+    let message_id = MessageId::parse(name).expect("a name");
+    Arc::new(Said {
+        run_id: RunId::derive(&key(), &ann().user, &message_id),
+        message_id,
+        request_id: None,
+        user: ann().user,
+        agent_id: None,
+        message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
+        history: None,
+        strategy: Strategy::Enqueue,
+        metadata: None,
+        traceparent: None,
+    })
+}
+
+fn accept(input: &Arc<Said>) -> Op {
+    Op::Accept { key: key(), principal: ann(), input: Arc::clone(input), hash: input.body_hash() }
+}
+
+fn cancel(run_id: &RunId) -> Arc<Control> {
+    let id = ControlId::parse(&format!("cancel:{run_id}")).expect("a name");
+    let what = Ask::Cancel { run_id: Some(run_id.clone()) };
+    Arc::new(Control { id, user: ann().user, request_id: None, what })
+}
+
+impl Pair {
+    fn new() -> Self {
+        let echo = AgentId::parse("echo").expect("a name");
+        let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
+        let directory = Arc::new(Directory { agents, default: Some(echo) });
+        let config = Config { node: ME, directory, seed: [7; 32], alone: false, keep_facts: None };
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let (board, shelf) = (Switchboard::new(config), Shelf::new(true));
+        let mut pair = Self { board, shelf, now, said: Vec::new(), claims: 0 };
+        pair.board.handle_timeout(now);
+        pair.settle();
+        pair
+    }
+
+    /// Until the node wants nothing more.
+    fn settle(&mut self) {
+        while let Some(output) = self.board.poll_output() {
+            match output {
+                Output::Store(op) => {
+                    self.claims += usize::from(matches!(op, Op::Claim { .. }));
+                    let result = Ok(self.shelf.apply(self.now, &op));
+                    self.board.handle_input(self.now, Input::Stored { op, result });
+                }
+                Output::Publish { words, .. } => self.said.push(words),
+                Output::Order(_) | Output::Send { .. } | Output::Exit => {}
+            }
+        }
+    }
+
+    fn hear(&mut self, words: Words) {
+        self.board.handle_input(self.now, Input::Peer { from: OTHER, words });
+        self.settle();
+    }
+
+    fn apply(&mut self, op: &Op) -> Accepted {
+        let reply = self.shelf.apply(self.now, op);
+        let Reply::Accepted(accepted) = reply else { panic!("{reply:?}") };
+        accepted
+    }
+
+    fn bell(&mut self, accepted: &Accepted, item: impl Fn(Place, Place) -> Item) {
+        let item = item(accepted.place, accepted.prev);
+        self.hear(Words::Bell { key: key(), owner: accepted.owner, item });
+    }
+
+    fn facts(&mut self) -> Vec<Fact> {
+        let Reply::View(view) = self.shelf.apply(self.now, &Op::Open { key: key() }) else {
+            panic!("no view");
+        };
+        view.facts.into_iter().map(|(_, entry)| entry.fact.clone()).collect()
+    }
+}
+
+/// A cancel overtakes the input it is meant for, and the store forgets both before their owner can look: what
+/// lacks there is not over. Whoever asked says both again, and the turn is stopped.
+///
+/// Covers: ST-14, G3.
+#[test]
+fn what_the_store_forgot_is_not_over() {
+    let mut pair = Pair::new();
+    let (first, later) = (input("m1"), input("m2"));
+    pair.apply(&accept(&first));
+    pair.hear(Words::Adopt { key: key(), free: Seen::default() });
+    assert!(pair.facts().iter().any(|fact| matches!(fact, Fact::RunStarted { .. })), "{:?}", pair.facts());
+    let claims = pair.claims;
+
+    let asked = cancel(&later.run_id);
+    let op = Op::Control { key: key(), principal: ann(), control: Arc::clone(&asked), create: false };
+    pair.apply(&accept(&later));
+    let lost = pair.apply(&op);
+    pair.shelf.rewind(2);
+    pair.bell(&lost, |place, prev| Item::Control { place, prev, control: Arc::clone(&asked) });
+    let answered = |words: &Words| matches!(words, Words::Answered { .. });
+    assert!(!pair.said.iter().any(answered), "nobody is told that it is done: {:?}", pair.said);
+    assert_eq!(pair.claims, claims + 1, "it begins again from what the store has");
+
+    let again = pair.apply(&accept(&later));
+    pair.bell(&again, |place, prev| Item::Input { place, prev, input: Arc::clone(&later) });
+    let again = pair.apply(&op);
+    pair.bell(&again, |place, prev| Item::Control { place, prev, control: Arc::clone(&asked) });
+    let cancelled = pair.facts().into_iter().filter(|fact| matches!(fact, Fact::RunCancelled { .. })).count();
+    assert_eq!(cancelled, 1, "{:?}", pair.facts());
+    assert!(pair.said.iter().any(answered));
+}
