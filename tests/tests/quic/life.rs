@@ -2,15 +2,18 @@
 use super::{node, sample};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::tempdir;
+use tokio::sync::Semaphore;
+use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::command::run;
 use turnway_tests::real::identity::{Key, pepper};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::quic::{Line, config, endpoint};
+use turnway_tests::real::quic::{Line, config, endpoint, take};
 use turnway_tests::real::size;
 use turnway_tests::real::tls::{Pair, Trust};
-use turnway_tests::real::wire::Gone;
+use turnway_tests::real::wire::{Gone, invoke};
 
 /// Covers: S-01.
 #[tokio::test]
@@ -92,14 +95,33 @@ async fn a_certificate_is_replaced_and_nobody_is_cut_off() {
 #[tokio::test]
 async fn a_node_that_leaves_says_so() {
     let dir = tempdir().expect("a directory");
-    let (mut node, quic, trust) = node(&dir, &["--demo"]).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let agents = Agents::start({
+        let gate = Arc::clone(&gate);
+        move |_| {
+            let gate = Arc::clone(&gate);
+            Reply::speak(move |voice| async move {
+                voice.delta("first ").await?;
+                gate.acquire().await.expect("it stays").forget();
+                voice.delta("last").await?;
+                voice.done().await
+            })
+        }
+    })
+    .await;
+    let (mut node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
     let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
-    line.turn("s1", "echo", "m1", "hello").await.expect("a turn");
+    line.ask("m1", invoke("s1", "a", "hello")).await.expect("accepted");
+    let (mut lane, mut said) = (line.lane().await.expect("a stream"), String::new());
+    take(&mut said, &lane.next().await.expect("text").expect("text"));
     node.signal("-TERM").await;
     line.until(|message| message["type"] == "go_away").await.expect("told");
     let late = Line::open(quic, &trust).await;
     assert!(matches!(&late, Err(Gone::Broken(why)) if why.contains("refused")), "{late:?}");
-    assert_eq!(line.gone().await, Gone::Closed(4503));
+    gate.add_permits(1);
+    lane.rest(&mut said).await.expect("all of it");
+    line.until(|message| message["type"] == "done").await.expect("turns end");
+    assert_eq!((said.as_str(), line.gone().await), ("first last", Gone::Closed(4503)));
     assert_eq!(node.exit().await, Some(0));
 }
 

@@ -1,8 +1,9 @@
 //! QUIC: the same protocol on other roads, with a real node and a raw client.
 //!
-//! - `talk`: turns, and first words; `frames`: what is no message.
+//! - `talk`: turns; `frames`: what is no message; `client`: the Rust client and `turnway chat`.
 //! - `lanes`: text on streams of its own, and who does not read it.
 //! - `life`: who comes in, who has to go, and which certificate is shown.
+mod client;
 mod frames;
 mod lanes;
 mod life;
