@@ -74,3 +74,28 @@ impl ConnectionIdGenerator for Ids {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: S-24.
+    #[test]
+    fn a_name_says_whose_it_is_and_no_two_are_alike() {
+        let (one, other) = (NodeId(0xdead_beef << 96 | 7), NodeId(0xdead_beee << 96));
+        let (mut ours, theirs) = (Ids::of(one), Ids::of(other));
+        let (first, second) = (ours.generate_cid(), ours.generate_cid());
+        assert_eq!(first[..5], [12, 0xde, 0xad, 0xbe, 0xef]);
+        assert_eq!(format!("{one}")[..8], *"deadbeef", "as everywhere else");
+        assert!(first.len() == ours.cid_len() && first != second);
+        assert!(ours.validate(&first).is_ok() && theirs.validate(&first).is_err());
+        assert!(ours.validate(&ConnectionId::new(&[12, 0xde])).is_err());
+    }
+
+    /// Covers: S-22.
+    #[test]
+    fn no_two_processes_end_each_others_connections() {
+        let tag = |key: &aws_lc_rs::hmac::Key| aws_lc_rs::hmac::sign(key, b"a name").as_ref().to_vec();
+        assert_ne!(tag(&reset_key()), tag(&reset_key()));
+    }
+}
