@@ -109,9 +109,14 @@ impl QuicListener {
                 () = house.life.reached(house.until) => break,
             }
         }
-        // Whoever comes now is refused, and comes to another node.
+        // Whoever comes now is told to come to another node.
+        while let Some(incoming) = tokio::select! {
+            incoming = endpoint.accept() => incoming,
+            () = house.life.reached(Phase::Leaving) => None,
+        } {
+            incoming.refuse();
+        }
         endpoint.set_server_config(None);
-        house.life.reached(Phase::Leaving).await;
         // The last words are still on their way.
         endpoint.wait_idle().await;
         Ok(())
