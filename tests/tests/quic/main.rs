@@ -2,9 +2,10 @@
 //!
 //! - `talk`: turns; `frames`: what is no message; `client`: the Rust client and `turnway chat`; `interop`: aioquic.
 //! - `lanes`: text on streams of its own, and who does not read it.
-//! - `life`: who comes in, who has to go, and which certificate is shown.
+//! - `life`: who comes in, who has to go, and which certificate is shown; `idle`: what a connection costs.
 mod client;
 mod frames;
+mod idle;
 mod interop;
 mod lanes;
 mod life;

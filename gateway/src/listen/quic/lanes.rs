@@ -15,12 +15,15 @@ use turnway_core::limits;
 /// Streams of one connection. A session has one speaking run; what is over it is a run's last words.
 const LANES_MAX: usize = 2 * limits::LINK_SUBSCRIPTIONS_MAX;
 
+/// A stream on its way.
+type Opening = Pin<Box<dyn Future<Output = Result<SendStream, ConnectionError>> + Send>>;
+
 /// The lanes of one connection, none while nobody speaks.
 #[derive(Default)]
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
     /// A stream is asked for; the client may let us wait.
-    opening: Option<Pin<Box<dyn Future<Output = Result<SendStream, ConnectionError>> + Send>>>,
+    opening: Option<Opening>,
     /// Sessions that are held.
     held: Vec<SessionId>,
     /// What is to be told of that.
