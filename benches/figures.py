@@ -84,7 +84,7 @@ class Bench:
     def node(self, *args, store=None):
         """A node with the demo's agents; a fresh data directory where none is named."""
         store = store or f"embedded:{tempfile.mkdtemp(dir=self.scratch)}"
-        words = ["serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", store, *args]
+        words = ["serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", store, *args]
         return Server(self, SERVER, "turnway", *words)
 
 

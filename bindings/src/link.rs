@@ -9,7 +9,7 @@ use crate::channel::command::Command;
 use crate::channel::note::Note;
 use std::borrow::Cow;
 use std::fmt;
-use turnway_core::id::{NodeId, Principal, RequestId};
+use turnway_core::id::{NodeId, Principal, RequestId, RunId, SessionId};
 use turnway_core::time::Millis;
 
 mod machine;
@@ -65,6 +65,15 @@ pub enum Output {
     Command(Command),
     /// Write a text message.
     Write(String),
+    /// Write a text message beside the others: those of one attempt are in order among each other.
+    Aside(Box<Aside>),
+    /// Nothing more comes beside the others: of one run, or with none of the whole session.
+    NoMoreAside {
+        /// Whose.
+        session: SessionId,
+        /// Which run.
+        run_id: Option<RunId>,
+    },
     /// Write a transport-level ping.
     Ping,
     /// Notes of this weight were rendered since the last report and have been flushed.
@@ -76,6 +85,19 @@ pub enum Output {
         /// For a person.
         reason: Cow<'static, str>,
     },
+}
+
+/// A piece of text on its way beside the other messages. Prints sizes instead of texts (S-38).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Aside {
+    /// Whose.
+    pub session: SessionId,
+    /// Which run's.
+    pub run_id: RunId,
+    /// Which attempt's.
+    pub attempt: u32,
+    /// The message, whole.
+    pub text: String,
 }
 
 /// What the door makes of a credential that is to take the place of another.
@@ -114,6 +136,8 @@ impl fmt::Debug for Output {
             Self::Refresh { token, .. } => write!(f, "Refresh({token:?})"),
             Self::Command(command) => write!(f, "Command({command:?})"),
             Self::Write(text) => write!(f, "Write(<{} bytes>)", text.len()),
+            Self::Aside(aside) => write!(f, "Aside({}, <{} bytes>)", aside.attempt, aside.text.len()),
+            Self::NoMoreAside { .. } => f.write_str("NoMoreAside"),
             Self::Ping => f.write_str("Ping"),
             Self::Written(weight) => write!(f, "Written({weight})"),
             Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),
@@ -134,4 +158,6 @@ pub struct LinkConfig {
     pub durability: &'static str,
     /// Heartbeat jitter in per mille of the period, drawn by the driver: 900 to 1100.
     pub heartbeat_permille: u32,
+    /// Whether text may go beside the other messages, if the client takes it so (QUIC).
+    pub asides: bool,
 }

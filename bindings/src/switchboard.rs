@@ -355,6 +355,7 @@ impl Machine for Switchboard {
             Input::Disconnect { link } => self.disconnect(link),
             Input::Say { link, command } => self.say(now, link, command),
             Input::Written { link, weight } => self.written(link, weight),
+            Input::Hold { link, session, is_held } => self.hold(link, session, is_held),
             Input::Peer { from, words } => self.peer(now, from, words),
             Input::Unheard { to } => self.unheard(now, to),
             Input::Gap => self.relisten(),

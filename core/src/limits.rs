@@ -64,6 +64,10 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub const LINK_UNWRITTEN_BYTES_MAX: usize = 256 * 1024;
 /// A link reports what it has written at the latest after this much, well below the cap above.
 pub const LINK_REPORT_BYTES: usize = 64 * 1024;
+/// Text of one session that waits for its own stream (QUIC): past it the session's cursor stands still.
+pub const LANE_BYTES_MAX: usize = 64 * 1024;
+/// The same of all sessions of a link. Many streams that nobody reads are one slow consumer.
+pub const LANES_BYTES_MAX: usize = 1024 * 1024;
 /// Clients of a draining node are asked to come back elsewhere within this, spread by jitter.
 pub const GO_AWAY_WITHIN: Duration = Duration::from_secs(10);
 /// See [`GO_AWAY_WITHIN`].

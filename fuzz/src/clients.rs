@@ -51,6 +51,7 @@ fn link() -> Link {
         resume_window_ms: 0,
         durability: "fsync",
         heartbeat_permille: 1000,
+        asides: false,
     };
     Link::new(now(), config)
 }
@@ -79,6 +80,7 @@ fn hear(link: &mut Link, text: &str) {
                 let said: Value = serde_json::from_str(&text).expect("a link writes JSON");
                 assert!(said["type"].is_string() && said["ts"].is_u64(), "{said}");
             }
+            Output::Aside(_) | Output::NoMoreAside { .. } => panic!("nobody said that it takes them"),
             Output::Command(_) | Output::Ping | Output::Written(_) | Output::Close { .. } => {}
         }
     }

@@ -41,6 +41,8 @@ use std::path::PathBuf;
 pub struct Config {
     /// For clients.
     pub http: SocketAddr,
+    /// For clients, by QUIC; none: not so.
+    pub quic: Option<SocketAddr>,
     /// For operators.
     pub admin: SocketAddr,
     /// By which names clients may call it, beside its own on a loopback address.

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc};
 use turnway_bindings::channel::command::Command;
 use turnway_bindings::channel::note::Note;
 use turnway_bindings::switchboard::Input;
-use turnway_core::id::{LinkId, Principal};
+use turnway_core::id::{LinkId, Principal, SessionId};
 use turnway_core::limits;
 
 /// A mailbox holds no more than this. The switchboard stops long before, by the link's credit; this
@@ -307,6 +307,11 @@ impl Room<'_> {
     /// See [`Board::say`].
     pub fn say(self, link: LinkId, command: Command) {
         self.0.send(Input::Say { link, command });
+    }
+
+    /// Of this session a link should be shown nothing for a while, or again.
+    pub fn hold(self, link: LinkId, session: SessionId, is_held: bool) {
+        self.0.send(Input::Hold { link, session, is_held });
     }
 
     /// See [`Board::written`].

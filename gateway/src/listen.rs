@@ -7,7 +7,9 @@
 //!   of them are not heard for a while.
 //! - `patience`: a socket that gives up on a peer that takes nothing.
 //! - [`upgrade`]: from an HTTP request to a WebSocket.
-//! - [`websocket`]: one link from its first byte to its last; `wear`: when its buffers are exchanged.
+//! - `visit`: one link from its first byte to its last; `wire`: what it asks of what carries it.
+//! - `websocket`: a WebSocket as that; `wear`: when its buffers are exchanged.
+//! - [`quic`]: a bound UDP socket, its accept loop, and a QUIC connection as what carries a link.
 pub mod caller;
 pub mod crowd;
 mod end;
@@ -15,10 +17,13 @@ mod greet;
 mod lockout;
 mod patience;
 pub mod pipe;
+pub mod quic;
 pub mod seam;
 pub mod upgrade;
+mod visit;
 mod wear;
-pub mod websocket;
+mod websocket;
+mod wire;
 
 use crate::answer::{self, Body};
 use crate::config::Networks;

@@ -25,7 +25,7 @@ pub use bus::{BusMetrics, Lapse, Loss};
 pub use document::document;
 pub use driver::{DriverMetrics, Source};
 pub use http::{HttpMetrics, Method as HttpMethod, ROUTES};
-pub use links::{Direction, Handshake, LinkMetrics};
+pub use links::{Direction, Handshake, LinkMetrics, Transport};
 pub use load::Load;
 pub use node::NodeMetrics;
 pub use store::{StoreMetrics, Unanswered};
@@ -115,8 +115,8 @@ mod tests {
     fn every_family_is_named_after_its_area_and_carries_no_id() {
         let registry = Registry::new();
         let metrics = Metrics::register(&registry).expect("each family once");
-        metrics.links.closed(4508);
-        metrics.links.closed(12345);
+        metrics.links.closed(Transport::WebSocket, 4508);
+        metrics.links.closed(Transport::WebSocket, 12345);
         let mut text = Vec::new();
         TextEncoder::new().encode(&registry.gather(), &mut text).expect("text");
         let text = String::from_utf8(text).expect("UTF-8");

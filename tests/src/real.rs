@@ -12,6 +12,7 @@ pub mod node;
 pub mod operations;
 pub mod provider;
 pub mod python;
+pub mod quic;
 pub mod redis;
 mod tape;
 pub mod tls;

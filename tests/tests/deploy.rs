@@ -54,7 +54,8 @@ async fn the_command_lines_of_the_compose_file_make_a_fleet() {
         let home = dir.path().join(value(line, "--node-name"));
         std::fs::create_dir_all(&home).expect("a directory");
         let rest: Vec<&str> = ["--demo", "--node-name", value(line, "--node-name")].to_vec();
-        let known = rest.len() + ["serve", "--store", "…", "--listen", "…", "--admin", "…"].len();
+        let known =
+            rest.len() + ["serve", "--store", "…", "--listen", "…", "--admin", "…", "--quic", "…"].len();
         assert_eq!(line.len(), known, "an argument that this test does not hand on: {line:?}");
         assert_eq!(value(line, "--store"), "redis://redis:6379");
         fleet.push(Node::start_on(&redis.url(), &home, &rest).await);

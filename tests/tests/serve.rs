@@ -146,7 +146,7 @@ async fn what_passes_is_counted_and_content_is_not_logged() {
 async fn a_bad_configuration_is_told_in_whole() {
     let dir = directory();
     std::fs::write(dir.path().join("turnway.toml"), "[listen]\nhttp = \"x\"\nport = 1\n").expect("a file");
-    let args = ["--store", "redis://u:canary@h:x", "--quic", "127.0.0.1:1", "--agent", "a"];
+    let args = ["--store", "redis://u:canary@h:x", "--quic", "somewhere", "--agent", "a"];
     for command in ["serve", "check-config"] {
         let env = [("TURNWAY_LISTEN_ADMIN", "0.0.0.0:1")];
         let (code, out, err) = run(dir.path(), &[&[command][..], &args].concat(), &env).await;
@@ -175,7 +175,8 @@ async fn a_data_directory_has_one_node() {
     let dir = directory();
     let node = Node::start(dir.path(), &[]).await;
     let store = format!("embedded:{}", dir.path().join("data").display());
-    let args = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", &store];
+    let args =
+        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &store];
     let (code, out, err) = run(dir.path(), &args, &[]).await;
     assert_eq!((code, out.as_str()), (Some(69), ""), "{err}");
     assert!(err.contains("another process"), "{err}");
@@ -331,7 +332,7 @@ async fn no_hello_no_link() {
 async fn a_full_node_says_so() {
     let dir = directory();
     // 512 files are kept for other things than clients: these leave room for eight.
-    let script = "ulimit -n 520; exec \"$0\" serve --store memory: --listen 127.0.0.1:0 --admin 127.0.0.1:0";
+    let script = "ulimit -n 520; exec \"$0\" serve --store memory: --listen 127.0.0.1:0 --admin 127.0.0.1:0 --quic off";
     let mut child = Command::new("sh")
         .args(["-c", script])
         .arg(binary())

@@ -3,7 +3,6 @@ use crate::channel::command::{Command, Subscribe};
 use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::parse::{ClientMessage, parse};
 use crate::channel::json::render;
-use crate::channel::note::Note;
 use crate::link::{Hello, Input, LinkConfig, Output, Renewal, Role};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -13,6 +12,8 @@ use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::{Deadline, Millis, Mono, Now};
+
+mod note;
 
 /// Messages a client may send while the door decides about its `hello`; their bytes together are
 /// bounded by one message's limit, as the client is nobody yet.
@@ -37,6 +38,8 @@ pub struct Link {
     /// When one is closed whose token has ended and was not refreshed.
     expires_at: Option<Mono>,
     durability: &'static str,
+    /// Text goes beside the other messages.
+    asides: bool,
     /// Weight of the notes whose texts wait to be flushed.
     unflushed: usize,
     /// Weight of the notes that are written and not reported.
@@ -74,6 +77,7 @@ impl Link {
         let heartbeat = limits::HEARTBEAT * permille / 1000;
         Self {
             durability: config.durability,
+            asides: config.asides,
             phase: Phase::Fresh { deadline: now.mono + limits::HELLO_TIMEOUT, config: Box::new(config) },
             outputs: VecDeque::new(),
             heard: now.mono,
@@ -101,7 +105,7 @@ impl Machine for Link {
         match input {
             Input::Text(text) => self.handle_text(now, text),
             Input::Binary => self.close(1003, "binary messages are not spoken here"),
-            Input::TooLarge => self.too_large(now, MESSAGE_BYTES_MAX),
+            Input::TooLarge => self.too_large(now, self.message_bytes_max()),
             Input::Alive => self.heard = now.mono,
             Input::Admitted { principal: _, expires } => self.handle_admitted(now, expires),
             Input::Refreshed { request_id, renewal } => self.handle_refreshed(now, request_id, renewal),
@@ -205,6 +209,7 @@ impl Link {
                 return self.close(4403, why);
             }
         }
+        self.asides &= hello.streams;
         match std::mem::replace(&mut self.phase, Phase::Closed) {
             Phase::Fresh { config, .. } => {
                 self.phase = Phase::Asking(Box::new(Asking { config: *config, resume, waiting: Vec::new() }));
@@ -269,7 +274,12 @@ impl Link {
             return self.too_large(now, MESSAGE_BYTES_MAX);
         }
         match parse(text) {
-            Ok(ClientMessage::Command(command)) => self.outputs.push_back(Output::Command(command)),
+            Ok(ClientMessage::Command(command)) => {
+                if let Command::Unsubscribe { session, .. } = &command {
+                    self.no_more_aside(session, None);
+                }
+                self.outputs.push_back(Output::Command(command));
+            }
             Ok(ClientMessage::Refresh { request_id, token }) => {
                 self.outputs.push_back(Output::Refresh { request_id, token });
             }
@@ -300,35 +310,6 @@ impl Link {
         }
     }
 
-    fn handle_note(&mut self, now: Now, note: &Note) {
-        match &self.phase {
-            Phase::Open => {}
-            Phase::Fresh { .. } | Phase::Asking(_) | Phase::Closed => return,
-        }
-        if let Note::GoAway { within, .. } = note {
-            self.leave_at.get_or_insert(now.mono + *within);
-        }
-        let outputs = &mut self.outputs;
-        let before = outputs.len();
-        render::render(now.store, self.durability, note, &mut |text| outputs.push_back(Output::Write(text)));
-        if self.outputs.len() > before {
-            self.unflushed_since.get_or_insert(now.mono);
-        }
-        self.unflushed += note.weight();
-        // A note may be shown as nothing, and no flush will follow it.
-        if self.unflushed_since.is_none() {
-            self.handle_flushed();
-        }
-    }
-
-    fn handle_flushed(&mut self) {
-        self.unflushed_since = None;
-        self.unreported += std::mem::take(&mut self.unflushed);
-        if self.unreported >= limits::LINK_REPORT_BYTES && matches!(self.phase, Phase::Open) {
-            self.outputs.push_back(Output::Written(std::mem::take(&mut self.unreported)));
-        }
-    }
-
     /// The heartbeat: nothing else is left to be due.
     fn beat(&mut self, now: Now) {
         self.ping_at = now.mono + self.heartbeat();
@@ -348,6 +329,13 @@ impl Link {
     }
     fn stalled_at(&self) -> Option<Mono> {
         self.unflushed_since.map(|since| since + limits::STALL_TIMEOUT)
+    }
+    /// What one message may have: little, as long as it is nobody's.
+    fn message_bytes_max(&self) -> usize {
+        match self.phase {
+            Phase::Fresh { .. } => limits::HELLO_BYTES_MAX,
+            Phase::Asking(_) | Phase::Open | Phase::Closed => MESSAGE_BYTES_MAX,
+        }
     }
     fn write(&mut self, now: Now, text: String) {
         self.unflushed_since.get_or_insert(now.mono);

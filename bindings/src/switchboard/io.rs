@@ -3,7 +3,7 @@ use crate::channel::command::Command;
 use crate::channel::note::Note;
 use crate::peer::Words;
 use std::collections::BTreeSet;
-use turnway_core::id::{Epoch, LinkId, NodeId, Principal, RunId, SessionKey};
+use turnway_core::id::{Epoch, LinkId, NodeId, Principal, RunId, SessionId, SessionKey};
 use turnway_core::protocol::agent::{AgentEvent, Order};
 use turnway_core::store::{Op, Reply, StoreError};
 
@@ -36,6 +36,16 @@ pub enum Input {
         link: LinkId,
         /// Sum of [`Note::weight`].
         weight: usize,
+    },
+    /// A link is to be shown nothing more of a session for a while, because its client does not take the text
+    /// of it; or it is again.
+    Hold {
+        /// Which.
+        link: LinkId,
+        /// Which session.
+        session: SessionId,
+        /// From now on, or not any more.
+        is_held: bool,
     },
     /// Another node speaks.
     Peer {
@@ -91,6 +101,7 @@ impl Input {
             | Self::Unheard { .. }
             | Self::Gap
             | Self::Drain
+            | Self::Hold { .. }
             | Self::Heirs(_) => None,
         }
     }

@@ -2,7 +2,7 @@
 use super::{Switchboard, ask::AskKey, io::Output};
 use crate::channel::note::Note;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use turnway_core::id::{LinkId, Principal, SessionKey};
+use turnway_core::id::{LinkId, Principal, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 
@@ -22,6 +22,8 @@ pub(super) struct Link {
     pub(super) asks: BTreeSet<AskKey>,
     unwritten: usize,
     full: bool,
+    /// Sessions of which it is shown nothing for a while.
+    held: Vec<SessionKey>,
 }
 
 impl Link {
@@ -45,6 +47,7 @@ impl Link {
         if let Ok(place) = self.sessions.binary_search(key) {
             self.sessions.remove(place);
             self.sessions.shrink_to_fit();
+            self.held.retain(|held| held != key);
         }
     }
 }
@@ -62,9 +65,10 @@ impl Links {
     pub(super) fn ids(&self) -> Vec<LinkId> {
         self.links.keys().copied().collect()
     }
-    /// Whether so much is under way that its cursors stand still.
-    pub(super) fn is_full(&self, link: LinkId) -> bool {
-        self.links.get(&link).is_none_or(|link| link.full) && !planted(Mutant::CreditIgnored)
+    /// Whether so much is under way that its cursor in this session stands still.
+    pub(super) fn is_full(&self, link: LinkId, key: &SessionKey) -> bool {
+        let full = |link: &Link| link.full || link.held.contains(key);
+        self.links.get(&link).is_none_or(full) && !planted(Mutant::CreditIgnored)
     }
     /// Sends, if there still is such a link.
     pub(super) fn send(&mut self, outbox: &mut VecDeque<Output>, link: LinkId, note: Note) {
@@ -77,8 +81,14 @@ impl Links {
 
 impl Switchboard {
     pub(super) fn connect(&mut self, link: LinkId, principal: Principal) {
-        let fresh =
-            Link { principal, sessions: Vec::new(), asks: BTreeSet::new(), unwritten: 0, full: false };
+        let fresh = Link {
+            principal,
+            sessions: Vec::new(),
+            asks: BTreeSet::new(),
+            unwritten: 0,
+            full: false,
+            held: Vec::new(),
+        };
         self.links.links.insert(link, fresh);
         if self.drain.is_some() {
             self.note(link, super::drain::go_away());
@@ -90,6 +100,20 @@ impl Switchboard {
         self.forget_askers(link, gone.asks);
         for key in gone.sessions {
             self.unsubscribe(&key, link);
+        }
+    }
+
+    /// A session's cursor stands still, or moves again.
+    pub(super) fn hold(&mut self, link: LinkId, session: SessionId, is_held: bool) {
+        let Some(there) = self.links.links.get_mut(&link) else { return };
+        let key = SessionKey { tenant: there.principal.tenant.clone(), session };
+        there.held.retain(|held| *held != key);
+        if is_held && there.follows(&key) {
+            return there.held.push(key);
+        }
+        there.held.shrink_to_fit();
+        if !there.full {
+            self.resume(&key, link);
         }
     }
 

@@ -110,7 +110,7 @@ impl Sub {
         at: Cursor,
         entry: &Arc<Entry>,
     ) -> Shown {
-        if post.links.is_full(link) {
+        if post.links.is_full(link, key) {
             return Shown::Full;
         }
         if let Some(hole) = self.show_stretch(post, link, key, at, entry) {
@@ -184,7 +184,7 @@ impl Sub {
         let Some(pos) = self.texts.get_mut(&chunk.run_id).filter(|pos| pos.attempt == chunk.attempt) else {
             return;
         };
-        if post.links.is_full(link) {
+        if post.links.is_full(link, key) {
             self.mode = Mode::Paused { scan: self.cursor.seq };
             post.stats.slow_links += 1;
             return;

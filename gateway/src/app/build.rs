@@ -1,6 +1,7 @@
 //! Putting a node together. Whatever cannot be had is found out here, before the first client.
 mod callers;
 mod identity;
+mod quic;
 
 use crate::agent::directory::BadAgent;
 use crate::agent::{Agents, Report};
@@ -18,6 +19,7 @@ use crate::keys::Keys;
 use crate::keys::provider::NoProvider;
 use crate::links::{self, Board, Links};
 use crate::listen::crowd::Crowd;
+use crate::listen::quic::{QuicHouse, QuicListener};
 use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
 use crate::metrics::{Metrics, Unanswered};
@@ -27,6 +29,7 @@ use crate::store::memory::Memory;
 use crate::store::redis::{self, Redis};
 use crate::store::registers::Counter;
 use crate::store::{Answers, Store};
+use crate::tls::development::NoPair;
 use crate::tls::keeper::NoTls;
 use crate::tls::{Keeper, Shown};
 use crate::{admin, http};
@@ -62,6 +65,7 @@ pub struct App {
     pub(super) agents: Agents,
     pub(super) driver: Driver,
     pub(super) public: (Listener, Arc<House>),
+    pub(super) quic: Option<(QuicListener, Arc<QuicHouse>)>,
     pub(super) admin: (Listener, Arc<House>),
     /// Keeps the certificate up to date, where there is one.
     pub(super) keeper: Option<Keeper>,
@@ -83,6 +87,17 @@ pub enum BuildError {
         /// Why.
         error: io::Error,
     },
+    /// A port of UDP cannot be had.
+    #[error("cannot listen on {address} (QUIC): {error}; --quic ADDR takes another port, --quic off none")]
+    ListenQuic {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The certificate that QUIC shows where no other is named cannot be made.
+    #[error("a certificate for QUIC: {0}")]
+    Pair(#[from] NoPair),
     /// The certificate was good a moment ago, and is not now.
     #[error(transparent)]
     Tls(#[from] NoTls),
@@ -130,6 +145,7 @@ impl App {
     /// Builds a node whose tasks will run on this runtime.
     pub fn build(plan: Plan, runtime: &Handle) -> Result<Self, BuildError> {
         let public = listen(plan.config.http)?;
+        let quic = plan.config.quic.map(quic::listen).transpose()?;
         let admin = listen(plan.config.admin)?;
         let registry = Registry::new();
         let shared = Shared {
@@ -166,8 +182,12 @@ impl App {
         };
         let driver = shared.driver(store, &agents, bus, inbox, &plan)?;
         let office = shared.office(registry, copier, keys, shared.roster(&plan, &public, fleet.clone()));
+        let quic_shown = quic.as_ref().map(|_| shared.quic_shown(&plan.config, shown.clone())).transpose()?;
+        let house = shared.house(&plan, board, &agents, door, shown);
+        let quic_house = quic_shown.and_then(|shown| shared.quic_house(&house, shown)).map(Arc::new);
         Ok(Self {
-            public: (public, Arc::new(shared.house(&plan, board, &agents, door, shown))),
+            public: (public, Arc::new(house)),
+            quic: quic.zip(quic_house),
             admin: (admin, Arc::new(office)),
             plan,
             node: shared.node,

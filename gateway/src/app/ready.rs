@@ -4,27 +4,39 @@ use crate::cli::say;
 use std::net::SocketAddr;
 use turnway_core::id::NodeId;
 
+/// Where a node is reached, with real ports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    pub(super) http: SocketAddr,
+    pub(super) quic: Option<SocketAddr>,
+    pub(super) admin: SocketAddr,
+}
+
 /// The first line on stdout; whoever started the node may wait for it.
-pub(super) fn announce(plan: &Plan, node: NodeId, http: SocketAddr, admin: SocketAddr) {
+pub(super) fn announce(plan: &Plan, node: NodeId, at: Addresses) {
+    let Addresses { http, quic, admin } = at;
+    let quic = quic.map_or_else(|| "off".to_owned(), |quic| quic.to_string());
     // Nobody listening is no reason to leave.
-    let _ = say(&format!("turnway ready http={http} quic=off admin={admin} node={node}\n"));
+    let _ = say(&format!("turnway ready http={http} quic={quic} admin={admin} node={node}\n"));
     if plan.config.demo {
-        let _ = say(&demo(plan, http, admin));
+        let _ = say(&demo(plan, at));
     }
     if plan.agents.is_empty() {
         tracing::warn!("there are no agents: --agent ID=URL or --demo brings some");
     }
     let durability = plan.config.store.promise();
-    tracing::info!(%http, %admin, %node, name = plan.config.node_name, durability, "turnway serves");
+    tracing::info!(%http, %quic, %admin, %node, name = plan.config.node_name, durability, "turnway serves");
 }
 
-fn demo(plan: &Plan, http: SocketAddr, admin: SocketAddr) -> String {
+fn demo(plan: &Plan, Addresses { http, quic, admin }: Addresses) -> String {
     let agents: Vec<&str> = plan.agents.iter().map(|spec| spec.id.as_str()).collect();
     // As it was called: it need not be on the path.
     let scheme = if plan.config.tls.is_some() { "wss" } else { "ws" };
     let program = std::env::args().next().unwrap_or_else(|| "turnway".to_owned());
+    let quic = quic.map(|quic| format!("QUIC       quic://{quic}\n  ")).unwrap_or_default();
     format!(
         "\n  WebSocket  {scheme}://{http}/v1/connect\n  \
+           {quic}\
            Operators  http://{admin}/readyz  http://{admin}/metrics\n  \
            Agents     {}\n\n  \
            Talk to it:     {program} chat --url {scheme}://{http}\n  \

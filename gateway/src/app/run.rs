@@ -1,6 +1,6 @@
 //! Serving, draining, leaving.
 use super::build::{App, Upkeep};
-use super::ready;
+use super::ready::{self, Addresses};
 use crate::cli::Exit;
 use crate::driver::Ended;
 use crate::keys::Keys;
@@ -61,6 +61,16 @@ impl App {
         let (listener, house) = self.public;
         let public = listener.address();
         tokio::spawn(accept(listener, house));
+        let quic = self.quic.map(|(listener, house)| {
+            let (address, tasks) = (listener.address(), house.tasks.clone());
+            // One of those that the process waits for: it has the last words of all of its links.
+            tasks.spawn(async move {
+                if let Err(error) = listener.serve(house).await {
+                    tracing::error!(%error, "QUIC is not served");
+                }
+            });
+            address
+        });
         let (listener, house) = self.admin;
         let admin = listener.address();
         if let Err(error) = office(listener, house) {
@@ -68,7 +78,7 @@ impl App {
             return Exit::Unavailable;
         }
         self.life.advance(Phase::Serving);
-        ready::announce(&self.plan, self.node, public, admin);
+        ready::announce(&self.plan, self.node, Addresses { http: public, quic, admin });
 
         let exit = tokio::select! {
             exit = serve_and_drain(&mut driver, &self.life) => exit,

@@ -17,7 +17,7 @@ pub struct DevCertArgs {
 pub fn run(args: &DevCertArgs, json: bool) -> Result<Exit, Trouble> {
     let written = development::write(&args.dir, Clock::start().now().store).map_err(|error| match error {
         NoPair::Unwritten { .. } => Trouble::Failed(error.to_string()),
-        NoPair::Unmade(_) => Trouble::Bug(error.to_string()),
+        NoPair::Unmade(_) | NoPair::Bad(_) => Trouble::Bug(error.to_string()),
     })?;
     let (cert, key) = (written.cert.display().to_string(), written.key.display().to_string());
     if json {

@@ -20,6 +20,7 @@ const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 /// Values with the places they came from; the strongest source was written last.
 struct Draft {
     http: (SocketAddr, Place),
+    quic: (Option<SocketAddr>, Place),
     admin: (SocketAddr, Place),
     hosts: Option<Hosts>,
     origins: Vec<Origin>,
@@ -70,6 +71,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
     let auth = draft.auth(&mut raw.mistakes);
     Config {
         http: draft.http.0,
+        quic: draft.quic.0,
         admin: draft.admin.0,
         hosts: draft.hosts.unwrap_or_default(),
         origins: draft.origins,
@@ -95,6 +97,7 @@ impl Default for Draft {
         let nowhere = || (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Place::Default);
         Self {
             http: nowhere(),
+            quic: (None, Place::Default),
             admin: nowhere(),
             hosts: None,
             origins: Vec::new(),
@@ -129,8 +132,8 @@ impl Draft {
         match key {
             Key::ListenHttp => self.http = (address(text)?, place.clone()),
             Key::ListenAdmin => self.admin = (address(text)?, place.clone()),
-            Key::ListenQuic if text == "off" => {}
-            Key::ListenQuic => return Err("QUIC is not in this release; only \"off\" is accepted".into()),
+            Key::ListenQuic if text == "off" => self.quic = (None, place.clone()),
+            Key::ListenQuic => self.quic = (Some(address(text)?), place.clone()),
             Key::ListenHosts => self.hosts = Some(Hosts::parse(text)?),
             Key::ListenOrigins => self.origins = Origin::parse_list(text)?,
             Key::ListenProxies => self.proxies = Networks::parse(text)?,
@@ -213,11 +216,12 @@ impl Draft {
         let is_open = self.auth.0 == AuthMode::None;
         let clients = "without authentication (auth.mode = \"none\") a node serves this machine only";
         let operators = "operators are not asked who they are, so they are served on this machine only";
-        for (key, (address, place), is_open, why) in [
-            (Key::ListenHttp, &self.http, is_open, clients),
-            (Key::ListenAdmin, &self.admin, true, operators),
+        for (key, address, place, is_open, why) in [
+            (Key::ListenHttp, Some(&self.http.0), &self.http.1, is_open, clients),
+            (Key::ListenQuic, self.quic.0.as_ref(), &self.quic.1, is_open, clients),
+            (Key::ListenAdmin, Some(&self.admin.0), &self.admin.1, true, operators),
         ] {
-            if is_open && !address.ip().is_loopback() {
+            if let Some(address) = address.filter(|address| is_open && !address.ip().is_loopback()) {
                 mistakes.push(Mistake::of(
                     key,
                     place,

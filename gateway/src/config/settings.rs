@@ -46,8 +46,10 @@ pub const SETTINGS: [Setting; 29] = [
         kind: Kind::Text,
         form: "ADDR|off",
         flag: Some("--quic"),
-        default: Fallback::Fixed("off"),
-        doc: "Where clients connect by QUIC. Only `off` in this release.",
+        default: Fallback::Fixed("127.0.0.1:8443"),
+        doc: "Where clients connect by QUIC: a port of UDP, or `off`. Port 0 takes a free one; the ready line names it. \
+              Without `tls.cert` it shows a certificate that it makes itself, as `turnway dev-cert` would: with an \
+              embedded store in the directory `quic` beside its files, else a new one at every start.",
     },
     Setting {
         key: Key::ListenAdmin,

@@ -80,6 +80,7 @@ impl Hands {
             | Input::Disconnect { .. }
             | Input::Say { .. }
             | Input::Written { .. }
+            | Input::Hold { .. }
             | Input::Peer { .. }
             | Input::Unheard { .. }
             | Input::Gap

@@ -3,7 +3,8 @@ use super::Arrival;
 use super::patience::Patience;
 use super::pipe::Pipe;
 use super::seam::Seam;
-use super::websocket::{self, Socket};
+use super::visit;
+use super::websocket::{Codec, WebSocket};
 use crate::answer::{self, Body};
 use crate::clock::Clock;
 use crate::door::Door;
@@ -96,7 +97,7 @@ impl Reception {
             Ok(stream) => {
                 let socket = open(stream.0, stream.1).await;
                 let tasks = self.tasks.clone();
-                tasks.spawn(async move { websocket::serve(socket, &self, arrival).await });
+                tasks.spawn(async move { visit::serve(socket, &self, arrival).await });
             }
             Err(_) => tracing::error!("a connection is not what was accepted"),
         }
@@ -109,17 +110,17 @@ fn bare(upgraded: Upgraded) -> Result<(Pipe, Vec<u8>), Upgraded> {
     Ok((parts.io.into_inner(), parts.read_buf.to_vec()))
 }
 
-async fn open(stream: Pipe, read: Vec<u8>) -> Box<Socket> {
+async fn open(stream: Pipe, read: Vec<u8>) -> Box<WebSocket> {
     let (seam, read) = Seam::new(stream, read);
-    Box::new(if read.is_empty() {
+    Box::new(WebSocket::new(if read.is_empty() {
         WebSocketStream::from_raw_socket(seam, Role::Server, Some(codec())).await
     } else {
         WebSocketStream::from_partially_read(seam, read, Role::Server, Some(codec())).await
-    })
+    }))
 }
 
 /// A fresh codec over a socket whose old one holds nothing.
-pub(super) async fn refit(seam: Seam, is_idle: bool) -> Socket {
+pub(super) async fn refit(seam: Seam, is_idle: bool) -> Codec {
     let config = if is_idle { codec().read_buffer_size(IDLE_READ_BUFFER_BYTES) } else { codec() };
     WebSocketStream::from_raw_socket(seam, Role::Server, Some(config)).await
 }

@@ -6,7 +6,7 @@ use prometheus::{IntCounter, IntGauge};
 /// What is counted of links.
 #[derive(Debug)]
 pub struct LinkMetrics {
-    open: [IntGauge; 1],
+    open: [IntGauge; Transport::NAMES.len()],
     handshakes: [IntCounter; Handshake::NAMES.len()],
     closes: Grid<IntCounter>,
     messages: [IntCounter; Direction::NAMES.len()],
@@ -32,6 +32,8 @@ label_values! {
         Full = "full",
         /// There were too many from its address.
         Crowded = "crowded",
+        /// It had to prove first that its address is its own (QUIC).
+        Doubted = "doubted",
         /// It came from a proxy that did not say for whom.
         Unnamed = "unnamed",
     }
@@ -47,17 +49,25 @@ label_values! {
     }
 }
 
-/// How clients are connected.
-const TRANSPORTS: [&str; 1] = ["websocket"];
+label_values! {
+    /// How clients are connected.
+    pub Transport {
+        /// By WebSocket.
+        WebSocket = "websocket",
+        /// By QUIC.
+        Quic = "quic",
+    }
+}
 
 /// The close codes there are; any other one counts as the last.
-const CODES: [&str; 16] = [
+const CODES: [&str; 17] = [
     "1000", "1001", "1002", "1003", "1005", "1006", "1007", "1011", "4400", "4401", "4403", "4408", "4413",
-    "4503", "4508", "other",
+    "4429", "4503", "4508", "other",
 ];
 
 fn place(code: u16) -> usize {
-    let known = [1000, 1001, 1002, 1003, 1005, 1006, 1007, 1011, 4400, 4401, 4403, 4408, 4413, 4503, 4508];
+    let known =
+        [1000, 1001, 1002, 1003, 1005, 1006, 1007, 1011, 4400, 4401, 4403, 4408, 4413, 4429, 4503, 4508];
     known.iter().position(|known| *known == code).unwrap_or(known.len())
 }
 
@@ -68,17 +78,19 @@ impl LinkMetrics {
         let closes = workshop.counter_grid(
             "turnway_link_closes_total",
             "How connections ended: the close code, 1006 for none at all.",
-            &[("transport", &TRANSPORTS), ("code", &CODES)],
+            &[("transport", &Transport::NAMES), ("code", &CODES)],
         )?;
         // A rate of what was never seen at 0 misses its beginning.
-        closes.at(0, 0);
+        for transport in 0..Transport::NAMES.len() {
+            closes.at(transport, 0);
+        }
         Ok(Self {
             closes,
             open: workshop.gauges(
                 "turnway_link_connections",
                 "Open connections of clients.",
                 "transport",
-                &TRANSPORTS,
+                &Transport::NAMES,
             )?,
             handshakes: workshop.counters(
                 "turnway_link_handshakes_total",
@@ -101,15 +113,15 @@ impl LinkMetrics {
         })
     }
 
-    /// A WebSocket was opened.
-    pub fn opened(&self) {
-        self.open[0].inc();
+    /// A connection was opened.
+    pub fn opened(&self, how: Transport) {
+        self.open[how as usize].inc();
     }
 
     /// It was closed, with this code (1006: without any).
-    pub fn closed(&self, code: u16) {
-        self.open[0].dec();
-        if let Some(counter) = self.closes.at(0, place(code)) {
+    pub fn closed(&self, how: Transport, code: u16) {
+        self.open[how as usize].dec();
+        if let Some(counter) = self.closes.at(how as usize, place(code)) {
             counter.inc();
         }
     }

@@ -1,4 +1,6 @@
 //! A pair to try things with: it vouches for itself, so only who is told to trust it does.
+use super::pair::{BadPair, Pair};
+use crate::config::{Place, TlsFiles};
 use rcgen::{CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -37,10 +39,13 @@ pub enum NoPair {
     /// It cannot be made: a bug.
     #[error("no pair can be made: {0}")]
     Unmade(#[from] rcgen::Error),
+    /// What is there is none.
+    #[error(transparent)]
+    Bad(#[from] BadPair),
 }
 
-/// Makes a pair for this machine, good for a year from now, as `cert.pem` and `key.pem` in a directory.
-pub fn write(dir: &Path, now: Millis) -> Result<Written, NoPair> {
+/// Makes a pair for this machine, good for a year from now: its certificate and its key, in PEM.
+fn make(now: Millis) -> Result<(String, String), NoPair> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(NAMES.map(str::to_owned))?;
     let name = DnValue::Utf8String("Turnway development".to_owned());
@@ -51,15 +56,53 @@ pub fn write(dir: &Path, now: Millis) -> Result<Written, NoPair> {
     params.not_before = epoch + Duration::from_millis(now.0).saturating_sub(EARLIER);
     params.not_after = epoch + Duration::from_millis(now.0) + LASTS;
     let cert = params.self_signed(&key)?;
+    Ok((cert.pem(), key.serialize_pem()))
+}
 
+/// Makes a pair that is in no file.
+pub fn passing(now: Millis) -> Result<Pair, NoPair> {
+    let (cert, key) = make(now)?;
+    let (cert_name, key_name) = (Path::new("certificate"), Path::new("key"));
+    Ok(Pair::of((cert_name, cert.as_bytes()), (key_name, key.as_bytes()), now)?)
+}
+
+/// The pair in a directory, which is made where there is none, or where it has ended.
+pub fn kept(dir: &Path, now: Millis) -> Result<Pair, NoPair> {
+    let (cert, key) = names(dir);
+    let read = || {
+        let files = TlsFiles { cert: (cert.clone(), Place::Default), key: (key.clone(), Place::Default) };
+        Pair::read(&files, now)
+    };
+    match read() {
+        Ok(pair) => return Ok(pair),
+        Err(BadPair::Unread { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(BadPair::Expired { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for path in [&cert, &key] {
+        // One of the two may have been there: it is of no use alone.
+        let _ = std::fs::remove_file(path);
+    }
+    write(dir, now)?;
+    Ok(read()?)
+}
+
+fn names(dir: &Path) -> (PathBuf, PathBuf) {
+    (dir.join("cert.pem"), dir.join("key.pem"))
+}
+
+/// Makes a pair for this machine, good for a year from now, as `cert.pem` and `key.pem` in a directory.
+pub fn write(dir: &Path, now: Millis) -> Result<Written, NoPair> {
+    let (cert_pem, key_pem) = make(now)?;
     let unwritten = |path: &Path| {
         let path = path.to_owned();
         move |error| NoPair::Unwritten { path, error }
     };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unwritten(dir))?;
-    let written = Written { cert: dir.join("cert.pem"), key: dir.join("key.pem") };
-    create(&written.key, 0o600, &key.serialize_pem()).map_err(unwritten(&written.key))?;
-    create(&written.cert, 0o644, &cert.pem()).map_err(unwritten(&written.cert))?;
+    let (cert, key) = names(dir);
+    let written = Written { cert, key };
+    create(&written.key, 0o600, &key_pem).map_err(unwritten(&written.key))?;
+    create(&written.cert, 0o644, &cert_pem).map_err(unwritten(&written.cert))?;
     Ok(written)
 }
 

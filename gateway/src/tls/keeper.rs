@@ -1,7 +1,7 @@
 //! The pair in use. Its files are read again when the process is told to, and when they have changed: new
 //! connections are greeted with what is there then, those that exist notice nothing. A pair that is broken
 //! changes nothing either, and is told to whoever watches.
-use super::pair::{BadPair, Pair};
+use super::pair::{BadPair, Pair, Proof};
 use crate::clock::Clock;
 use crate::config::TlsFiles;
 use crate::metrics::Metrics;
@@ -25,7 +25,7 @@ pub struct Keeper {
     clock: Clock,
     metrics: Arc<Metrics>,
     pair: Pair,
-    shown: watch::Sender<Arc<ServerConfig>>,
+    shown: watch::Sender<Greetings>,
     /// The files as they were when they were read last, whatever came of it.
     tried: Looks,
     /// The files as they were at the last look.
@@ -34,7 +34,15 @@ pub struct Keeper {
 
 /// How new connections are greeted at any moment.
 #[derive(Clone, Debug)]
-pub struct Shown(watch::Receiver<Arc<ServerConfig>>);
+pub struct Shown(watch::Receiver<Greetings>);
+
+/// How new connections are greeted with a pair.
+#[derive(Clone, Debug)]
+struct Greetings {
+    tcp: Arc<ServerConfig>,
+    quic: Arc<ServerConfig>,
+    proof: Proof,
+}
 
 /// Both files, certificate first, without opening them.
 type Looks = [Option<Look>; 2];
@@ -66,7 +74,7 @@ impl Keeper {
     pub fn open(files: TlsFiles, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, NoTls> {
         let tried = looks(&files);
         let pair = Pair::read(&files, clock.now().store)?;
-        let (shown, _) = watch::channel(Arc::new(pair.greeting()?));
+        let (shown, _) = watch::channel(Greetings::of(&pair)?);
         metrics.tls.shows(pair.end());
         Ok(Self { files, clock, metrics, pair, shown, tried, seen: tried })
     }
@@ -126,7 +134,7 @@ impl Keeper {
     /// Whether another certificate is shown now.
     fn replace(&mut self) -> Result<bool, NoTls> {
         let pair = Pair::read(&self.files, self.clock.now().store)?;
-        self.shown.send_replace(Arc::new(pair.greeting()?));
+        self.shown.send_replace(Greetings::of(&pair)?);
         let before = std::mem::replace(&mut self.pair, pair);
         Ok(!before.is(&self.pair))
     }
@@ -135,9 +143,37 @@ impl Keeper {
 // === impl Shown ===
 
 impl Shown {
-    /// For one connection.
+    /// One pair for ever.
+    pub fn always(pair: &Pair) -> Result<Self, NoTls> {
+        Ok(Self(watch::channel(Greetings::of(pair)?).1))
+    }
+
+    /// For one connection of TCP.
     pub fn now(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.0.borrow())
+        Arc::clone(&self.0.borrow().tcp)
+    }
+
+    /// For connections of QUIC; and a secret that nodes have in common that show the same certificate.
+    pub fn quic(&self) -> (Arc<ServerConfig>, [u8; 32]) {
+        let greetings = self.0.borrow();
+        (Arc::clone(&greetings.quic), greetings.proof.0)
+    }
+
+    /// Waits until something else is shown. Safe to drop and to ask again.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody is left who could change it.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+// === impl Greetings ===
+
+impl Greetings {
+    fn of(pair: &Pair) -> Result<Self, NoTls> {
+        let (tcp, quic) = (Arc::new(pair.greeting()?), Arc::new(pair.quic_greeting()?));
+        Ok(Self { tcp, quic, proof: pair.proof() })
     }
 }
 

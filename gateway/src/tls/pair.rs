@@ -1,6 +1,7 @@
 //! A certificate and its key, read from their files and held against each other.
 use super::validity;
 use crate::config::TlsFiles;
+use aws_lc_rs::hmac;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -17,12 +18,27 @@ use turnway_core::time::Millis;
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// What is spoken over TLS, for clients that ask.
 const ALPN: &[u8] = b"http/1.1";
+/// What is spoken over QUIC, and nothing else.
+const QUIC_ALPN: &[u8] = b"turnway/1";
+/// What [`Pair::proof`] is for; another use would have other words.
+const PROOF: &[u8] = b"turnway address tokens";
 
 /// What a server shows, and proves to be its own.
 #[derive(Clone, Debug)]
 pub struct Pair {
     certified: Arc<CertifiedKey>,
     end: Millis,
+    proof: Proof,
+}
+
+/// A secret that whoever shows the same certificate has as well.
+#[derive(Clone)]
+pub(super) struct Proof(pub(super) [u8; 32]);
+
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("<secret>")
+    }
 }
 
 /// Why two files are no pair.
@@ -78,7 +94,16 @@ impl Pair {
     /// Reads both files. A pair that is not good at this time is none.
     pub fn read(files: &TlsFiles, now: Millis) -> Result<Self, BadPair> {
         let (cert, key) = (files.cert.0.as_path(), files.key.0.as_path());
-        let chain = chain(cert)?;
+        Self::of((cert, &bytes(cert)?), (key, &bytes(key)?), now)
+    }
+
+    /// The same of what is in them.
+    pub(super) fn of(
+        (cert, chain): (&Path, &[u8]),
+        (key, secret): (&Path, &[u8]),
+        now: Millis,
+    ) -> Result<Self, BadPair> {
+        let chain = certificates(cert, chain)?;
         // Whoever vouches for the certificate must last as long.
         let ends = chain.iter().map(|certificate| validity::end(certificate));
         let end = ends.collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().min());
@@ -88,7 +113,9 @@ impl Pair {
             return Err(BadPair::Expired { path: cert.to_owned() });
         }
         let no_key = || BadPair::Key { path: key.to_owned() };
-        let secret = default_provider().key_provider.load_private_key(secret(key)?);
+        let secret = private_key(key, secret)?;
+        let proof = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, PROOF), secret.secret_der());
+        let secret = default_provider().key_provider.load_private_key(secret);
         let certified = CertifiedKey::new(chain, secret.map_err(|_| no_key())?);
         match certified.keys_match() {
             // What cannot be told is tried.
@@ -96,12 +123,19 @@ impl Pair {
             Err(Error::InconsistentKeys(_)) => return Err(BadPair::Strangers { path: key.to_owned() }),
             Err(error) => return Err(BadPair::Certificate { path: cert.to_owned(), error }),
         }
-        Ok(Self { certified: Arc::new(certified), end })
+        // HMAC-SHA-256 gives 32 bytes.
+        let proof = Proof(proof.as_ref().first_chunk().copied().unwrap_or_default());
+        Ok(Self { certified: Arc::new(certified), end, proof })
     }
 
     /// Until when it is good.
     pub fn end(&self) -> Millis {
         self.end
+    }
+
+    /// What nodes that show this certificate have in common, and nobody else.
+    pub(super) fn proof(&self) -> Proof {
+        self.proof.clone()
     }
 
     /// Whether it is the same certificate.
@@ -124,20 +158,33 @@ impl Pair {
         config.send_tls13_tickets = 0;
         Ok(config)
     }
+
+    /// How new QUIC connections are greeted with it: TLS 1.3, and nothing before the handshake is over (0-RTT): what
+    /// is said there could be said again by anybody, to another node (RFC 8446 §8, S-21).
+    pub(super) fn quic_greeting(&self) -> Result<ServerConfig, Error> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[&TLS13])?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&self.certified))));
+        config.alpn_protocols = vec![QUIC_ALPN.to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.max_early_data_size = 0;
+        Ok(config)
+    }
 }
 
-fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPair> {
-    let bytes = bytes(path)?;
-    let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&bytes).collect();
+fn certificates(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, BadPair> {
+    let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(bytes).collect();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
         Ok(_) | Err(_) => Err(BadPair::NoPem { path: path.to_owned(), expected: "a certificate" }),
     }
 }
 
-fn secret(path: &Path) -> Result<PrivateKeyDer<'static>, BadPair> {
+fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, BadPair> {
     let no_pem = |_| BadPair::NoPem { path: path.to_owned(), expected: "a private key, not encrypted," };
-    PrivateKeyDer::from_pem_slice(&bytes(path)?).map_err(no_pem)
+    PrivateKeyDer::from_pem_slice(bytes).map_err(no_pem)
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, BadPair> {

@@ -4,8 +4,10 @@ use crate::event::{Bookmark, Event};
 use crate::invoke::{Invoke, Open, Subscribe, fresh_id};
 use crate::limits;
 use crate::options::Options;
+use crate::road::Gateway;
 use crate::socket::Driver;
 use crate::state::ClientState;
+use crate::trust::Trust;
 use std::collections::VecDeque;
 use std::fmt;
 use tokio::sync::{mpsc, oneshot};
@@ -86,13 +88,13 @@ impl Client {
     }
 
     fn spawn(options: &Options, impatient: bool) -> Result<Self, ClientError> {
-        let endpoint = options.endpoint()?;
+        let (endpoint, trust) = (options.endpoint()?, Trust::of(options)?);
         let (commands, inbox) = mpsc::channel(limits::COMMANDS_MAX);
         let (outbox, events) = mpsc::channel(limits::EVENTS_MAX);
         // The low half of a UUIDv7 is chance; nothing secret hangs on it.
         let seed = fresh_id().as_u64_pair().1;
         let state = ClientState::new(options, seed, impatient);
-        tokio::spawn(Driver::new(state, endpoint, inbox, outbox).run());
+        tokio::spawn(Driver::new(state, Gateway { endpoint, trust }, inbox, outbox).run());
         Ok(Self { commands, events, early: VecDeque::new() })
     }
 

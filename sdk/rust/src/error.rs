@@ -12,6 +12,9 @@ pub enum ClientError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// What [`crate::Options::ca`] has is no certificate in PEM.
+    #[error("expected certificates in PEM")]
+    BadCa,
     /// The gateway could not be reached, or would not have us.
     #[error("cannot connect: {0}")]
     Connect(String),

@@ -19,7 +19,7 @@ pub enum Output {
 /// How a connection ended, or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// The WebSocket close code, where there was one.
+    /// The close code, where there was one.
     pub code: Option<u16>,
     /// For a person.
     pub reason: String,

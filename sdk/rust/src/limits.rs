@@ -32,9 +32,22 @@ pub const HELLO_BYTES_MAX: usize = 4 * 1024;
 /// One message from the gateway: 4 MiB of text as one delta, each byte escaped as six.
 pub const INCOMING_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Streams that the gateway may have open (QUIC): each carries the text of one attempt, and each session speaks in
+/// one at a time.
+pub const STREAMS_MAX: u32 = 128;
+/// What lies unread in one stream; the gateway keeps no more than that for one either.
+pub const STREAM_BYTES_MAX: u32 = 64 * 1024;
+/// What lies unread in all of them: half of them may be full, and the control stream goes on.
+pub const STREAMS_BYTES_MAX: u32 = STREAMS_MAX / 2 * STREAM_BYTES_MAX;
+/// What is sent and not acknowledged.
+pub const SEND_BYTES_MAX: u64 = 1024 * 1024;
+
 // === the life of a connection ===
 
-/// From dialling to an open WebSocket.
+/// A run's end that has overtaken its text waits so long for more of it (QUIC); then the text is asked for.
+pub const TEXT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// From dialling to an open connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From `hello` to `welcome`.
 pub const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);

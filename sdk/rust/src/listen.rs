@@ -245,6 +245,16 @@ impl Conversation {
         frame.number("text_bytes").is_none_or(|bytes| bytes <= have) || !self.repair(fx.now)
     }
 
+    /// Whether less of a run's text is here than its `done` counts.
+    pub(crate) fn lacks_text(&self, id: &str, done: &Frame) -> bool {
+        if self.attach != Attach::On || self.is_ended(id) {
+            return false;
+        }
+        let run = self.runs.get(id).filter(|run| done.attempt().is_none_or(|attempt| attempt == run.attempt));
+        let have = run.map_or(0, |run| run.text.len() as u64);
+        done.number("text_bytes").is_some_and(|bytes| bytes > have)
+    }
+
     fn handle_done(&mut self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
         let Some(id) = frame.string("run_id") else { return };
         let mut run = self.runs.remove(&id).unwrap_or_default();

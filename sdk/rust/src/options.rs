@@ -6,12 +6,14 @@ use std::fmt;
 
 /// The path of the WebSocket endpoint, where the address names none.
 const PATH: &str = "/v1/connect";
+/// The port of QUIC, where the address names none.
+const QUIC_PORT: u16 = 8443;
 
 /// Where to connect, and as whom.
 #[derive(Clone)]
 pub struct Options {
     /// `ws://host:port`, or `wss://host:port` with TLS; `http://` and `https://` mean the same. Without a path it
-    /// is `/v1/connect`.
+    /// is `/v1/connect`. `quic://host:port` is QUIC, which has no path.
     pub url: String,
     /// The user, on a gateway without authentication.
     pub user_id: Option<String>,
@@ -21,6 +23,8 @@ pub struct Options {
     pub api_key: Option<String>,
     /// What the gateway may know about this client, such as `{"app": "web"}`.
     pub client_meta: Option<Value>,
+    /// Whom to believe in TLS and in QUIC instead of whom the system believes: certificates in PEM.
+    pub ca: Option<Vec<u8>>,
     /// The waits between reconnects.
     pub backoff: Backoff,
 }
@@ -34,6 +38,7 @@ impl Options {
             token: None,
             api_key: None,
             client_meta: None,
+            ca: None,
             backoff: Backoff::default(),
         }
     }
@@ -49,15 +54,21 @@ impl Options {
         self.token = Some(token.into());
         self
     }
-    /// The WebSocket address this comes to.
+    /// Believing these certificates, in PEM, and nobody else.
+    #[must_use]
+    pub fn ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.ca = Some(pem.into());
+        self
+    }
+    /// The address this comes to.
     pub fn endpoint(&self) -> Result<String, ClientError> {
         let bad = |why| ClientError::BadUrl { url: self.url.clone(), why };
-        let no_address = "an address begins with ws:// or wss://";
+        let no_address = "an address begins with ws://, wss:// or quic://";
         let (scheme, rest) = self.url.split_once("://").ok_or_else(|| bad(no_address))?;
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "ws" | "http" => "ws",
             "wss" | "https" => "wss",
-            "quic" => return Err(bad("this client does not speak QUIC yet; use ws:// or wss://")),
+            "quic" => "quic",
             _ => return Err(bad(no_address)),
         };
         let (host, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
@@ -65,6 +76,18 @@ impl Options {
             return Err(bad("there is no host in it"));
         }
         match path {
+            "" | "/" if scheme == "quic" => {
+                // What is behind the last colon is a port, unless it is a part of an address of version 6.
+                let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+                let is_whole =
+                    has_port && host.rsplit_once(':').is_some_and(|(_, it)| it.parse::<u16>().is_ok());
+                match (has_port, is_whole) {
+                    (true, true) => Ok(format!("quic://{host}")),
+                    (true, false) => Err(bad("its port is none")),
+                    (false, _) => Ok(format!("quic://{host}:{QUIC_PORT}")),
+                }
+            }
+            _ if scheme == "quic" => Err(bad("QUIC has no paths")),
             "" | "/" => Ok(format!("{scheme}://{host}{PATH}")),
             path if path.starts_with('?') => Ok(format!("{scheme}://{host}{PATH}{path}")),
             path => Ok(format!("{scheme}://{host}{path}")),
@@ -96,13 +119,21 @@ mod tests {
             ("ws://host?x=1", "ws://host/v1/connect?x=1"),
             ("wss://host", "wss://host/v1/connect"),
             ("https://host:1/a", "wss://host:1/a"),
+            ("quic://host", "quic://host:8443"),
+            ("quic://host:1/", "quic://host:1"),
+            ("quic://[::1]", "quic://[::1]:8443"),
+            ("quic://[::1]:9", "quic://[::1]:9"),
         ];
         for (url, endpoint) in good {
             assert_eq!(Options::new(url).endpoint().as_deref(), Ok(endpoint));
         }
-        for (url, why) in
-            [("ftp://h", "begins"), ("quic://h", "QUIC"), ("h:80", "begins"), ("wss:///x", "host")]
-        {
+        for (url, why) in [
+            ("ftp://h", "begins"),
+            ("quic://h/a", "paths"),
+            ("quic://h:x", "port"),
+            ("h:80", "begins"),
+            ("wss:///x", "host"),
+        ] {
             let error = Options::new(url).endpoint().expect_err("a bad address").to_string();
             assert!(error.contains(why), "{error}");
         }

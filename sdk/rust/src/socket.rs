@@ -1,40 +1,33 @@
-//! The client's hands: one task, one WebSocket at a time, doing what [`ClientState`] says.
+//! The client's hands: one task, one connection at a time, doing what [`ClientState`] says.
 use crate::client::{Command, Token, What};
 use crate::error::ClientError;
 use crate::event::Event;
 use crate::fx::{Lost, Output};
 use crate::limits;
+use crate::road::{Gateway, Heard, Road};
 use crate::state::ClientState;
-use crate::trust::trust;
-use futures_util::{SinkExt, StreamExt};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::http::{HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
 
-/// On the heap: TLS is large, and it is handed around.
-type Socket = Box<WebSocketStream<MaybeTlsStream<TcpStream>>>;
-type Dialing = Pin<Box<dyn Future<Output = Result<Socket, Lost>> + Send>>;
+type Dialing = Pin<Box<dyn Future<Output = Result<Road, Lost>> + Send>>;
 
 /// The task between a [`ClientState`] and the world.
 pub(crate) struct Driver {
     state: ClientState,
-    endpoint: String,
+    gateway: Gateway,
     started: Instant,
     commands: mpsc::Receiver<Command>,
     events: mpsc::Sender<Event>,
     /// What the application has no room for yet; while there is any, nothing is read.
     waiting: VecDeque<Event>,
-    socket: Option<Socket>,
+    road: Option<Road>,
+    /// The end of a run that has come before its text, and how long it waits for it.
+    early: Option<(String, Instant)>,
     dialing: Option<Dialing>,
     quit: bool,
 }
@@ -43,21 +36,33 @@ pub(crate) struct Driver {
 enum Woken {
     Room,
     Command(Option<Command>),
-    Dialed(Result<Socket, Lost>),
-    Heard(Option<Result<Message, Error>>),
+    Dialed(Result<Road, Lost>),
+    Heard(Heard),
     Time,
+    Enough,
     Alone,
 }
 
 impl Driver {
     pub(crate) fn new(
         state: ClientState,
-        endpoint: String,
+        gateway: Gateway,
         commands: mpsc::Receiver<Command>,
         events: mpsc::Sender<Event>,
     ) -> Self {
         let (started, waiting) = (Instant::now(), VecDeque::new());
-        Self { state, endpoint, started, commands, events, waiting, socket: None, dialing: None, quit: false }
+        Self {
+            state,
+            gateway,
+            started,
+            commands,
+            events,
+            waiting,
+            road: None,
+            early: None,
+            dialing: None,
+            quit: false,
+        }
     }
 
     /// Drives until the application has gone or the client is over and all is told.
@@ -75,8 +80,8 @@ impl Driver {
                     }
                 }
                 Woken::Command(Some(command)) => self.handle_command(command),
-                Woken::Dialed(Ok(socket)) => {
-                    (self.dialing, self.socket) = (None, Some(socket));
+                Woken::Dialed(Ok(road)) => {
+                    (self.dialing, self.road, self.early) = (None, Some(road), None);
                     self.state.handle_open(self.now());
                 }
                 Woken::Dialed(Err(lost)) => {
@@ -84,6 +89,7 @@ impl Driver {
                     self.state.handle_lost(self.now(), lost);
                 }
                 Woken::Heard(heard) => self.handle_heard(heard),
+                Woken::Enough => self.tell_end(true),
                 Woken::Time => self.state.handle_timeout(self.now()),
                 Woken::Alone | Woken::Command(None) => break,
             }
@@ -104,10 +110,16 @@ impl Driver {
                 None => std::future::pending().await,
             }
         };
-        let (socket, dialing) = (&mut self.socket, &mut self.dialing);
+        let (road, dialing, early) = (&mut self.road, &mut self.dialing, &self.early);
         let heard = async move {
-            match socket {
-                Some(socket) => socket.next().await,
+            match road {
+                Some(road) => road.hear(early.is_some()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let enough = async move {
+            match early {
+                Some((_, until)) => sleep_until(*until).await,
                 None => std::future::pending().await,
             }
         };
@@ -129,6 +141,7 @@ impl Driver {
             dialed = dialed => Woken::Dialed(dialed),
             () = wait, if calm => Woken::Time,
             heard = heard, if calm => Woken::Heard(heard),
+            () = enough, if calm => Woken::Enough,
         }
     }
 
@@ -144,7 +157,7 @@ impl Driver {
     async fn perform_all(&mut self) {
         while let Some(output) = self.state.poll_output() {
             match output {
-                Output::Dial => self.dialing = Some(Box::pin(dial(self.endpoint.clone()))),
+                Output::Dial => self.dialing = Some(Box::pin(Road::dial(self.gateway.clone()))),
                 Output::Tell(event) => self.tell(event),
                 Output::Hangup => self.hang_up().await,
                 Output::Send(text) => self.send(text).await,
@@ -163,26 +176,26 @@ impl Driver {
     }
 
     async fn send(&mut self, text: String) {
-        if let Some(socket) = &mut self.socket {
-            let sent = timeout(limits::WRITE_TIMEOUT, socket.feed(Message::text(text))).await;
+        if let Some(road) = &mut self.road {
+            let sent = timeout(limits::WRITE_TIMEOUT, road.feed(text)).await;
             self.check_written(sent);
         }
     }
 
     async fn flush(&mut self) {
-        if let Some(socket) = &mut self.socket {
-            let sent = timeout(limits::WRITE_TIMEOUT, socket.flush()).await;
+        if let Some(road) = &mut self.road {
+            let sent = timeout(limits::WRITE_TIMEOUT, road.flush()).await;
             self.check_written(sent);
         }
     }
 
-    fn check_written(&mut self, written: Result<Result<(), Error>, Elapsed>) {
+    fn check_written(&mut self, written: Result<Result<(), String>, Elapsed>) {
         match written {
             Ok(Ok(())) => {}
             // Read on: the close frame that says why may still be on its way.
             Ok(Err(error)) => tracing::debug!(%error, "a write failed"),
             Err(_) => {
-                self.socket = None;
+                (self.road, self.early) = (None, None);
                 let reason = "the gateway takes nothing".to_owned();
                 self.state.handle_lost(self.now(), Lost { code: None, reason, refused: false });
             }
@@ -190,33 +203,47 @@ impl Driver {
     }
 
     async fn hang_up(&mut self) {
-        self.dialing = None;
-        if let Some(mut socket) = self.socket.take() {
+        (self.dialing, self.early) = (None, None);
+        if let Some(road) = self.road.take() {
             // Politeness only; the gateway notices a lost connection too.
-            let _ = timeout(limits::CLOSE_TIMEOUT, socket.as_mut().close(None)).await;
+            let _ = timeout(limits::CLOSE_TIMEOUT, road.close()).await;
         }
     }
 
     // --- what happens ---
 
-    fn handle_heard(&mut self, heard: Option<Result<Message, Error>>) {
+    fn handle_heard(&mut self, heard: Heard) {
         let now = self.now();
-        let lost = match heard {
-            Some(Ok(Message::Text(text))) => return self.state.handle_text(now, &text),
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_) | Message::Frame(_))) => {
-                return self.state.handle_bytes(now);
+        match heard {
+            Heard::Text(text) => {
+                if self.road.as_ref().is_some_and(Road::has_streams) && self.state.lacks_text(&text) {
+                    self.early = Some((text, Instant::now() + limits::TEXT_TIMEOUT));
+                    return self.state.handle_bytes(now);
+                }
+                self.state.handle_text(now, &text);
             }
-            Some(Ok(Message::Close(close))) => {
-                let code = close.as_ref().map(|close| u16::from(close.code));
-                let reason = close.map(|close| close.reason.to_string()).filter(|reason| !reason.is_empty());
-                let reason = reason.unwrap_or_else(|| "the gateway closed the connection".to_owned());
-                Lost { code, reason, refused: false }
+            Heard::Aside(text) => {
+                self.state.handle_text(now, &text);
+                if let Some((_, until)) = &mut self.early {
+                    // It is still coming.
+                    *until = Instant::now() + limits::TEXT_TIMEOUT;
+                }
             }
-            Some(Err(error)) => Lost { code: None, reason: error.to_string(), refused: false },
-            None => Lost { code: None, reason: "the connection ended".to_owned(), refused: false },
-        };
-        self.socket = None;
-        self.state.handle_lost(now, lost);
+            Heard::Bytes => self.state.handle_bytes(now),
+            Heard::Lost(lost) => {
+                (self.road, self.early) = (None, None);
+                return self.state.handle_lost(now, lost);
+            }
+        }
+        self.tell_end(false);
+    }
+
+    /// Tells the end of a run that came before its text, if that is here now or has been waited for enough.
+    fn tell_end(&mut self, is_enough: bool) {
+        let state = &self.state;
+        if let Some((text, _)) = self.early.take_if(|(text, _)| is_enough || !state.lacks_text(text)) {
+            self.state.handle_text(self.now(), &text);
+        }
     }
 
     fn handle_command(&mut self, command: Command) {
@@ -247,29 +274,5 @@ impl Driver {
         };
         // Whoever asked may have gone; what was asked stands.
         let _: Result<(), Result<(), ClientError>> = answer.send(done);
-    }
-}
-
-async fn dial(endpoint: String) -> Result<Socket, Lost> {
-    let lost = |reason: String, refused| Lost { code: None, reason, refused };
-    let mut request =
-        endpoint.as_str().into_client_request().map_err(|error| lost(error.to_string(), true))?;
-    request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("turnway.v1"));
-    let config = WebSocketConfig::default()
-        .max_message_size(Some(limits::INCOMING_BYTES_MAX))
-        .max_frame_size(Some(limits::INCOMING_BYTES_MAX))
-        .max_write_buffer_size(2 * limits::INCOMING_BYTES_MAX);
-    let tls = endpoint.starts_with("wss:").then(|| Connector::Rustls(trust()));
-    let connecting = connect_async_tls_with_config(request, Some(config), true, tls);
-    match timeout(limits::CONNECT_TIMEOUT, connecting).await {
-        Ok(Ok((socket, _))) => Ok(Box::new(socket)),
-        Ok(Err(Error::Http(answer))) => {
-            let status = answer.status();
-            // Everything else may pass: a proxy whose nodes are away, a node that is starting.
-            let refused = matches!(status.as_u16(), 401 | 403);
-            Err(lost(format!("the gateway answers HTTP {status}"), refused))
-        }
-        Ok(Err(error)) => Err(lost(error.to_string(), false)),
-        Err(_) => Err(lost("no connection within 10 s".to_owned(), false)),
     }
 }

@@ -123,6 +123,20 @@ impl ClientState {
         self.pump();
     }
 
+    /// Whether this is the end of a run of whose text not all has come: streams of QUIC are in no order among
+    /// each other, so what is missing may still be on its way, and the end is better told after it.
+    pub fn lacks_text(&self, text: &str) -> bool {
+        // Most messages are no ends; looking is cheaper than reading.
+        let Some(frame) = text.contains("\"done\"").then(|| Frame::parse(text)).flatten() else {
+            return false;
+        };
+        let (Some(run), Some(session)) = (frame.text("run_id"), frame.text("session_id")) else {
+            return false;
+        };
+        let conversation = self.conversations.get(session);
+        frame.kind() == "done" && conversation.is_some_and(|it| it.lacks_text(run, &frame))
+    }
+
     /// The connection is gone, or could not be had.
     pub fn handle_lost(&mut self, now: Duration, lost: Lost) {
         self.set_now(now);

@@ -27,6 +27,8 @@ pub struct Node {
     dir: PathBuf,
     /// Where it serves clients.
     pub http: SocketAddr,
+    /// Where it serves clients by QUIC, if it was told to.
+    pub quic: Option<SocketAddr>,
     /// Where it serves its operator.
     pub admin: SocketAddr,
     /// What it is called among nodes: another name with each boot.
@@ -60,6 +62,7 @@ impl Node {
         let mut child = Command::new(binary())
             .arg("serve")
             .args(["--listen", &http.to_string(), "--admin", &admin.to_string()])
+            .args(if args.iter().any(|arg| arg == "--quic") { &[][..] } else { &["--quic", "off"] })
             .args(&args)
             .current_dir(dir)
             .stdin(Stdio::null())
@@ -72,8 +75,9 @@ impl Node {
         let ready = tokio::time::timeout(PATIENCE, stdout.next_line()).await;
         let Ok(Ok(Some(ready))) = ready else { panic!("no ready line: {ready:?}\n{}", tail(dir)) };
         let (http, admin) = (address(&ready, "http="), address(&ready, "admin="));
+        let quic = field(&ready, "quic=").parse().ok();
         let id = field(&ready, "node=").to_owned();
-        Self { child, stdout, args, dir: dir.to_owned(), http, admin, id }
+        Self { child, stdout, args, dir: dir.to_owned(), http, quic, admin, id }
     }
 
     /// `kill -9`, and a new process on the same data and the same ports.
@@ -84,7 +88,10 @@ impl Node {
 
     /// A new process on the same data and the same ports, after [`Self::kill`] or [`Self::exit`].
     pub async fn restart(&mut self) {
-        let args = self.args.clone();
+        let mut args = self.args.clone();
+        if let (Some(at), Some(quic)) = (args.iter().position(|arg| arg == "--quic"), self.quic) {
+            args[at + 1] = quic.to_string();
+        }
         *self = Self::start_at(&self.dir.clone(), args, self.http, self.admin).await;
     }
 

@@ -196,7 +196,7 @@ async fn what_is_in_memory_cannot_be_backed_up() {
     std::fs::write(dir.path().join("turnway.toml"), "[store]\nurl = \"memory:\"\n").expect("a file");
     // The harness names a store on the disk; a second one would be given twice.
     let mut child = tokio::process::Command::new(turnway_tests::real::node::binary())
-        .args(["serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .args(["serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off"])
         .current_dir(dir.path())
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())

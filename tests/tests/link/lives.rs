@@ -19,6 +19,8 @@ fn show(output: &Output) -> String {
         | Output::Refresh { .. }
         | Output::Command(_)
         | Output::Ping
+        | Output::Aside(_)
+        | Output::NoMoreAside { .. }
         | Output::Written(_)
         | Output::Close { .. } => format!("{output:?}"),
     }

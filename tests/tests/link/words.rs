@@ -21,6 +21,7 @@ pub(crate) fn config() -> LinkConfig {
         resume_window_ms: 0,
         durability: "fsync",
         heartbeat_permille: 1000,
+        asides: false,
     }
 }
 
@@ -150,6 +151,8 @@ pub(crate) fn brief(output: &Output) -> String {
             let code = message["code"].as_str().map(|code| format!(" {code}")).unwrap_or_default();
             format!("{kind}{code}{echo}")
         }
+        Output::Aside(aside) => format!("aside {} {}", aside.attempt, aside.text),
+        Output::NoMoreAside { run_id, .. } => format!("no more aside, {run_id:?}"),
         Output::Ping => "PING".to_owned(),
         Output::Written(weight) => format!("written {weight}"),
         Output::Close { code, .. } => format!("CLOSE {code}"),

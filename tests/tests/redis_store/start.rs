@@ -25,7 +25,17 @@ async fn a_level_that_is_not_given_is_refused_before_anybody_is_served() {
     let serve = |level: &'static str, url: String| {
         let dir = dir.path().to_owned();
         async move {
-            let args = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--durability", level];
+            let args = [
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--admin",
+                "127.0.0.1:0",
+                "--quic",
+                "off",
+                "--durability",
+                level,
+            ];
             run(&dir, &[&args[..], &["--store", &url]].concat(), &[]).await
         }
     };
@@ -132,8 +142,18 @@ async fn tls_lies_between_where_the_url_says_so() {
     let files = ["--tls-ca-cert-file", &ca, "--tls-cert-file", &own, "--tls-key-file", &secret];
     let server = Redis::start(&dir.path().join("redis"), &[&args[..], &files].concat());
     let url = format!("rediss://localhost:{port}");
-    let serve =
-        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--durability", "mem", "--store"];
+    let serve = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--quic",
+        "off",
+        "--durability",
+        "mem",
+        "--store",
+    ];
     let serve = [&serve[..], &[&url]].concat();
 
     let stranger = run(dir.path(), &serve, &[]).await;

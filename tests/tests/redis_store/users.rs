@@ -207,7 +207,8 @@ fn what_nobody_needs_nobody_may() {
 async fn a_node_that_may_not_look_says_who_may() {
     let (dir, server) = start();
     let url = format!("redis://turnway:{NODE}@127.0.0.1:{}", server.port);
-    let serve = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", &url];
+    let serve =
+        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &url];
     let ended = run(dir.path(), &[&serve[..], &["--durability", "mem"]].concat(), &[]).await;
     assert_eq!(ended.code, Some(69), "{ended:?}");
     assert!(ended.err.contains("store.deployer") && !ended.err.contains(NODE), "{}", ended.err);

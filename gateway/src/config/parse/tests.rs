@@ -26,6 +26,7 @@ fn wrong(sources: &Sources) -> Vec<String> {
 fn nothing_said_is_a_node_on_this_machine() {
     let config = good(&Sources::default());
     assert_eq!(config.http, "127.0.0.1:8080".parse().expect("an address"));
+    assert_eq!(config.quic, "127.0.0.1:8443".parse().ok());
     assert_eq!(config.store.promise(), "fsync");
     assert!(!config.demo);
 }
@@ -37,7 +38,7 @@ fn flags_overrule_the_environment_and_that_the_file() {
     let flags = [(Flag::Key(Key::ListenAdmin), "127.0.0.1:3"), (Flag::Key(Key::ListenQuic), "off")];
     let config = good(&sources(file, &env, &flags));
     assert_eq!((config.http.port(), config.admin.port()), (2, 3));
-    assert!(config.demo);
+    assert!(config.demo && config.quic.is_none());
     assert_eq!(config.log, LogFormat::Json);
 }
 
@@ -56,7 +57,7 @@ fn every_mistake_is_told_with_its_place() {
         "environment TURNWAY_LISTEN_PORT: unknown setting",
         "environment TURNWAY_LOG: log: expected auto, pretty or json",
         "flag --durability: store.durability: embedded: gives fsync, never fsync+replica",
-        "flag --quic: listen.quic: QUIC is not in this release",
+        "flag --quic: listen.quic: expected ADDRESS:PORT",
     ];
     assert_eq!(said.len(), starts.len(), "{said:#?}");
     for (said, start) in said.iter().zip(starts) {

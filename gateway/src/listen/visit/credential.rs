@@ -2,11 +2,12 @@
 use super::{Stage, Visit};
 use crate::door::{Admitted, Denied, Proof};
 use crate::listen::end::End;
+use crate::listen::wire::Wire;
 use crate::metrics::Handshake;
 use turnway_bindings::link::{Credential, Hello, Input, Renewal};
 use turnway_core::id::RequestId;
 
-impl Visit<'_> {
+impl<W: Wire> Visit<'_, W> {
     pub(super) async fn meet(&mut self, hello: Hello) -> Result<(), End> {
         if let Some(Credential(shown)) = &hello.credential {
             self.look(shown).await;

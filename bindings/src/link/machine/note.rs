@@ -1,0 +1,87 @@
+//! What a link makes of the notes it is shown.
+use super::{Link, Phase};
+use crate::channel::json::render;
+use crate::channel::note::Note;
+use crate::link::{Aside, Output};
+use turnway_core::id::{RunId, SessionId};
+use turnway_core::limits;
+use turnway_core::time::Now;
+
+impl Link {
+    pub(super) fn handle_note(&mut self, now: Now, note: &Note) {
+        match &self.phase {
+            Phase::Open => {}
+            Phase::Fresh { .. } | Phase::Asking(_) | Phase::Closed => return,
+        }
+        if let Note::GoAway { within, .. } = note {
+            self.leave_at.get_or_insert(now.mono + *within);
+        }
+        match note {
+            Note::Delta { session, run_id, attempt, .. } if self.asides => {
+                let outputs = &mut self.outputs;
+                render::render(now.store, self.durability, note, &mut |text| {
+                    let (session, run_id, attempt) = (session.clone(), run_id.clone(), *attempt);
+                    outputs.push_back(Output::Aside(Box::new(Aside { session, run_id, attempt, text })));
+                });
+            }
+            Note::Fact { .. }
+            | Note::Delta { .. }
+            | Note::Accepted(_)
+            | Note::Subscribed { .. }
+            | Note::Opened { .. }
+            | Note::Closed { .. }
+            | Note::CancelTaken { .. }
+            | Note::Listed { .. }
+            | Note::Found { .. }
+            | Note::Refused { .. }
+            | Note::GoAway { .. } => self.show(now, note),
+        }
+        self.unflushed += note.weight();
+        // A note may be shown as nothing, and no flush will follow it.
+        if self.unflushed_since.is_none() {
+            self.handle_flushed();
+        }
+    }
+
+    /// Among the other messages.
+    fn show(&mut self, now: Now, note: &Note) {
+        let outputs = &mut self.outputs;
+        let before = outputs.len();
+        render::render(now.store, self.durability, note, &mut |text| outputs.push_back(Output::Write(text)));
+        if self.outputs.len() > before {
+            self.unflushed_since.get_or_insert(now.mono);
+        }
+        match note {
+            Note::Fact { session, entry, .. } if entry.fact.is_terminal() => {
+                self.no_more_aside(session, entry.run_id.as_ref());
+            }
+            // Text that follows is counted from where this says; it must not overtake it.
+            Note::Subscribed { snapshot, .. } => self.no_more_aside(&snapshot.session, None),
+            Note::Fact { .. }
+            | Note::Delta { .. }
+            | Note::Accepted(_)
+            | Note::Opened { .. }
+            | Note::Closed { .. }
+            | Note::CancelTaken { .. }
+            | Note::Listed { .. }
+            | Note::Found { .. }
+            | Note::Refused { .. }
+            | Note::GoAway { .. } => {}
+        }
+    }
+
+    pub(super) fn handle_flushed(&mut self) {
+        self.unflushed_since = None;
+        self.unreported += std::mem::take(&mut self.unflushed);
+        if self.unreported >= limits::LINK_REPORT_BYTES && matches!(self.phase, Phase::Open) {
+            self.outputs.push_back(Output::Written(std::mem::take(&mut self.unreported)));
+        }
+    }
+
+    pub(super) fn no_more_aside(&mut self, session: &SessionId, run_id: Option<&RunId>) {
+        if self.asides {
+            let (session, run_id) = (session.clone(), run_id.cloned());
+            self.outputs.push_back(Output::NoMoreAside { session, run_id });
+        }
+    }
+}

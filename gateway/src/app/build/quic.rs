@@ -1,0 +1,54 @@
+//! The listener for QUIC, and what certificate it shows where none is named.
+use super::{BuildError, Shared};
+use crate::config::{Config, StoreConfig};
+use crate::listen::House;
+use crate::listen::quic::{QuicHouse, QuicListener};
+use crate::tls::{Shown, development};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Of an embedded store's directory: there the certificate is that it makes itself.
+const DIR: &str = "quic";
+
+/// Takes a port of UDP.
+pub(super) fn listen(address: SocketAddr) -> Result<QuicListener, BuildError> {
+    QuicListener::bind(address).map_err(|error| BuildError::ListenQuic { address, error })
+}
+
+impl Shared {
+    /// What is shown: what TCP shows, or a pair of our own.
+    pub(super) fn quic_shown(&self, config: &Config, shown: Option<Shown>) -> Result<Shown, BuildError> {
+        if let Some(shown) = shown {
+            return Ok(shown);
+        }
+        let now = self.clock.now().store;
+        let pair = match &config.store {
+            StoreConfig::Embedded { dir, .. } => {
+                let dir = dir.join(DIR);
+                let pair = development::kept(&dir, now)?;
+                let cert = dir.join("cert.pem");
+                tracing::info!(cert = %cert.display(), "QUIC shows a certificate of its own; tls.cert names another");
+                pair
+            }
+            StoreConfig::Memory | StoreConfig::Redis { .. } => {
+                tracing::info!("QUIC shows a certificate that ends with the process; tls.cert names another");
+                development::passing(now)?
+            }
+        };
+        self.metrics.tls.shows(pair.end());
+        Ok(Shown::always(&pair)?)
+    }
+
+    /// Behind the listener: the same links, and the same crowd, as behind that for HTTP.
+    pub(super) fn quic_house(&self, house: &House, shown: Shown) -> Option<QuicHouse> {
+        Some(QuicHouse {
+            reception: Arc::clone(house.reception.as_ref()?),
+            crowd: house.crowd.clone(),
+            shown,
+            until: house.until,
+            life: self.life.clone(),
+            connections_max: house.connections_max,
+            tasks: self.tasks.clone(),
+        })
+    }
+}

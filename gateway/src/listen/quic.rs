@@ -1,0 +1,211 @@
+//! A UDP socket that accepts QUIC, and each connection of it as what carries a link.
+//!
+//! - [`QuicListener`]: a bound socket and its accept loop.
+//! - `terms`: what a connection is granted: windows, streams, times.
+//! - `pace`: who has to prove first that its address is its own.
+//! - `ids`: names of connections that say whose they are; `tokens`: proofs of addresses.
+//! - `wire`: a connection as a [`super::wire::Wire`]; `lanes`: text on streams of its own.
+//! - [`frames`]: length and JSON.
+pub mod frames;
+mod ids;
+mod lanes;
+mod pace;
+mod terms;
+mod tokens;
+mod wire;
+
+use super::crowd::Crowd;
+use super::upgrade::Reception;
+use super::{Arrival, Place, visit};
+use crate::metrics::{Denial, Greeting, Handshake};
+use crate::phase::{Life, Phase};
+use crate::tls::Shown;
+use pace::{HalfOpen, Pace};
+use quinn::{Connecting, Connection, Endpoint, Incoming, VarInt};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+use terms::Terms;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+use wire::Quic;
+
+/// From a client's first datagram to the end of the handshake (S-15).
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The system's own size holds some 150 datagrams: when everybody comes back at once most of them would be lost.
+/// It may allow less.
+const RECEIVE_BUFFER_BYTES: usize = 4 * 1024 * 1024;
+
+/// A bound socket that does not accept yet.
+#[derive(Debug)]
+pub struct QuicListener {
+    socket: UdpSocket,
+    address: SocketAddr,
+}
+
+/// What stands behind it.
+pub struct QuicHouse {
+    /// Where links are received.
+    pub reception: Arc<Reception>,
+    /// Those who are connected, by address; the same as of other listeners.
+    pub crowd: Crowd,
+    /// Which certificate is shown.
+    pub shown: Shown,
+    /// Accepting ends when the process reaches this phase.
+    pub until: Phase,
+    /// The process's phase.
+    pub life: Life,
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Every connection runs as one of these.
+    pub tasks: TaskTracker,
+}
+
+// === impl QuicListener ===
+
+impl QuicListener {
+    /// Takes a port.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        // Less will do, at another price.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES);
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address })
+    }
+
+    /// Its address, with its real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Accepts until the process reaches the house's last phase, and serves those who are there to their end.
+    pub async fn serve(self, house: Arc<QuicHouse>) -> io::Result<()> {
+        let mut shown = house.shown.clone();
+        let reception = &house.reception;
+        let mut terms = Terms::new(&shown, &reception.clock).map_err(io::Error::other)?;
+        let endpoint = Endpoint::new(
+            ids::endpoint(reception.node),
+            Some(terms.first()),
+            self.socket,
+            Arc::new(quinn::TokioRuntime),
+        )?;
+        let rooms = Arc::new(Semaphore::new(house.connections_max));
+        let mut pace = Pace::default();
+        loop {
+            tokio::select! {
+                incoming = endpoint.accept() => match incoming {
+                    Some(incoming) => house.meet(incoming, &mut pace, &mut terms, &rooms),
+                    None => return Ok(()),
+                },
+                () = shown.changed() => match Terms::new(&shown, &reception.clock) {
+                    Ok(fresh) => {
+                        terms = fresh.after(&terms);
+                        endpoint.set_server_config(Some(terms.first()));
+                    }
+                    Err(error) => tracing::error!(%error, "QUIC goes on with the certificate from before"),
+                },
+                () = house.life.reached(house.until) => break,
+            }
+        }
+        // Whoever comes now is told to come to another node.
+        while let Some(incoming) = tokio::select! {
+            incoming = endpoint.accept() => incoming,
+            () = house.life.reached(Phase::Leaving) => None,
+        } {
+            incoming.refuse();
+        }
+        endpoint.set_server_config(None);
+        // The last words are still on their way.
+        endpoint.wait_idle().await;
+        Ok(())
+    }
+}
+
+// === impl QuicHouse ===
+
+impl QuicHouse {
+    /// Decides about somebody of whom there is one datagram.
+    fn meet(
+        self: &Arc<Self>,
+        incoming: Incoming,
+        pace: &mut Pace,
+        terms: &mut Terms,
+        rooms: &Arc<Semaphore>,
+    ) {
+        let links = &self.reception.metrics.links;
+        let (address, now) = (incoming.remote_address().ip(), self.reception.clock.mono());
+        // Whoever has shown a token is counted as well: a second prefix is as easily had as a first.
+        let is_crowded = pace.is_crowded(address, now);
+        if is_crowded && !incoming.remote_address_validated() && incoming.may_retry() {
+            links.began(Handshake::Doubted);
+            _ = incoming.retry();
+            return;
+        }
+        let Ok(permit) = Arc::clone(rooms).try_acquire_owned() else {
+            links.began(Handshake::Full);
+            return incoming.refuse();
+        };
+        let half_open = pace.open();
+        match incoming.accept_with(terms.next()) {
+            Ok(connecting) => {
+                _ = self.tasks.spawn(Arc::clone(self).connection(connecting, permit, half_open));
+            }
+            Err(error) => tracing::debug!(%error, "a first datagram is none"),
+        }
+    }
+
+    /// One connection from its handshake to its end.
+    async fn connection(
+        self: Arc<Self>,
+        connecting: Connecting,
+        permit: OwnedSemaphorePermit,
+        half_open: HalfOpen,
+    ) {
+        // On the heap, and gone when it is over.
+        let greeted = Box::pin(self.greet(connecting, half_open));
+        let Some(connection) = greeted.await else { return };
+        let Some(guest) = self.crowd.enter(connection.remote_address().ip()) else {
+            self.reception.metrics.links.began(Handshake::Crowded);
+            return turn_away(&connection, "too many connections from this address");
+        };
+        if guest.locked(false).is_some() {
+            self.reception.metrics.auth.denied(Denial::Locked);
+            return turn_away(&connection, "too many credentials that are not good came from this address");
+        }
+        let arrival = Arrival { room: Arc::new(Place { _permit: permit, guest }), is_page: false };
+        // What a handshake needed is not kept.
+        let reception = Arc::clone(&self.reception);
+        self.tasks.spawn(async move {
+            visit::serve(Box::new(Quic::new(connection)), &reception, arrival).await;
+        });
+    }
+
+    async fn greet(&self, connecting: Connecting, _half_open: HalfOpen) -> Option<Connection> {
+        let metrics = &self.reception.metrics.tls;
+        tokio::select! {
+            greeted = timeout(HANDSHAKE_TIMEOUT, connecting) => match greeted {
+                Ok(Ok(connection)) => {
+                    metrics.greeted(Greeting::Done);
+                    Some(connection)
+                }
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a QUIC handshake failed");
+                    metrics.greeted(Greeting::Failed);
+                    None
+                }
+                Err(_) => {
+                    metrics.greeted(Greeting::Late);
+                    None
+                }
+            },
+            () = self.life.reached(self.until) => None,
+        }
+    }
+}
+
+/// Says no; what waits for it is a client that is asked to wait.
+fn turn_away(connection: &Connection, why: &str) {
+    connection.close(VarInt::from_u32(4429), why.as_bytes());
+}

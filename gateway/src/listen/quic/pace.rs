@@ -1,0 +1,109 @@
+//! Who has to prove first that its address is its own (S-18). Proving it costs a client one round trip, and
+//! whoever only writes somebody's address on its datagrams everything; so it is asked for where many come.
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::time::Mono;
+
+/// Handshakes under way of which each may be nobody's.
+const HALF_OPEN_MAX: usize = 1000;
+/// New connections from one prefix within [`WINDOW`].
+const PREFIX_MAX: u32 = 50;
+/// What is counted together.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Prefixes that are counted; past it everybody has to prove it.
+const PREFIXES_MAX: usize = 4096;
+/// Bits of a prefix: an office, or a house.
+const FOUR_BITS: u32 = 24;
+const SIX_BITS: u32 = 56;
+
+/// Counts who comes.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    half_open: Arc<()>,
+    since: Mono,
+    prefixes: BTreeMap<IpAddr, u32>,
+}
+
+/// A handshake that is under way.
+#[derive(Debug)]
+pub(super) struct HalfOpen(#[expect(dead_code, reason = "it is counted as long as it lives")] Arc<()>);
+
+// === impl Pace ===
+
+impl Pace {
+    /// One more from this address; whether there are too many.
+    pub(super) fn is_crowded(&mut self, from: IpAddr, now: Mono) -> bool {
+        if now - self.since >= WINDOW {
+            self.since = now;
+            self.prefixes.clear();
+        }
+        let prefix = prefix(from);
+        if !self.prefixes.contains_key(&prefix) && self.prefixes.len() >= PREFIXES_MAX {
+            return true;
+        }
+        let count = self.prefixes.entry(prefix).or_default();
+        *count = count.saturating_add(1);
+        *count > PREFIX_MAX || Arc::strong_count(&self.half_open) > HALF_OPEN_MAX
+    }
+
+    /// One more handshake.
+    pub(super) fn open(&self) -> HalfOpen {
+        HalfOpen(Arc::clone(&self.half_open))
+    }
+}
+
+fn prefix(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(four) => {
+            Ipv4Addr::from_bits(four.to_bits() >> (32 - FOUR_BITS) << (32 - FOUR_BITS)).into()
+        }
+        IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> (128 - SIX_BITS) << (128 - SIX_BITS)).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    /// Covers: S-18.
+    #[test]
+    fn many_from_one_prefix_have_to_prove_it_until_the_next_second() {
+        let (mut pace, now) = (Pace::default(), Mono::default() + Duration::from_secs(9));
+        for n in 0..PREFIX_MAX {
+            assert!(!pace.is_crowded(ip(&format!("192.0.2.{n}")), now));
+        }
+        assert!(pace.is_crowded(ip("192.0.2.200"), now));
+        assert!(!pace.is_crowded(ip("192.0.3.200"), now));
+        assert!(!pace.is_crowded(ip("192.0.2.200"), now + WINDOW));
+        for n in 0..PREFIX_MAX {
+            assert!(!pace.is_crowded(ip(&format!("2001:db8:1:1::{n:x}")), now + WINDOW));
+        }
+        assert!(pace.is_crowded(ip("2001:db8:1:2::"), now + WINDOW));
+    }
+
+    /// Covers: S-18.
+    #[test]
+    fn many_handshakes_under_way_make_everybody_prove_it() {
+        let (mut pace, now) = (Pace::default(), Mono::default() + Duration::from_secs(9));
+        let mut open: Vec<HalfOpen> = (0..HALF_OPEN_MAX).map(|_| pace.open()).collect();
+        assert!(pace.is_crowded(ip("192.0.2.1"), now));
+        open.pop();
+        assert!(!pace.is_crowded(ip("192.0.3.1"), now));
+    }
+
+    /// Covers: S-18.
+    #[test]
+    fn so_many_prefixes_are_counted() {
+        let (mut pace, now) = (Pace::default(), Mono::default() + Duration::from_secs(9));
+        let six = |n: usize| ip(&format!("2001:db8:{n:x}::1"));
+        assert!((0..PREFIXES_MAX).all(|n| !pace.is_crowded(six(n), now)));
+        assert!(pace.is_crowded(six(PREFIXES_MAX), now) && !pace.is_crowded(six(1), now));
+        assert_eq!(pace.prefixes.len(), PREFIXES_MAX);
+    }
+}

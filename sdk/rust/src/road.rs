@@ -1,0 +1,138 @@
+//! What carries messages: a WebSocket, or QUIC.
+use crate::fx::Lost;
+use crate::limits;
+use crate::quic::Quic;
+use crate::trust::Trust;
+use futures_util::{SinkExt, StreamExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::{HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
+
+/// On the heap: TLS is large, and it is handed around.
+type Socket = Box<WebSocketStream<MaybeTlsStream<TcpStream>>>;
+
+/// Where a client connects.
+#[derive(Clone, Debug)]
+pub(crate) struct Gateway {
+    pub(crate) endpoint: String,
+    pub(crate) trust: Trust,
+}
+
+/// One connection to a gateway.
+pub(crate) enum Road {
+    /// All messages in one order.
+    WebSocket(Socket),
+    /// Text on streams of its own.
+    Quic(Box<Quic>),
+}
+
+/// What comes on it.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// A message, in its order.
+    Text(String),
+    /// A message beside the others.
+    Aside(String),
+    /// A sign of life.
+    Bytes,
+    /// Nothing more.
+    Lost(Lost),
+}
+
+impl Road {
+    /// Connects.
+    pub(crate) async fn dial(to: Gateway) -> Result<Self, Lost> {
+        let Gateway { endpoint, trust } = to;
+        let dialed = async {
+            match endpoint.strip_prefix("quic://") {
+                Some(to) => Quic::dial(to, &trust).await.map(|quic| Self::Quic(Box::new(quic))),
+                None => dial(&endpoint, &trust).await.map(Self::WebSocket),
+            }
+        };
+        let late = || Lost { code: None, reason: "no connection within 10 s".to_owned(), refused: false };
+        timeout(limits::CONNECT_TIMEOUT, dialed).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Whether messages come in more than one order.
+    pub(crate) fn has_streams(&self) -> bool {
+        matches!(self, Self::Quic(_))
+    }
+
+    /// What comes next; of those in order nothing, if it `waits`. Safe to drop and to ask again.
+    pub(crate) async fn hear(&mut self, waits: bool) -> Heard {
+        match self {
+            Self::WebSocket(socket) => heard(socket.next().await),
+            Self::Quic(quic) => quic.hear(waits).await,
+        }
+    }
+
+    /// Takes a message to be written.
+    pub(crate) async fn feed(&mut self, text: String) -> Result<(), String> {
+        match self {
+            Self::WebSocket(socket) => {
+                socket.feed(Message::text(text)).await.map_err(|error| error.to_string())
+            }
+            Self::Quic(quic) => quic.feed(&text).await,
+        }
+    }
+
+    /// Sees that what was fed is on its way.
+    pub(crate) async fn flush(&mut self) -> Result<(), String> {
+        match self {
+            Self::WebSocket(socket) => socket.flush().await.map_err(|error| error.to_string()),
+            // A stream waits for nothing.
+            Self::Quic(_) => Ok(()),
+        }
+    }
+
+    /// Says goodbye.
+    pub(crate) async fn close(self) {
+        match self {
+            Self::WebSocket(mut socket) => _ = socket.as_mut().close(None).await,
+            Self::Quic(quic) => quic.close().await,
+        }
+    }
+}
+
+fn heard(heard: Option<Result<Message, Error>>) -> Heard {
+    let lost = match heard {
+        Some(Ok(Message::Text(text))) => return Heard::Text(text.as_str().to_owned()),
+        Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_) | Message::Frame(_))) => {
+            return Heard::Bytes;
+        }
+        Some(Ok(Message::Close(close))) => {
+            let code = close.as_ref().map(|close| u16::from(close.code));
+            let reason = close.map(|close| close.reason.to_string()).filter(|reason| !reason.is_empty());
+            let reason = reason.unwrap_or_else(|| "the gateway closed the connection".to_owned());
+            Lost { code, reason, refused: false }
+        }
+        Some(Err(error)) => Lost { code: None, reason: error.to_string(), refused: false },
+        None => Lost { code: None, reason: "the connection ended".to_owned(), refused: false },
+    };
+    Heard::Lost(lost)
+}
+
+async fn dial(endpoint: &str, trust: &Trust) -> Result<Socket, Lost> {
+    let lost = |reason: String, refused| Lost { code: None, reason, refused };
+    let mut request = endpoint.into_client_request().map_err(|error| lost(error.to_string(), true))?;
+    request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("turnway.v1"));
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(limits::INCOMING_BYTES_MAX))
+        .max_frame_size(Some(limits::INCOMING_BYTES_MAX))
+        .max_write_buffer_size(2 * limits::INCOMING_BYTES_MAX);
+    let tls = endpoint.starts_with("wss:").then(|| Connector::Rustls(trust.tls()));
+    match connect_async_tls_with_config(request, Some(config), true, tls).await {
+        Ok((socket, _)) => Ok(Box::new(socket)),
+        Err(Error::Http(answer)) => {
+            let status = answer.status();
+            // Everything else may pass: a proxy whose nodes are away, a node that is starting.
+            let refused = matches!(status.as_u16(), 401 | 403);
+            Err(lost(format!("the gateway answers HTTP {status}"), refused))
+        }
+        Err(error) => Err(lost(error.to_string(), false)),
+    }
+}

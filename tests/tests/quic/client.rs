@@ -1,0 +1,162 @@
+//! The Rust client by QUIC: a turn, and an answer that is begun on one road and ended on the other.
+use super::node;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::tempdir;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use turnway_client::{Bookmark, Client, Event, Invoke, Options};
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::command::run;
+
+/// Pieces of an answer.
+const PIECES: usize = 400;
+
+fn piece(n: usize) -> String {
+    format!("{n} {}\n", ["a", "ß", "語", "𝄞"][n % 4].repeat(1 + n % 300))
+}
+
+/// An agent that says as much as it is let.
+async fn gated() -> (Agents, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let agents = Agents::start({
+        let gate = Arc::clone(&gate);
+        move |_| {
+            let gate = Arc::clone(&gate);
+            Reply::speak(move |voice| async move {
+                for n in 0..PIECES {
+                    gate.acquire().await.expect("it stays").forget();
+                    voice.delta(&piece(n)).await?;
+                }
+                voice.done().await
+            })
+        }
+    })
+    .await;
+    (agents, gate)
+}
+
+async fn connect(url: String, dir: &Path) -> Client {
+    let ca = fs::read(dir.join("pair/cert.pem")).expect("a certificate");
+    let options = Options::new(url).user("ann").ca(ca);
+    timeout(PATIENCE, Client::connect(options)).await.expect("in time").expect("it connects")
+}
+
+async fn next(client: &mut Client) -> Event {
+    timeout(PATIENCE, client.next_event()).await.expect("in time").expect("it goes on")
+}
+
+/// Reads some of the answer, and puts a bookmark behind it.
+async fn read(client: &mut Client, session: &str, said: &mut String, goal: usize) -> Bookmark {
+    while said.len() < goal {
+        if let Event::Text { text, .. } = next(client).await {
+            said.push_str(&text);
+        }
+    }
+    client.session(session).bookmark().await.expect("asked");
+    loop {
+        match next(client).await {
+            Event::Text { text, .. } => said.push_str(&text),
+            Event::Bookmark(mark) => return *mark,
+            _ => {}
+        }
+    }
+}
+
+/// Covers: MP-A1, RX-21.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_is_begun_on_one_road_and_ended_on_the_other() {
+    let dir = tempdir().expect("a directory");
+    let (agents, gate) = gated().await;
+    let (node, quic, _) = node(&dir, &["--agent", &agents.flag("a")]).await;
+    let roads =
+        [format!("quic://localhost:{}", quic.port()), format!("wss://localhost:{}", node.http.port())];
+    for first in 0..2 {
+        let session = format!("s{first}");
+        let mut said = String::new();
+        let mut client = connect(roads[first].clone(), dir.path()).await;
+        client.session(&session).invoke(Invoke::text("go")).await.expect("said");
+        for n in 0..8 {
+            gate.add_permits(PIECES / 10);
+            let goal = said.len() + 2000;
+            let mark = read(&mut client, &session, &mut said, goal).await;
+            // What lies between the mark and here is lost with the connection.
+            drop(client);
+            client = connect(roads[(first + n + 1) % 2].clone(), dir.path()).await;
+            client.resume(mark).await.expect("resumed");
+        }
+        gate.add_permits(PIECES - 8 * (PIECES / 10));
+        let done = loop {
+            match next(&mut client).await {
+                Event::Text { text, .. } => said.push_str(&text),
+                Event::Done(done) => break done,
+                _ => {}
+            }
+        };
+        let whole: String = (0..PIECES).map(piece).collect();
+        assert!(done.complete && done.text == whole, "{} of {} bytes", done.text.len(), whole.len());
+        assert!(said == whole, "{} of {} bytes were told", said.len(), whole.len());
+        client.close().await;
+    }
+}
+
+/// Many sessions speak at once, each in streams of its own, and every end comes after its text.
+///
+/// Covers: MP-A1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ends_come_after_their_text() {
+    let dir = tempdir().expect("a directory");
+    let (agents, gate) = gated().await;
+    gate.add_permits(1_000_000);
+    let (_node, quic, _) = node(&dir, &["--agent", &agents.flag("a")]).await;
+    let mut client = connect(format!("quic://{quic}"), dir.path()).await;
+    for turn in 0..40 {
+        client.session(format!("s{}", turn % 20)).invoke(Invoke::text("go")).await.expect("said");
+    }
+    let whole: String = (0..PIECES).map(piece).collect();
+    let mut ended = 0;
+    while ended < 40 {
+        match next(&mut client).await {
+            Event::Done(done) => {
+                assert!(done.complete && done.text == whole, "{} of {} bytes", done.text.len(), whole.len());
+                ended += 1;
+            }
+            Event::Disconnected { reason, .. } => panic!("{reason}"),
+            _ => {}
+        }
+    }
+}
+
+/// A node that dies is noticed, and the client goes on with its successor.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_comes_back_by_itself() {
+    let dir = tempdir().expect("a directory");
+    let (mut node, quic, _) = node(&dir, &["--demo"]).await;
+    let mut client = connect(format!("quic://{quic}"), dir.path()).await;
+    client.session("s1").invoke(Invoke::text("before")).await.expect("said");
+    while !matches!(next(&mut client).await, Event::Done(_)) {}
+    assert_eq!(node.terminate().await, Some(0));
+    node.restart().await;
+    let begun = std::time::Instant::now();
+    while !matches!(next(&mut client).await, Event::Connected { .. }) {}
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    client.session("s1").invoke(Invoke::text("after")).await.expect("said");
+    while !matches!(next(&mut client).await, Event::Done(_)) {}
+}
+
+/// `turnway chat` by QUIC, and what it says where it does not believe the node.
+#[tokio::test]
+async fn the_command_speaks_it() {
+    let dir = tempdir().expect("a directory");
+    let (_node, quic, _) = node(&dir, &["--demo"]).await;
+    let (url, ca) = (format!("quic://{quic}"), dir.path().join("pair/cert.pem"));
+    let args = ["chat", "--json", "--url", &url];
+    let trusting = [("SSL_CERT_FILE", ca.to_str().expect("UTF-8"))];
+    let told = run(dir.path(), &args, &trusting).await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+    let stranger = run(dir.path(), &args, &[]).await;
+    assert!(stranger.code == Some(69) && stranger.err.contains("UnknownIssuer"), "{stranger:?}");
+}

@@ -1,0 +1,114 @@
+//! What a client says that is no message, too much, or too late; and who does not speak `turnway/1`.
+use super::{node, sample};
+use quinn::TransportConfig;
+use serde_json::{Value, json};
+use tempfile::tempdir;
+use turnway_tests::real::quic::{Line, config, endpoint};
+use turnway_tests::real::wire::Gone;
+
+fn frame(text: &str) -> Vec<u8> {
+    [&u32::try_from(text.len()).expect("short").to_be_bytes()[..], text.as_bytes()].concat()
+}
+
+/// Its last message, if there is one, and how it ended.
+async fn end(mut line: Line) -> (Value, Gone) {
+    let mut last = Value::Null;
+    loop {
+        match line.next().await {
+            Ok(message) => last = message,
+            Err(gone) => return (last, gone),
+        }
+    }
+}
+
+/// Covers: S-04, S-11.
+#[tokio::test]
+async fn what_is_said_before_hello_ends_the_connection() {
+    let dir = tempdir().expect("a directory");
+    let (mut node, quic, trust) = node(&dir, &["--demo"]).await;
+    let large = json!({"type": "hello", "padding": "x".repeat(5000)}).to_string();
+    for (bytes, said, code) in [
+        (frame("{\"type\":\"ping\"}"), json!("unauthorized"), 4401),
+        (frame("nothing"), json!("unauthorized"), 4401),
+        (frame(""), json!("unauthorized"), 4401),
+        (frame(&large), json!("too_large"), 4413),
+        (u32::MAX.to_be_bytes().to_vec(), json!("too_large"), 4413),
+        ([&[0, 0, 0, 2][..], &[0xff, 0xfe]].concat(), Value::Null, 4400),
+    ] {
+        let mut line = Line::open(quic, &trust).await.expect("it connects");
+        line.bytes(&bytes).await.expect("sent");
+        let (last, gone) = end(line).await;
+        assert_eq!((&last["code"], gone), (&said, Gone::Closed(code)), "{last}");
+    }
+    // Cut off within a message.
+    let mut line = Line::open(quic, &trust).await.expect("it connects");
+    line.bytes(&[0, 0, 0, 9, b'{']).await.expect("sent");
+    line.finish();
+    assert_eq!(end(line).await, (Value::Null, Gone::Closed(4400)));
+    node.must_run();
+}
+
+/// Covers: S-04.
+#[tokio::test]
+async fn hello_comes_in_time() {
+    let dir = tempdir().expect("a directory");
+    let (node, quic, trust) = node(&dir, &["--demo"]).await;
+    let silent = Line::open(quic, &trust).await.expect("it connects");
+    // QUIC shows a stream to the other end only with its first byte; half a hello is none either.
+    let mut half = Line::open(quic, &trust).await.expect("it connects");
+    half.bytes(&[0, 0, 0, 9, b'{']).await.expect("sent");
+    for line in [silent, half] {
+        assert_eq!(end(line).await, (Value::Null, Gone::Closed(4408)));
+    }
+    assert_eq!(sample(&node, "turnway_link_closes_total{code=\"4408\",transport=\"quic\"} ").await, 2.0);
+}
+
+/// Covers: S-11.
+#[tokio::test]
+async fn what_is_said_later_is_answered_as_anywhere() {
+    let dir = tempdir().expect("a directory");
+    let (_node, quic, trust) = node(&dir, &["--demo"]).await;
+    let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
+    line.bytes(&frame("no JSON")).await.expect("sent");
+    let refused = line.next().await.expect("answered");
+    assert_eq!((&refused["type"], &refused["code"]), (&json!("error"), &json!("invalid_message")));
+    let whole = json!({"type": "ping", "request_id": "p", "padding": "x".repeat(60_000)}).to_string();
+    line.bytes(&frame(&whole)).await.expect("sent");
+    assert_eq!(line.next().await.expect("answered")["type"], "pong");
+    line.bytes(&65_537_u32.to_be_bytes()).await.expect("sent");
+    let (last, gone) = end(line).await;
+    assert_eq!((&last["code"], gone), (&json!("too_large"), Gone::Closed(4413)));
+    let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
+    for _ in 0..10 {
+        line.bytes(&frame("[]")).await.expect("sent");
+    }
+    assert_eq!(end(line).await.1, Gone::Closed(4400));
+}
+
+/// No other protocol, no other stream, no other kind of packet; and a second stream is nobody's.
+///
+/// Covers: S-19, S-21.
+#[tokio::test]
+async fn nothing_else_is_spoken() {
+    let dir = tempdir().expect("a directory");
+    let (mut node, quic, trust) = node(&dir, &["--demo"]).await;
+    let other = config(&trust, b"h3", TransportConfig::default());
+    let refused = Line::open_from(&endpoint(), quic, other).await;
+    assert!(matches!(&refused, Err(Gone::Broken(why)) if why.contains("known protocol")), "{refused:?}");
+    // A ticket would be needed for early data, and none is ever given.
+    let end = endpoint();
+    for _ in 0..2 {
+        let config = config(&trust, b"turnway/1", TransportConfig::default());
+        let connecting = end.connect_with(config, quic, "localhost").expect("a good address");
+        let early = connecting.into_0rtt();
+        assert!(early.is_err(), "early data");
+        early.err().expect("no early data").await.expect("the usual way");
+    }
+    let line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
+    let second = tokio::time::timeout(std::time::Duration::from_millis(300), line.connection.open_bi()).await;
+    assert!(second.is_err(), "a second stream of a client");
+    let aside = tokio::time::timeout(std::time::Duration::from_millis(300), line.connection.open_uni()).await;
+    assert!(aside.is_err(), "a stream beside the first");
+    assert_eq!(line.connection.max_datagram_size(), None);
+    node.must_run();
+}

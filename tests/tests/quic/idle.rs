@@ -1,0 +1,55 @@
+//! What an idle connection costs.
+use super::node;
+use quinn::{TransportConfig, VarInt};
+use serde_json::json;
+use std::time::Duration;
+use tempfile::tempdir;
+use tokio::time::{Instant, interval};
+use turnway_tests::real::quic::{Line, config, endpoint};
+use turnway_tests::real::{PATIENCE, figure, size};
+
+/// A connection that has had a turn and rests, with everything that QUIC needs: at most 36 KiB of the node's memory.
+///
+/// Covers: G-15.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_is_small() {
+    const BYTES_MAX: u64 = 36 * 1024;
+    let count = size("QUIC_IDLE", 500);
+    let dir = tempdir().expect("a directory");
+    let (node, quic, trust) = node(&dir, &["--demo"]).await;
+    let mut warm = Line::hello(quic, &trust, "warm", vec![]).await.expect("welcome");
+    for n in 0..50 {
+        warm.turn("warm", "echo", &format!("m{n}"), "hello").await.expect("a turn");
+    }
+    // Each of them keeps itself alive by the node's beats.
+    let mut transport = TransportConfig::default();
+    transport.max_concurrent_uni_streams(VarInt::from_u32(4));
+    let (end, config) = (endpoint(), config(&trust, b"turnway/1", transport));
+    let before = node.resident_kib();
+    let (mut lines, begun) = (Vec::new(), Instant::now());
+    for n in 0..count {
+        let line = Line::open_from(&end, quic, config.clone()).await.expect("it connects");
+        let hello = json!({"type": "hello", "user_id": format!("u{n}")});
+        let mut line = line.greet_with(hello).await.expect("welcome");
+        line.turn(&format!("s{n}"), "echo", "m1", "hello").await.expect("a turn");
+        lines.push(line);
+    }
+    let took = begun.elapsed();
+    let (begun, mut pace) = (Instant::now(), interval(Duration::from_millis(500)));
+    let each = loop {
+        pace.tick().await;
+        let each = node.resident_kib().saturating_sub(before) * 1024 / lines.len() as u64;
+        // Sessions are let go and buffers given back once they have rested for a while.
+        if each <= BYTES_MAX || begun.elapsed() > 2 * PATIENCE {
+            break each;
+        }
+    };
+    figure("bytes of an idle connection by QUIC", each);
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    let pace = count as f64 / took.as_secs_f64();
+    figure("connections by QUIC per second, each with its turn, one after the other", format!("{pace:.0}"));
+    for line in &lines {
+        assert_eq!(line.connection.close_reason(), None);
+    }
+    assert!(each <= BYTES_MAX, "{each} bytes");
+}

@@ -1,0 +1,161 @@
+//! Text on streams of its own: who does not read one delays nobody else, and loses nothing.
+use super::node;
+use quinn::{TransportConfig, VarInt};
+use serde_json::json;
+use std::time::Duration;
+use tempfile::tempdir;
+use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::quic::{Line, take};
+use turnway_tests::real::wire::invoke;
+
+/// Long enough to fill whatever one stream may hold, several times.
+const PIECES: usize = 600;
+
+fn piece(n: usize) -> String {
+    format!("{n:04} {}\n", "語".repeat(340))
+}
+
+fn whole() -> String {
+    (0..PIECES).map(piece).collect()
+}
+
+async fn talkers() -> Agents {
+    Agents::start(|asked| {
+        Reply::speak(move |voice| async move {
+            if asked.text == "long" {
+                for n in 0..PIECES {
+                    voice.delta(&piece(n)).await?;
+                }
+            } else {
+                voice.delta(&asked.text).await?;
+            }
+            voice.done().await
+        })
+    })
+    .await
+}
+
+/// A client whose streams hold little, as clients should that may leave one unread.
+fn narrow(streams: u32) -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    transport
+        .stream_receive_window(VarInt::from_u32(32 * 1024))
+        .max_concurrent_uni_streams(VarInt::from_u32(streams));
+    transport
+}
+
+/// Covers: MP-A1, G8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_not_read_delays_no_other() {
+    let dir = tempdir().expect("a directory");
+    let agents = talkers().await;
+    let (mut node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
+    let line = Line::open_as(quic, &trust, narrow(8)).await.expect("it connects");
+    let mut line = line.greet_with(json!({"type": "hello", "user_id": "ann"})).await.expect("welcome");
+    let before = node.resident_kib();
+    line.ask("m1", invoke("slow", "a", "long")).await.expect("accepted");
+    let mut unread = line.lane().await.expect("a stream");
+    // Others go on, and so does the control stream.
+    for n in 0..20 {
+        let (said, _) = line.turn("other", "a", &format!("o{n}"), "short").await.expect("a turn");
+        assert_eq!(said, "short");
+    }
+    let grown = node.resident_kib().saturating_sub(before);
+    assert!(grown < 8 * 1024, "{grown} KiB for what is not read");
+    let mut said = String::new();
+    let done = tokio::spawn(async move {
+        let done = line.until(|message| message["type"] == "done" && message["session_id"] == "slow").await;
+        (done, line)
+    });
+    unread.rest(&mut said).await.expect("all of it");
+    let (done, mut line) = done.await.expect("it ends");
+    assert_eq!(done.expect("it is done")["text_bytes"], said.len());
+    assert!(said == whole(), "{} bytes", said.len());
+    line.turn("slow", "a", "m2", "again").await.expect("a turn");
+    node.must_run();
+}
+
+/// Covers: MP-A1, G8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_grants_no_stream_is_waited_for() {
+    let dir = tempdir().expect("a directory");
+    let agents = talkers().await;
+    let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
+    let line = Line::open_as(quic, &trust, narrow(0)).await.expect("it connects");
+    let mut line = line.greet_with(json!({"type": "hello", "user_id": "ann"})).await.expect("welcome");
+    line.ask("m1", invoke("s1", "a", "long")).await.expect("accepted");
+    line.until(|message| message["type"] == "run_started").await.expect("facts come");
+    for n in 0..20 {
+        let pong = line.ask(&format!("p{n}"), json!({"type": "ping"})).await.expect("answered");
+        assert_eq!(pong["type"], "pong");
+    }
+    line.connection.set_max_concurrent_uni_streams(VarInt::from_u32(1));
+    let mut lane = line.lane().await.expect("it was waited for");
+    let mut said = String::new();
+    lane.rest(&mut said).await.expect("all of it");
+    assert!(said == whole(), "{} bytes", said.len());
+    line.until(|message| message["type"] == "done").await.expect("it is done");
+}
+
+/// Who says that it does not want one attempt's text has all the rest.
+///
+/// Covers: MP-A1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_not_wanted_is_not_waited_for() {
+    let dir = tempdir().expect("a directory");
+    let agents = talkers().await;
+    let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
+    let line = Line::open_as(quic, &trust, narrow(8)).await.expect("it connects");
+    let mut line = line.greet_with(json!({"type": "hello", "user_id": "ann"})).await.expect("welcome");
+    line.ask("m1", invoke("s1", "a", "long")).await.expect("accepted");
+    line.lane().await.expect("a stream").stop();
+    let done = line.until(|message| message["type"] == "done").await.expect("it is done");
+    assert_eq!(done["text_bytes"], whole().len());
+    line.turn("s1", "a", "m2", "again").await.expect("a turn");
+}
+
+/// A client whose address changes within an answer misses nothing of it.
+///
+/// Covers: S-24, MP-A1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_follows_its_client_to_another_address() {
+    let dir = tempdir().expect("a directory");
+    let (go, gate) = tokio::sync::mpsc::channel::<()>(PIECES);
+    let gate = std::sync::Arc::new(tokio::sync::Mutex::new(gate));
+    let agents = Agents::start(move |_| {
+        let gate = std::sync::Arc::clone(&gate);
+        Reply::speak(move |voice| async move {
+            for n in 0..PIECES {
+                voice.delta(&piece(n)).await?;
+                gate.lock().await.recv().await;
+            }
+            voice.done().await
+        })
+    })
+    .await;
+    let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
+    let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
+    line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
+    let (mut lane, mut said) = (line.lane().await.expect("a stream"), String::new());
+    take(&mut said, &lane.next().await.expect("text").expect("text"));
+    for moves in 0..3 {
+        line.endpoint.rebind(turnway_tests::real::quic::socket()).expect("another port");
+        let moved = std::time::Instant::now();
+        for _ in 0..PIECES / 4 {
+            go.try_send(()).expect("room");
+        }
+        // The first piece after the move comes as soon as the node has seen that it is still the same client.
+        let goal = said.len() + 1;
+        while said.len() < goal {
+            take(&mut said, &lane.next().await.expect("text").expect("text"));
+        }
+        let took = moved.elapsed();
+        assert!(took < Duration::from_secs(2), "{took:?} after move {moves}");
+    }
+    for _ in 0..PIECES {
+        _ = go.try_send(());
+    }
+    lane.rest(&mut said).await.expect("all of it");
+    assert!(said == whole(), "{} bytes", said.len());
+    line.until(|message| message["type"] == "done").await.expect("it is done");
+}
