@@ -8,6 +8,7 @@ pub mod haproxy;
 pub mod http;
 pub mod identity;
 pub mod load;
+pub mod nginx;
 pub mod node;
 pub mod operations;
 pub mod provider;

@@ -9,13 +9,13 @@ use turnway_tests::real::quic::{Line, take};
 use turnway_tests::real::wire::invoke;
 
 /// Long enough to fill whatever one stream may hold, several times.
-const PIECES: usize = 600;
+pub(crate) const PIECES: usize = 600;
 
-fn piece(n: usize) -> String {
+pub(crate) fn piece(n: usize) -> String {
     format!("{n:04} {}\n", "語".repeat(340))
 }
 
-fn whole() -> String {
+pub(crate) fn whole() -> String {
     (0..PIECES).map(piece).collect()
 }
 

@@ -1,10 +1,11 @@
 //! QUIC: the same protocol on other roads, with a real node and a raw client.
 //!
-//! - `talk`: turns; `frames`: what is no message; `client`: the Rust client and `turnway chat`; `interop`: aioquic.
+//! - `talk`: turns; `front`: behind nginx; `frames`: what is no message; `client`: the Rust client and `turnway chat`; `interop`: aioquic.
 //! - `lanes`: text on streams of its own, and who does not read it.
 //! - `life`: who comes in, who has to go, and which certificate is shown; `idle`: what a connection costs.
 mod client;
 mod frames;
+mod front;
 mod idle;
 mod interop;
 mod lanes;

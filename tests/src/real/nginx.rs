@@ -1,0 +1,90 @@
+//! nginx in front of nodes that speak QUIC, with the configuration that the project gives.
+use super::PATIENCE;
+use super::redis::free_port;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tokio::time::timeout;
+
+/// Somebody else may take a port between its choice and its use.
+const PORTS_TRIED: usize = 8;
+
+/// A running nginx. It is told to end when dropped.
+#[derive(Debug)]
+pub struct Nginx {
+    child: Child,
+    /// Where clients find it.
+    pub at: SocketAddr,
+}
+
+/// The program and its modules: what `NGINX_BIN` names, else what is installed, else what `./test` unpacks.
+fn binary() -> (PathBuf, PathBuf) {
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/nginx");
+    let named = std::env::var_os("NGINX_BIN").map(PathBuf::from);
+    let places = named.into_iter().chain([PathBuf::from("/usr/sbin/nginx"), unpacked.join("nginx")]);
+    let modules = [PathBuf::from("/usr/lib/nginx/modules"), unpacked.join("usr/lib/nginx/modules")];
+    let program = places.into_iter().find(|file| file.is_file());
+    let modules = modules.into_iter().find(|dir| dir.join("ngx_stream_module.so").is_file());
+    program.zip(modules).expect("there is no nginx: `./test` unpacks Debian's into target/nginx")
+}
+
+/// The configuration that the project gives, with these addresses.
+fn config(modules: &Path, at: SocketAddr, nodes: &[SocketAddr]) -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nginx-quic.conf");
+    let given = fs::read_to_string(file).expect("it is there");
+    let mut text = given.replace("load_module modules/", &format!("load_module {}/", modules.display()));
+    text = text.replace("listen 127.0.0.1:8443 ", &format!("listen {at} "));
+    let mut left = nodes.iter();
+    for port in 8121..=8123 {
+        let line = format!("server 127.0.0.1:{port} ");
+        assert!(text.contains(&line), "the file has three nodes");
+        // Fewer nodes than the file has: the others are nowhere.
+        text = match left.next() {
+            Some(node) => text.replace(&line, &format!("server {node} ")),
+            None => text.replace(&line, &format!("#server 127.0.0.1:{port} ")),
+        };
+    }
+    text
+}
+
+impl Nginx {
+    /// Starts it in front of up to three nodes, with its files under `dir`.
+    pub async fn start(dir: &Path, nodes: &[SocketAddr]) -> Self {
+        let (program, modules) = binary();
+        let (file, log) = (dir.join("nginx.conf"), dir.join("nginx.log"));
+        for _ in 0..PORTS_TRIED {
+            let at = SocketAddr::from(([127, 0, 0, 1], free_port()));
+            fs::write(&file, config(&modules, at, nodes)).expect("written");
+            let globals =
+                format!("daemon off; pid {}; error_log {};", dir.join("nginx.pid").display(), log.display());
+            let mut command = Command::new(&program);
+            command.arg("-p").arg(dir).arg("-c").arg(&file).args(["-g", &globals]);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut front = Self { child: command.spawn().expect("it starts"), at };
+            // Its socket is bound when nobody else can bind it.
+            let bound = async {
+                while UdpSocket::bind(at).is_ok() {
+                    if front.child.try_wait().expect("its state is known").is_some() {
+                        return false;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                true
+            };
+            if timeout(PATIENCE, bound).await.expect("it serves in time") {
+                return front;
+            }
+        }
+        panic!("no nginx: {}", fs::read_to_string(log).unwrap_or_default());
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // Its workers end with it, but not if it is killed. It may be gone already.
+        let id = self.child.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &id]).status();
+        let _ = self.child.wait();
+    }
+}

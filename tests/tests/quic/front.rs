@@ -1,0 +1,146 @@
+//! QUIC behind nginx, with the configuration that the project gives: two nodes on one Redis.
+use super::lanes::{PIECES, piece, whole};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::{TempDir, tempdir};
+use tokio::sync::Semaphore;
+use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::nginx::Nginx;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::quic::{Line, socket, take};
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::tls::{Pair, Trust};
+use turnway_tests::real::wire::invoke;
+use turnway_tests::real::{PATIENCE, figure};
+
+/// A client that has moved has more of its answer within this.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// Two nodes that show one certificate, nginx, and an agent that says a piece for each permit.
+struct Front {
+    nodes: Vec<Node>,
+    nginx: Nginx,
+    trust: Trust,
+    pace: Arc<Semaphore>,
+    _redis: Redis,
+    _agents: Agents,
+    _dir: TempDir,
+}
+
+impl Front {
+    async fn start() -> Self {
+        let dir = tempdir().expect("a directory");
+        let redis = Redis::start(dir.path(), &[]);
+        let pace = Arc::new(Semaphore::new(0));
+        let agents = Agents::start({
+            let pace = Arc::clone(&pace);
+            move |_| {
+                let pace = Arc::clone(&pace);
+                Reply::speak(move |voice| async move {
+                    for n in 0..PIECES {
+                        pace.acquire().await.expect("it stays").forget();
+                        voice.delta(&piece(n)).await?;
+                    }
+                    voice.done().await
+                })
+            }
+        })
+        .await;
+        let pair = Pair::make(dir.path(), "pair").await;
+        let (url, agent) = (redis.url(), agents.flag("a") + ",on_owner_loss=retry");
+        let common = ["--quic", "127.0.0.1:0", "--durability", "mem", "--agent", &agent];
+        let mut nodes = Vec::new();
+        for name in ["n1", "n2"] {
+            let own = dir.path().join(name);
+            std::fs::create_dir(&own).expect("a directory");
+            nodes.push(Node::start_on(&url, &own, &[&common[..], &pair.flags()].concat()).await);
+        }
+        let ports: Vec<_> = nodes.iter().map(|node| node.quic.expect("it speaks QUIC")).collect();
+        let nginx = Nginx::start(dir.path(), &ports).await;
+        let trust = Trust::of([&pair]);
+        Self { nodes, nginx, trust, pace, _redis: redis, _agents: agents, _dir: dir }
+    }
+
+    /// Which node has clients by QUIC.
+    async fn taken(&self) -> usize {
+        let mut with = Vec::new();
+        for (n, node) in self.nodes.iter().enumerate() {
+            if super::sample(node, "turnway_link_connections{transport=\"quic\"} ").await > 0.0 {
+                with.push(n);
+            }
+        }
+        let [one] = with[..] else { panic!("on one node: {with:?}") };
+        one
+    }
+}
+
+/// A client whose port is rewritten on the way stays with its node, and the connection goes on.
+///
+/// Covers: S-24.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_nginx_an_answer_follows_its_client_to_another_port() {
+    let front = Front::start().await;
+    let mut line = Line::hello(front.nginx.at, &front.trust, "ann", vec![]).await.expect("welcome");
+    line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
+    front.pace.add_permits(1);
+    let (mut lane, mut said) = (line.lane().await.expect("a stream"), String::new());
+    take(&mut said, &lane.next().await.expect("text").expect("text"));
+    let mut slowest = Duration::ZERO;
+    for _ in 0..3 {
+        line.endpoint.rebind(socket()).expect("another port");
+        let (moved, goal) = (Instant::now(), said.len() + 1);
+        front.pace.add_permits(PIECES / 4);
+        while said.len() < goal {
+            take(&mut said, &lane.next().await.expect("text").expect("text"));
+        }
+        slowest = slowest.max(moved.elapsed());
+    }
+    front.pace.add_permits(PIECES);
+    lane.rest(&mut said).await.expect("all of it");
+    assert!(said == whole(), "{} bytes", said.len());
+    line.until(|message| message["type"] == "done").await.expect("it is done");
+    figure("QUIC behind nginx: another port / more of the answer after at most", format!("{slowest:?}"));
+    assert!(slowest < WITHIN, "{slowest:?}");
+}
+
+/// A client whose node dies comes through nginx to the other one, and has the whole text of its turn.
+///
+/// Covers: S-24, G5.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_nginx_a_client_of_a_dead_node_goes_on_at_another() {
+    let mut front = Front::start().await;
+    let mut line = Line::hello(front.nginx.at, &front.trust, "ann", vec![]).await.expect("welcome");
+    let accepted = line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
+    let run = accepted["run_id"].as_str().expect("a run").to_owned();
+    front.pace.add_permits(1);
+    let (mut lane, mut said) = (line.lane().await.expect("a stream"), String::new());
+    take(&mut said, &lane.next().await.expect("text").expect("text"));
+    let taken = front.taken().await;
+    front.nodes[taken].kill().await;
+    let died = Instant::now();
+    let resume = vec![json!({"session_id": "s1", "after_seq": 0})];
+    let back = async {
+        loop {
+            if let Ok(back) = Line::hello(front.nginx.at, &front.trust, "ann", resume.clone()).await {
+                return back;
+            }
+        }
+    };
+    let mut back = tokio::time::timeout(PATIENCE, back).await.expect("somebody answers");
+    let welcome = died.elapsed();
+    front.pace.add_permits(4 * PIECES);
+    let done = back.until(|message| message["type"] == "done" && message["run_id"] == run.as_str()).await;
+    let done = done.expect("it is done");
+    figure("QUIC behind nginx: its node is killed / welcome at the other after", format!("{welcome:?}"));
+    assert_eq!(done["status"], "completed", "{done}");
+    let mut text = String::new();
+    loop {
+        let mut lane = back.lane().await.expect("a stream");
+        if lane.head["run_id"] == run.as_str() && lane.head["attempt"] == done["attempt"] {
+            lane.rest(&mut text).await.expect("all of it");
+            break;
+        }
+    }
+    assert!(text == whole(), "{} bytes", text.len());
+}
