@@ -154,6 +154,34 @@ fn a_slow_link_gets_everything_later() {
     assert!(seen.last().is_some_and(|line| line.ends_with("run.done")), "{:?}", seen.last());
 }
 
+/// Covers: G8 (who does not take one session's text has the others, and misses nothing of that one).
+#[test]
+fn a_session_that_is_held_waits_alone() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    connected(&mut bench, 2, "ann");
+    bench.give(Input::Say { link: LinkId(2), command: subscribe(None) });
+    bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    bench.report(AgentEvent::Acked);
+    bench.seen(1);
+    let hold = |is_held| Input::Hold { link: LinkId(1), session: session(), is_held };
+    bench.give(hold(true));
+    bench.answer(&["he", "llo"]);
+    bench.run(Duration::from_millis(100));
+    assert_eq!(bench.seen(1), [""; 0]);
+    assert!(bench.seen(2).last().is_some_and(|line| line.ends_with("run.done")), "others are not concerned");
+    bench.give(hold(false));
+    let seen = bench.seen(1);
+    let text: Vec<&str> = seen.iter().filter_map(|line| line.strip_prefix("delta ")).collect();
+    assert!(text == ["0 hello"] || text == ["0 he", "2 llo"], "{seen:?}");
+    assert!(seen.last().is_some_and(|line| line.ends_with("run.done")), "{seen:?}");
+    // Of a session it does not follow there is nothing to hold.
+    let other = SessionId::parse("other").expect("an id");
+    bench.give(Input::Hold { link: LinkId(1), session: other, is_held: true });
+    bench.give(hold(false));
+    assert_eq!(bench.seen(1), [""; 0]);
+}
+
 /// Covers: SR-K7, SR-K6, SR-H5, SR-H6, SR-S13, RX-25: a session that cannot be opened is an answer like any
 /// other.
 #[test]

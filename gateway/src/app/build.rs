@@ -19,7 +19,6 @@ use crate::keys::Keys;
 use crate::keys::provider::NoProvider;
 use crate::links::{self, Board, Links};
 use crate::listen::crowd::Crowd;
-use crate::listen::quic::{QuicHouse, QuicListener};
 use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
 use crate::metrics::{Metrics, Unanswered};
@@ -29,9 +28,7 @@ use crate::store::memory::Memory;
 use crate::store::redis::{self, Redis};
 use crate::store::registers::Counter;
 use crate::store::{Answers, Store};
-use crate::tls::development::NoPair;
-use crate::tls::keeper::NoTls;
-use crate::tls::{Keeper, Shown};
+use crate::tls::{Keeper, Shown, development::NoPair, keeper::NoTls};
 use crate::{admin, http};
 use futures_util::FutureExt;
 use hyper::service::Service;
@@ -65,7 +62,7 @@ pub struct App {
     pub(super) agents: Agents,
     pub(super) driver: Driver,
     pub(super) public: (Listener, Arc<House>),
-    pub(super) quic: Option<(QuicListener, Arc<QuicHouse>)>,
+    pub(super) quic: Option<quic::Served>,
     pub(super) admin: (Listener, Arc<House>),
     /// Keeps the certificate up to date, where there is one.
     pub(super) keeper: Option<Keeper>,
@@ -88,7 +85,7 @@ pub enum BuildError {
         error: io::Error,
     },
     /// A port of UDP cannot be had.
-    #[error("cannot listen on {address} (QUIC): {error}; --quic ADDR takes another port, --quic off none")]
+    #[error("cannot listen on {address} (QUIC): {error}; --quic ADDR takes another one, --quic off none")]
     ListenQuic {
         /// Which.
         address: SocketAddr,
@@ -182,12 +179,11 @@ impl App {
         };
         let driver = shared.driver(store, &agents, bus, inbox, &plan)?;
         let office = shared.office(registry, copier, keys, shared.roster(&plan, &public, fleet.clone()));
-        let quic_shown = quic.as_ref().map(|_| shared.quic_shown(&plan.config, shown.clone())).transpose()?;
         let house = shared.house(&plan, board, &agents, door, shown);
-        let quic_house = quic_shown.and_then(|shown| shared.quic_house(&house, shown)).map(Arc::new);
+        let quic = quic.map(|quic| shared.quic(&plan.config, quic, &house)).transpose()?.flatten();
         Ok(Self {
             public: (public, Arc::new(house)),
-            quic: quic.zip(quic_house),
+            quic,
             admin: (admin, Arc::new(office)),
             plan,
             node: shared.node,

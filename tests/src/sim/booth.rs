@@ -173,6 +173,10 @@ impl Machine for Booth {
                 Input::Agent { key, run_id, attempt, epoch, events: vec![event(pick)] }
             }
             Move::Written(n) => Input::Written { link: link(n), weight: 10_000 },
+            Move::Trouble(pick) if pick % 5 == 3 => {
+                let session = cast::key("default", &format!("s{}", pick % 2)).session;
+                Input::Hold { link: link(pick % 3), session, is_held: pick % 4 < 2 }
+            }
             Move::Trouble(pick) if pick % 3 == 0 => Input::Gap,
             Move::Trouble(pick) if pick % 3 == 1 => Input::Unheard { to: NodeId(2) },
             Move::Trouble(_) => Input::Heirs([NodeId(2)].into()),

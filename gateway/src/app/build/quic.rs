@@ -7,6 +7,9 @@ use crate::tls::{Shown, development};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// A listener, and what stands behind it.
+pub(super) type Served = (QuicListener, Arc<QuicHouse>);
+
 /// Of an embedded store's directory: there the certificate is that it makes itself.
 const DIR: &str = "quic";
 
@@ -16,11 +19,29 @@ pub(super) fn listen(address: SocketAddr) -> Result<QuicListener, BuildError> {
 }
 
 impl Shared {
-    /// What is shown: what TCP shows, or a pair of our own.
-    pub(super) fn quic_shown(&self, config: &Config, shown: Option<Shown>) -> Result<Shown, BuildError> {
-        if let Some(shown) = shown {
-            return Ok(shown);
-        }
+    /// The same links and the same crowd as behind the listener for HTTP.
+    pub(super) fn quic(
+        &self,
+        config: &Config,
+        listener: QuicListener,
+        house: &House,
+    ) -> Result<Option<Served>, BuildError> {
+        let Some(reception) = house.reception.clone() else { return Ok(None) };
+        let shown = house.tls.clone().map_or_else(|| self.own(config), Ok)?;
+        let house = QuicHouse {
+            reception,
+            crowd: house.crowd.clone(),
+            shown,
+            until: house.until,
+            life: self.life.clone(),
+            connections_max: house.connections_max,
+            tasks: self.tasks.clone(),
+        };
+        Ok(Some((listener, Arc::new(house))))
+    }
+
+    /// A certificate of its own.
+    fn own(&self, config: &Config) -> Result<Shown, BuildError> {
         let now = self.clock.now().store;
         let pair = match &config.store {
             StoreConfig::Embedded { dir, .. } => {
@@ -37,18 +58,5 @@ impl Shared {
         };
         self.metrics.tls.shows(pair.end());
         Ok(Shown::always(&pair)?)
-    }
-
-    /// Behind the listener: the same links, and the same crowd, as behind that for HTTP.
-    pub(super) fn quic_house(&self, house: &House, shown: Shown) -> Option<QuicHouse> {
-        Some(QuicHouse {
-            reception: Arc::clone(house.reception.as_ref()?),
-            crowd: house.crowd.clone(),
-            shown,
-            until: house.until,
-            life: self.life.clone(),
-            connections_max: house.connections_max,
-            tasks: self.tasks.clone(),
-        })
     }
 }

@@ -41,6 +41,9 @@ impl Terms {
         let (greeting, secret) = shown.quic();
         let crypto = Arc::new(QuicServerConfig::try_from(greeting)?);
         let keys = Arc::new(TokenKeys::new(&[secret], clock.clone()));
+        // With one memory of which were used, of 20 MiB at the most, for all connections.
+        let mut proof = ValidationTokenConfig::default();
+        proof.lifetime(tokens::PERIOD);
         let config = |n| {
             let mut config = ServerConfig::new(Arc::clone(&crypto) as _, Arc::clone(&keys) as _);
             config
@@ -48,9 +51,7 @@ impl Terms {
                 .max_incoming(INCOMING_MAX)
                 .incoming_buffer_size(INCOMING_BYTES_MAX)
                 .incoming_buffer_size_total(INCOMING_BYTES_TOTAL);
-            let mut proof = ValidationTokenConfig::default();
-            proof.lifetime(tokens::PERIOD);
-            config.validation_token_config(proof);
+            config.validation_token_config(proof.clone());
             Arc::new(config)
         };
         let configs = (0..BEATS).map(config).collect();
