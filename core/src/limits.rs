@@ -45,6 +45,20 @@ pub const RATE_BURST_MIN: u32 = 5;
 /// Credentials and tenants whose use one node remembers for their rates. Only known ones are among them; past it
 /// those are forgotten that are not in use and could do everything at once again.
 pub const RATES_MAX: usize = 16 * 1024;
+/// What a node of a fleet lets through of a shared rate before it tells the others: a part of a burst, so that they
+/// are told a few times a second of whoever does all that it may, …
+pub const RATE_TELL_PARTS: u32 = 16;
+/// … and what is less than that after so long, with the next that comes. Whoever asks once in a while costs the
+/// store one call for each, among the several that each costs it anyway.
+pub const RATE_TELL_EVERY: Duration = Duration::from_millis(100);
+/// Bursts that nodes may be ahead of a shared rate together, before what is more is forgiven. Each may be ahead by
+/// one, and a clock that is set back shall make nobody wait for longer.
+pub const RATE_DEBT_BURSTS_MAX: u32 = 16;
+/// What is to be told of shared rates and is not on its way yet: a credential and a tenant each have one place, so
+/// that is two thousand of them in the time of one answer. Past it nodes go by what they know.
+pub const RATE_TELLS_MAX: usize = 4096;
+/// Of these, how many go to the store in one go.
+pub const RATE_TELLS_AT_ONCE: usize = 256;
 
 // === the life of a link ===
 

@@ -1,5 +1,9 @@
 //! How often something may be done: the generic cell rate algorithm (GCRA, ITU-T I.371 annex A), which keeps one
 //! time per bucket and needs no timer.
+//!
+//! - [`share`]: a bucket of several nodes.
+pub mod share;
+
 use crate::limits;
 use crate::time::Mono;
 use std::time::Duration;
@@ -32,6 +36,27 @@ impl Rate {
             Some(wait) if !wait.is_zero() => Err(wait),
             Some(_) | None => Ok(full + self.interval),
         }
+    }
+
+    /// What may come at once.
+    pub fn burst(self) -> u32 {
+        let more = self.ahead.as_nanos() / self.interval.as_nanos();
+        u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// A bucket is full so much later after so many.
+    pub fn cost(self, count: u32) -> Duration {
+        self.interval.saturating_mul(count)
+    }
+
+    /// Of what nodes share one may take so many before it tells the others.
+    pub fn part(self) -> u32 {
+        (self.burst() / limits::RATE_TELL_PARTS).max(1)
+    }
+
+    /// The longest that anybody is made to wait for what others took.
+    pub fn debt_max(self) -> Duration {
+        self.cost(self.burst()).saturating_mul(limits::RATE_DEBT_BURSTS_MAX)
     }
 }
 

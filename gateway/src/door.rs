@@ -15,7 +15,7 @@ pub mod tokens;
 
 use crate::config::Rates;
 use crate::metrics::{Denial, Metrics};
-use crate::rates::{Meters, Pass};
+use crate::rates::{Meters, Pass, Teller};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use key::{ApiKey, KeyId};
 use keyring::{Bearer, Keyring};
@@ -142,14 +142,20 @@ impl Admitted {
 
 impl Door {
     /// A door where nobody is asked for anything.
-    pub fn open(rates: Rates, metrics: Arc<Metrics>) -> Self {
-        let meters = Arc::new(Meters::new(rates, Arc::clone(&metrics)));
+    pub fn open(rates: Rates, teller: Option<Teller>, metrics: Arc<Metrics>) -> Self {
+        let meters = Arc::new(Meters::new(rates, teller, Arc::clone(&metrics)));
         Self { guard: Guard::Asleep, meters, metrics }
     }
 
     /// A door for those who have a key, or a token. Where there is neither, for nobody.
-    pub fn of(keys: Option<Keyring>, tokens: Option<Tokens>, rates: Rates, metrics: Arc<Metrics>) -> Self {
-        Self { guard: Guard::Asks { keys, tokens }, ..Self::open(rates, metrics) }
+    pub fn of(
+        keys: Option<Keyring>,
+        tokens: Option<Tokens>,
+        rates: Rates,
+        teller: Option<Teller>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { guard: Guard::Asks { keys, tokens }, ..Self::open(rates, teller, metrics) }
     }
 
     /// How often somebody who was let in may ask.

@@ -3,8 +3,10 @@
 //! - [`shelf`]: how they lie in the store.
 //! - [`provider`]: the public keys that tokens of an identity provider are held against.
 //!
-//! A node reads a number every [`LOOK_EVERY`], and all keys when that has changed; and all of them every
-//! [`READ_EVERY`], should whoever changed one have died before it changed the number.
+//! A node asks for a number every [`LOOK_EVERY`], and for all keys when that has changed; and for all of them every
+//! [`READ_EVERY`], should whoever changed one have died before it changed the number. It asks again whether or not the
+//! last question is answered, and for all keys in one go: so a key that is taken back opens nothing after
+//! [`LOOK_EVERY`] and two answers, of 2 s each at the most.
 pub mod provider;
 pub mod shelf;
 
@@ -14,6 +16,8 @@ use crate::door::keyring::Keyring;
 use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::store::registers::Value;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use shelf::{Shelf, Unkept};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +28,9 @@ use turnway_core::time::Mono;
 
 /// Between two looks at whether a key has changed. A key that is taken back opens nothing 5 s later (S-01), on
 /// any node, however slow the store is just then.
-pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Looks that are not answered: as many as there are in the time that a store has for an answer.
+const LOOKS_MAX: usize = 5;
 /// Between two readings of all keys, whether or not they are said to have changed.
 pub const READ_EVERY: Duration = Duration::from_secs(60);
 
@@ -94,9 +100,14 @@ impl Keys {
 
     /// Reads all of them.
     pub async fn read(&self) -> Result<(), Unkept> {
-        let _alone = self.reader.lock().await;
         // First: what changes meanwhile is read again.
         let generation = self.shelf.generation().await?;
+        let _alone = self.reader.lock().await;
+        self.read_since(generation).await
+    }
+
+    /// All of them, once the number was this. The caller alone reads.
+    async fn read_since(&self, generation: Value) -> Result<(), Unkept> {
         let keys = self.shelf.all().await?;
         let is_first = self.reading().generation.is_none();
         let others = keys.values().filter(|key| key.pepper != *self.ring.pepper().id()).count();
@@ -124,10 +135,15 @@ impl Keys {
     pub async fn keep(self: Arc<Self>) {
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut was_well = true;
+        let (mut was_well, mut under_way) = (true, FuturesUnordered::new());
         loop {
-            looks.tick().await;
-            let looked = self.look().await;
+            let looked = tokio::select! {
+                _ = looks.tick(), if under_way.len() < LOOKS_MAX => {
+                    under_way.push(self.look());
+                    continue;
+                }
+                Some(looked) = under_way.next() => looked,
+            };
             // Once, and not each second.
             match &looked {
                 Err(error) if was_well => {
@@ -143,10 +159,13 @@ impl Keys {
     }
 
     async fn look(&self) -> Result<(), Unkept> {
-        let Reading { generation, at } = self.reading().clone();
+        let generation = self.shelf.generation().await?;
+        let _alone = self.reader.lock().await;
+        // The look before may have read what this one would.
+        let Reading { generation: known, at } = self.reading().clone();
         let is_old = self.clock.mono() - at >= READ_EVERY;
-        if is_old || generation != Some(self.shelf.generation().await?) {
-            self.read().await?;
+        if is_old || known.as_ref() != Some(&generation) {
+            self.read_since(generation).await?;
         }
         Ok(())
     }

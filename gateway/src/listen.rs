@@ -3,7 +3,7 @@
 //! - [`Listener`]: a bound socket and its accept loop.
 //! - [`seam`]: where frames begin and end, below the WebSocket codec.
 //! - `pipe`: a connection of TCP, with TLS over it or without; `greet`: how TLS begins.
-//! - [`caller`]: who is behind a proxy; [`crowd`]: how many there are from one address; `lockout`: which
+//! - [`caller`]: who is behind a proxy; [`crowd`]: how many there are from one address (`home`); `lockout`: which
 //!   of them are not heard for a while.
 //! - `patience`: a socket that gives up on a peer that takes nothing.
 //! - [`upgrade`]: from an HTTP request to a WebSocket.
@@ -14,6 +14,7 @@ pub mod caller;
 pub mod crowd;
 mod end;
 mod greet;
+mod home;
 mod lockout;
 mod patience;
 pub mod pipe;

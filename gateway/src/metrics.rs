@@ -20,7 +20,7 @@ mod tls;
 mod workshop;
 
 pub use agents::AgentMetrics;
-pub use auth::{AuthMetrics, Denial, Fetch, Limited};
+pub use auth::{AuthMetrics, Denial, Fetch, Limited, Told};
 pub use bus::{BusMetrics, Lapse, Loss};
 pub use document::document;
 pub use driver::{DriverMetrics, Source};

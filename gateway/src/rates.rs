@@ -3,11 +3,18 @@
 //! Every connection has a [`Pass`]: buckets of its own, and those it shares with others of its credential and of
 //! its tenant. What stops work, what goes on with an answer after a cut, and everything else have buckets of their
 //! own: a flood of one starves none of the others.
+//!
+//! - [`meter`]: a rate and its buckets. Where nodes have one store, those of a credential and of a tenant are of all
+//!   of them together ([`turnway_core::rate::share`]); what stops work is each node's own.
+mod meter;
+
+pub use meter::{Due, Teller};
+
 use crate::config::Rates;
 use crate::metrics::{Limited, Metrics};
 use dashmap::DashMap;
+use meter::{Lane, Meter};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use turnway_bindings::channel::command::{Command, Target};
 use turnway_bindings::channel::note::Note;
@@ -22,6 +29,8 @@ use turnway_core::time::Mono;
 pub struct Meters {
     rates: Rates,
     shared: DashMap<Arc<str>, Arc<Meter>>,
+    /// Who tells other nodes, where there are others.
+    teller: Option<Teller>,
     metrics: Arc<Metrics>,
 }
 
@@ -35,35 +44,12 @@ struct Held {
     metrics: Arc<Metrics>,
 }
 
-/// A rate and its buckets.
-#[derive(Debug)]
-struct Meter {
-    rate: Rate,
-    work: Bucket,
-    reading: Bucket,
-    stopping: Bucket,
-}
-
-/// When a bucket is full again, in nanoseconds of [`Mono`].
-#[derive(Debug, Default)]
-struct Bucket(AtomicU64);
-
-/// What is counted by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
-    Work,
-    /// What begins to follow a session, or goes on, or ends it.
-    Reading,
-    /// What ends work.
-    Stopping,
-}
-
 // === impl Meters ===
 
 impl Meters {
-    /// Buckets for these rates.
-    pub fn new(rates: Rates, metrics: Arc<Metrics>) -> Self {
-        Self { rates, shared: DashMap::new(), metrics }
+    /// Buckets for these rates, of this node or of all that are told.
+    pub fn new(rates: Rates, teller: Option<Teller>, metrics: Arc<Metrics>) -> Self {
+        Self { rates, shared: DashMap::new(), teller, metrics }
     }
 
     /// For a connection of somebody of this tenant, with the credential of this name.
@@ -87,7 +73,12 @@ impl Meters {
         if self.shared.len() >= limits::RATES_MAX {
             self.shared.retain(|_, meter| Arc::strong_count(meter) > 1 || !meter.is_full(now));
         }
-        Arc::clone(&self.shared.entry(name.into()).or_insert_with(|| Arc::new(Meter::new(rate))))
+        Arc::clone(&self.shared.entry(name.into()).or_insert_with(|| {
+            Arc::new(match &self.teller {
+                None => Meter::new(rate),
+                Some(teller) => Meter::shared(rate, name, teller.clone()),
+            })
+        }))
     }
 }
 
@@ -98,6 +89,22 @@ impl Pass {
     pub fn may_renew(&self, now: Mono) -> bool {
         let late = |held: &Held| held.meters.iter().find_map(|(_, meter)| meter.take(Lane::Work, now).err());
         self.0.as_deref().is_none_or(|held| late(held).is_none())
+    }
+
+    /// Whether one more may be said that asks nobody for anything. Only the connection's own rate counts: what others
+    /// with its credential say ends nobody.
+    pub fn may_talk(&self, now: Mono) -> bool {
+        let own = |(whose, _): &&(Limited, Arc<Meter>)| *whose == Limited::Connection;
+        let Some((held, meter)) =
+            self.0.as_deref().and_then(|held| Some((held, &held.meters.iter().find(own)?.1)))
+        else {
+            return true;
+        };
+        let may = meter.take(Lane::Talking, now).is_ok();
+        if !may {
+            held.metrics.auth.limited(Limited::Connection);
+        }
+        may
     }
 
     /// What a request is answered with that comes too early; none: it may go on. One that is refused has been
@@ -138,60 +145,6 @@ fn place(command: &Command) -> (Option<SessionId>, Option<RunId>) {
     }
 }
 
-// === impl Meter ===
-
-impl Meter {
-    fn new(rate: Rate) -> Self {
-        Self { rate, work: Bucket::default(), reading: Bucket::default(), stopping: Bucket::default() }
-    }
-
-    fn take(&self, lane: Lane, now: Mono) -> Result<(), Duration> {
-        match lane {
-            Lane::Work => self.work.take(self.rate, now),
-            Lane::Reading => self.reading.take(self.rate, now),
-            Lane::Stopping => self.stopping.take(self.rate, now),
-        }
-    }
-
-    fn is_full(&self, now: Mono) -> bool {
-        [&self.work, &self.reading, &self.stopping].iter().all(|bucket| bucket.full() <= now)
-    }
-}
-
-// === impl Bucket ===
-
-impl Bucket {
-    fn take(&self, rate: Rate, now: Mono) -> Result<(), Duration> {
-        let mut refused = Duration::ZERO;
-        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| {
-            let next =
-                rate.next(Mono(Duration::from_nanos(full)), now).map_err(|wait| refused = wait).ok()?;
-            u64::try_from(next.0.as_nanos()).ok()
-        });
-        taken.map(drop).map_err(|_| refused)
-    }
-
-    fn full(&self) -> Mono {
-        Mono(Duration::from_nanos(self.0.load(Ordering::Relaxed)))
-    }
-}
-
-// === impl Lane ===
-
-impl Lane {
-    fn of(command: &Command) -> Self {
-        match command {
-            Command::Cancel { .. } | Command::Close { .. } => Self::Stopping,
-            Command::Subscribe(_) | Command::Unsubscribe { .. } => Self::Reading,
-            Command::Open { .. }
-            | Command::Invoke(_)
-            | Command::Look { .. }
-            | Command::List { .. }
-            | Command::Find { .. } => Self::Work,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,7 +169,7 @@ mod tests {
     }
 
     fn meters(rates: Rates) -> Meters {
-        Meters::new(rates, Arc::new(Metrics::register(&Registry::new()).expect("metrics")))
+        Meters::new(rates, None, Arc::new(Metrics::register(&Registry::new()).expect("metrics")))
     }
 
     fn rate(count: u32) -> Option<Rate> {
@@ -245,6 +198,18 @@ mod tests {
 
     /// Covers: S-17.
     #[test]
+    fn small_talk_has_a_bucket_of_its_own_on_each_connection() {
+        let meters = meters(Rates { connection: rate(10), key: rate(5), ..Rates::default() });
+        let pass = || meters.pass(&TenantId::default_tenant(), Some("a"), NOW);
+        let (one, two) = (pass(), pass());
+        let talked = |pass: &Pass| (0..50).filter(|_| pass.may_talk(NOW)).count();
+        assert_eq!((talked(&one), talked(&two)), (20, 20), "not less for what others say");
+        assert_eq!(taken(&one, &look(), 30), 10, "work is counted apart");
+        assert!(Pass::default().may_talk(NOW));
+    }
+
+    /// Covers: S-17.
+    #[test]
     fn connections_of_one_tenant_share_what_it_may() {
         let meters = meters(Rates { connection: rate(10), tenant: rate(15), ..Rates::default() });
         let (one, two) = (enter(&meters), enter(&meters));
@@ -263,6 +228,40 @@ mod tests {
         let (one, two, other) = (with("a"), with("a"), with("b"));
         assert_eq!(taken(&one, &look(), 15) + taken(&two, &look(), 15), 20);
         assert_eq!(taken(&other, &look(), 15), 15);
+    }
+
+    /// Two nodes, told of each other by hand: what one has taken the other waits for, but for what stops work.
+    ///
+    /// Covers: S-17.
+    #[test]
+    fn nodes_that_are_told_of_each_other_share_a_credential() {
+        let (teller, mut dues) = tokio::sync::mpsc::channel(16);
+        let rates = Rates { connection: rate(1000), key: rate(10), ..Rates::default() };
+        let metrics = Arc::new(Metrics::register(&Registry::new()).expect("metrics"));
+        let node = || Meters::new(rates, Some(teller.clone()), Arc::clone(&metrics));
+        let (one, two) = (node(), node());
+        let pass = |node: &Meters, name| node.pass(&TenantId::default_tenant(), Some(name), NOW);
+        let (here, there, other) = (pass(&one, "a"), pass(&two, "a"), pass(&two, "b"));
+        assert_eq!(taken(&here, &look(), 15), 15);
+        let due = dues.try_recv().expect("it is to be told");
+        assert_eq!(due.bucket(), ("key a", "work"));
+        let (first, most) = due.tell(NOW);
+        assert_eq!((first, most), (Duration::from_millis(1500), Duration::from_secs(32)));
+        assert!(due.answered(first, NOW).is_none(), "nothing came meanwhile");
+        assert!(dues.try_recv().is_err());
+
+        assert_eq!(taken(&there, &look(), 1), 1);
+        let due = dues.try_recv().expect("it is to be told");
+        let ahead = first + due.tell(NOW).0;
+        assert!(due.answered(ahead, NOW).is_none());
+        assert_eq!(taken(&there, &look(), 30), 4, "what is left of twenty");
+        assert_eq!((taken(&there, &cancel(), 30), taken(&here, &cancel(), 30)), (20, 20));
+        assert_eq!(taken(&other, &look(), 30), 20, "another credential is not concerned");
+        // Nobody listens: each goes on by itself.
+        drop(dues);
+        let later = NOW + Duration::from_secs(10);
+        let more = (0..30).filter(|_| here.refusal(&look(), later).is_none()).count();
+        assert_eq!(more, 20);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod provider;
 pub mod python;
 pub mod quic;
 pub mod redis;
+pub mod slow;
 mod tape;
 pub mod tls;
 pub mod web;

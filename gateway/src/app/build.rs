@@ -160,7 +160,8 @@ impl App {
         let counter = Counter::default();
         let sink = counter.before(answers.sink());
         let (store, copier) = shared.store(&plan.config.store, &fatal, sink, runtime)?;
-        let Identity { door, keys, upkeep } = shared.identity(&plan, counter.open(Arc::clone(&store)))?;
+        let Identity { door, keys, upkeep } =
+            shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let agents = Agents::new(
             plan.agents.clone(),

@@ -105,8 +105,8 @@ pub const SETTINGS: [Setting; 29] = [
         form: "N|off",
         flag: Some("--per-address"),
         default: Fallback::Found { how: "100, and any number from this machine", example: "100" },
-        doc: "Connections of clients from one address at a time (of IPv6: from one /64); over it they are answered \
-              429 and closed. Where something in front speaks no PROXY protocol all of its connections are from \
+        doc: "Connections of clients from one address at a time (of IPv6: from one /64; four times as many from \
+              one /56, sixteen times from one /48); over it they are answered 429 and closed. Where something in front speaks no PROXY protocol all of its connections are from \
               one address: switch it off there.",
     },
     Setting {
@@ -275,7 +275,7 @@ pub const SETTINGS: [Setting; 29] = [
             example: "100/s",
         },
         doc: "How often one WebSocket connection may ask for something; two seconds' worth may come at once. What \
-              stops work or subscribes is counted apart from the rest, at the same rate.",
+              stops work, or subscribes, or is only a ping is counted apart from the rest, at the same rate.",
     },
     Setting {
         key: Key::RateKey,
@@ -287,7 +287,7 @@ pub const SETTINGS: [Setting; 29] = [
             how: "1000/s where clients are asked who they are, else off",
             example: "1000/s",
         },
-        doc: "The same for everybody with one credential, by whatever connections of one node.",
+        doc: "The same for everybody with one credential, at all nodes of a fleet together.",
     },
     Setting {
         key: Key::RateTenant,
@@ -296,7 +296,7 @@ pub const SETTINGS: [Setting; 29] = [
         form: "N/s|N/m|off",
         flag: None,
         default: Fallback::Fixed("off"),
-        doc: "The same for everybody of one tenant, by whatever connections of one node.",
+        doc: "The same for everybody of one tenant, at all nodes of a fleet together.",
     },
     Setting {
         key: Key::NodeName,

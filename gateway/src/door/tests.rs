@@ -28,7 +28,7 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
 
 #[test]
 fn where_nobody_is_asked_who_names_none_is_the_operator() {
-    let door = Door::open(Rates::default(), metrics());
+    let door = Door::open(Rates::default(), None, metrics());
     let local = door.admit(&hello(None, Some("key")), NOW).expect("let in").principal;
     assert!(local.operator && local.writes && local.user == UserId::local());
     let ann = door.admit(&hello(Some("ann"), None), NOW).expect("let in").principal;
@@ -41,7 +41,7 @@ fn where_nobody_is_asked_who_names_none_is_the_operator() {
 /// Covers: S-07.
 #[test]
 fn a_request_names_its_user_once_or_not_at_all() {
-    let door = Door::open(Rates::default(), metrics());
+    let door = Door::open(Rates::default(), None, metrics());
     let admit = |names: &[&str]| {
         let pairs: Vec<_> = names.iter().map(|name| ("x-user-id", *name)).collect();
         door.admit_request(&headers(&[&pairs[..], &[("authorization", "Basic x")]].concat()), NOW)
@@ -72,7 +72,7 @@ fn keyed(user: Option<&str>, scopes: &[&str]) -> (Door, Keyring, String) {
         revoked: None,
     };
     ring.replace([(record.id.clone(), record)].into());
-    (Door::of(Some(ring.clone()), None, Rates::default(), metrics()), ring, key.reveal())
+    (Door::of(Some(ring.clone()), None, Rates::default(), None, metrics()), ring, key.reveal())
 }
 
 /// Covers: S-07.

@@ -61,8 +61,9 @@ impl Shelf {
     /// All keys.
     pub async fn all(&self) -> Result<keyring::Keys, Unkept> {
         let mut keys = keyring::Keys::new();
-        for letter in LETTERS.chars() {
-            let page = self.page(&name(letter)).await?;
+        let names: Vec<_> = LETTERS.chars().map(name).collect();
+        for value in self.0.get_all(&names).await? {
+            let page = Page::read(value)?;
             if !page.others.is_empty() {
                 let others = page.others.len();
                 tracing::warn!(
@@ -144,7 +145,14 @@ impl Shelf {
     }
 
     async fn page(&self, name: &str) -> Result<Page, Unkept> {
-        let Value { version, bytes } = self.0.get(name).await?;
+        Page::read(self.0.get(name).await?)
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    fn read(Value { version, bytes }: Value) -> Result<Self, Unkept> {
         let values: Vec<serde_json::Value> = match bytes {
             None => Vec::new(),
             Some(bytes) => serde_json::from_slice(&bytes).map_err(|_| Unkept::Unreadable)?,
@@ -156,7 +164,7 @@ impl Shelf {
                 Err(_) => others.push(value),
             }
         }
-        Ok(Page { version, records, others })
+        Ok(Self { version, records, others })
     }
 }
 

@@ -1,18 +1,16 @@
 //! How many connections there are from each address (S-16): whoever opens many takes places from everybody. And
 //! which addresses are not heard for a while (S-05).
+use super::home::Home;
 use super::lockout::Lockout;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 use turnway_core::limits;
 
-/// Bits of an address of version 6 that say whose it is: the rest is its owner's to choose.
-const SIX_BITS: u32 = 64;
-
-/// How many there are from each; an address from which nobody is has no place.
-type Counts = Mutex<BTreeMap<IpAddr, usize>>;
+/// How many there are from each; one from which nobody is has no place.
+type Counts = Mutex<BTreeMap<Home, usize>>;
 
 /// Those who are inside, by where they come from.
 #[derive(Clone, Debug, Default)]
@@ -60,17 +58,20 @@ impl Crowd {
 
     /// Lets one in from this address, unless too many are.
     pub fn enter(&self, from: IpAddr) -> Option<Guest> {
-        let from = home(from);
+        let from = Home::own(from);
         let lockout = (self.locks, Arc::clone(&self.lockout));
         let Some(most) = self.most.filter(|_| self.counts_local || !from.is_loopback()) else {
             return Some(Guest { from, counted: None, lockout });
         };
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = inside.get(&from).copied().unwrap_or(0);
-        if count >= most {
+        let is_full =
+            |(home, times)| inside.get(&home).is_some_and(|count| *count >= most.saturating_mul(times));
+        if Home::all(from).any(is_full) {
             return None;
         }
-        inside.insert(from, count + 1);
+        for (home, _) in Home::all(from) {
+            *inside.entry(home).or_default() += 1;
+        }
         Some(Guest { from, counted: Some(Arc::clone(&self.inside)), lockout })
     }
 }
@@ -85,9 +86,9 @@ impl Guest {
 
     /// It has shown a credential that is not good.
     pub fn failed(&self, is_page: bool) {
-        let is_over = self.lockout(is_page).is_some_and(|lockout| lockout.failed(self.from, Instant::now()));
-        if is_over {
-            let (address, minutes) = (self.from, limits::AUTH_LOCK.as_secs() / 60);
+        let over = self.lockout(is_page).and_then(|lockout| lockout.failed(self.from, Instant::now()));
+        if let Some(address) = over {
+            let minutes = limits::AUTH_LOCK.as_secs() / 60;
             tracing::warn!(%address, minutes, "too many bad credentials came from an address: it is not heard");
         }
     }
@@ -111,21 +112,14 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let (from, Some(inside)) = (&self.from, &self.counted) else { return };
+        let Some(inside) = &self.counted else { return };
         let mut inside = inside.lock().unwrap_or_else(PoisonError::into_inner);
-        match inside.get_mut(from) {
-            Some(count) if *count > 1 => *count -= 1,
-            Some(_) | None => _ = inside.remove(from),
+        for (home, _) in Home::all(self.from) {
+            match inside.get_mut(&home) {
+                Some(count) if *count > 1 => *count -= 1,
+                Some(_) | None => _ = inside.remove(&home),
+            }
         }
-    }
-}
-
-/// What counts as one address.
-fn home(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(four) => four.into(),
-        IpAddr::V6(six) if six.is_loopback() => six.into(),
-        IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> SIX_BITS << SIX_BITS).into(),
     }
 }
 
@@ -158,6 +152,24 @@ mod tests {
         let _one = crowd.enter(ip("2001:db8:1:2::1")).expect("room");
         assert!(crowd.enter(ip("2001:db8:1:2:ffff::9")).is_none());
         assert!(crowd.enter(ip("2001:db8:1:3::1")).is_some());
+    }
+
+    /// Covers: S-16.
+    #[test]
+    fn who_has_many_networks_of_version_six_has_not_as_many_times_more() {
+        let crowd = Crowd::new(Some(2), false, Locks::Off);
+        let at = |site: u32, n: u32| ip(&format!("2001:db8:{site:x}:{n:x}::1"));
+        let fill = |all: &mut dyn Iterator<Item = IpAddr>| all.filter_map(|from| crowd.enter(from)).collect();
+        // Of 256 networks in one /56, and of 65,536 in one /48.
+        let one: Vec<_> = fill(&mut (0..256).map(|n| at(1, n)));
+        assert_eq!(one.len(), 8);
+        let more: Vec<_> = fill(&mut (0..65_536).map(|n| at(1, n)));
+        assert_eq!(one.len() + more.len(), 32);
+        assert!(crowd.enter(at(2, 0)).is_some(), "others are not concerned");
+        drop(one);
+        assert!(crowd.enter(at(1, 7)).is_some(), "who leaves makes room");
+        drop(more);
+        assert!(crowd.inside.lock().expect("sound").is_empty());
     }
 
     /// Covers: S-16.

@@ -23,11 +23,12 @@ impl End {
             Error::Capacity(CapacityError::MessageTooLong { .. }) => None,
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Some(Self::Lost),
             Error::Protocol(_) => Some(Self::Close(1002, "not RFC 6455".into())),
-            Error::Io(error) => Some(match error.get_ref().and_then(|error| error.downcast_ref()) {
-                Some(Breach::Header) => Self::Close(1002, "not RFC 6455".into()),
-                Some(Breach::TooManyFragments) => Self::Close(4400, "too many fragments".into()),
-                None => Self::Lost,
-            }),
+            Error::Io(error) => match error.get_ref().and_then(|error| error.downcast_ref()) {
+                Some(Breach::Hello) => None,
+                Some(Breach::Header) => Some(Self::Close(1002, "not RFC 6455".into())),
+                Some(Breach::TooManyFragments) => Some(Self::Close(4400, "too many fragments".into())),
+                None => Some(Self::Lost),
+            },
             Error::Utf8(_) => Some(Self::Close(1007, "not UTF-8".into())),
             Error::ConnectionClosed
             | Error::AlreadyClosed

@@ -1,5 +1,6 @@
 //! Addresses from which credentials come that are not good (S-05): whoever tries one after the other is not heard for a
 //! while.
+use super::home::Home;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use turnway_core::limits;
 
 /// What has come from each address of late.
 #[derive(Debug, Default)]
-pub(super) struct Lockout(Mutex<BTreeMap<IpAddr, Failures>>);
+pub(super) struct Lockout(Mutex<BTreeMap<Home, Failures>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Failures {
@@ -23,36 +24,56 @@ struct Failures {
 impl Lockout {
     /// How long nothing is heard from this address.
     pub(super) fn locked(&self, from: IpAddr, now: Instant) -> Option<Duration> {
-        let failures = *self.lock().get(&from)?;
-        let rest = failures.until.saturating_duration_since(now);
-        (failures.count >= limits::AUTH_FAILURES_MAX && !rest.is_zero()).then_some(rest)
+        let all = self.lock();
+        let locked = |(home, times)| {
+            let failures = all.get(&home)?;
+            let rest = failures.until.saturating_duration_since(now);
+            (failures.count >= most(times) && !rest.is_zero()).then_some(rest)
+        };
+        Home::all(from).filter_map(locked).max()
     }
 
-    /// A credential came from there that is not good; whether that was one too many.
-    pub(super) fn failed(&self, from: IpAddr, now: Instant) -> bool {
+    /// A credential came from there that is not good; where from, if that was one too many.
+    pub(super) fn failed(&self, from: IpAddr, now: Instant) -> Option<Home> {
         let mut all = self.lock();
-        if !all.contains_key(&from) && all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
-            all.retain(|_, failures| failures.until > now);
-            if all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
-                return false;
+        let mut over = None;
+        for (home, times) in Home::all(from) {
+            if note(&mut all, home, most(times), now) {
+                over = Some(home);
             }
         }
-        let fresh = Failures { count: 0, until: now + limits::AUTH_FAILURES_WINDOW };
-        let failures = all.entry(from).or_insert(fresh);
-        if failures.until <= now {
-            *failures = fresh;
-        }
-        failures.count += 1;
-        let is_over = failures.count == limits::AUTH_FAILURES_MAX;
-        if is_over {
-            failures.until = now + limits::AUTH_LOCK;
-        }
-        is_over
+        over
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Failures>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Home, Failures>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is too many, of something with so many times what one address has.
+fn most(times: usize) -> u32 {
+    limits::AUTH_FAILURES_MAX.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
+}
+
+/// One more from there; whether that was one too many.
+fn note(all: &mut BTreeMap<Home, Failures>, home: Home, most: u32, now: Instant) -> bool {
+    if !all.contains_key(&home) && all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
+        all.retain(|_, failures| failures.until > now);
+        if all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
+            return false;
+        }
+    }
+    let fresh = Failures { count: 0, until: now + limits::AUTH_FAILURES_WINDOW };
+    let failures = all.entry(home).or_insert(fresh);
+    if failures.until <= now {
+        *failures = fresh;
+    }
+    failures.count += 1;
+    let is_over = failures.count == most;
+    if is_over {
+        failures.until = now + limits::AUTH_LOCK;
+    }
+    is_over
 }
 
 #[cfg(test)]
@@ -70,7 +91,7 @@ mod tests {
         let mut is_over = false;
         for _ in 0..limits::AUTH_FAILURES_MAX {
             assert_eq!(lockout.locked(from, begun), None);
-            is_over = lockout.failed(from, begun);
+            is_over = lockout.failed(from, begun).is_some();
         }
         assert!(is_over);
         assert_eq!(lockout.locked(from, begun), Some(limits::AUTH_LOCK));
@@ -97,11 +118,31 @@ mod tests {
 
     /// Covers: S-05.
     #[test]
+    fn who_has_many_networks_of_version_six_is_not_heard_from_any_of_them() {
+        let (lockout, now) = (Lockout::default(), Instant::now());
+        let at = |site: usize, n: usize| ip(&format!("2001:db8:{site:x}:{n:x}::1"));
+        let guesses = |next: &dyn Fn(usize) -> IpAddr| {
+            let mut count = 0;
+            while lockout.locked(next(count), now).is_none() {
+                lockout.failed(next(count), now);
+                count += 1;
+            }
+            count
+        };
+        // Another /64 each time, in one /56; and then another /56 each time, in one /48.
+        assert_eq!(guesses(&|n| at(1, n % 256)), 40);
+        assert_eq!(guesses(&|n| at(1, n << 8 & 0xff00 | 0x10000 >> 8)), 120);
+        assert!(lockout.locked(at(1, 0xabcd), now).is_some());
+        assert_eq!(lockout.locked(at(2, 0), now), None, "others are not concerned");
+    }
+
+    /// Covers: S-05.
+    #[test]
     fn it_remembers_so_many_addresses() {
         let (lockout, now) = (Lockout::default(), Instant::now());
-        let six = |n: usize| ip(&format!("2001:db8:{:x}:{:x}::", n >> 16, n & 0xffff));
+        let four = |n: usize| ip(&format!("10.0.{}.{}", n >> 8, n & 0xff));
         for n in 0..limits::AUTH_FAILURES_ADDRESSES_MAX + 10 {
-            lockout.failed(six(n), now);
+            lockout.failed(four(n), now);
         }
         assert_eq!(lockout.lock().len(), limits::AUTH_FAILURES_ADDRESSES_MAX);
         lockout.failed(ip("192.0.2.7"), now + limits::AUTH_FAILURES_WINDOW);

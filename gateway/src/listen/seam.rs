@@ -1,12 +1,13 @@
 //! The seam between a socket and its WebSocket codec: sees where frames begin and end, so that a codec
 //! whose buffers have grown can be exchanged for a fresh one. It counts a message's fragments, which the
 //! codec does not (S-11), and holds every header against RFC 6455: the codec looks only once the whole
-//! frame is there, and lets some pass.
+//! frame is there, and lets some pass. And it lets no first message by that is longer than a `hello` (S-04).
 use super::pipe::Pipe;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use turnway_core::limits;
 
 /// Fragments of one message (S-11): nobody needs more, and each costs work without an end.
 const FRAGMENTS_MAX: u8 = 32;
@@ -33,6 +34,8 @@ pub struct Frames {
     have: u8,
     /// Fragments of a message that has not ended.
     fragments: u8,
+    /// What the first message may still have, until it has ended: its peer is nobody yet.
+    first: Option<u16>,
     /// Messages and control frames that are here as a whole, and were not taken.
     whole: u32,
     /// Of the frame at hand.
@@ -48,6 +51,9 @@ pub enum Breach {
     /// Its header is none that a client may send (RFC 6455 §5).
     #[error("not RFC 6455")]
     Header,
+    /// The first message has more than [`limits::HELLO_BYTES_MAX`].
+    #[error("too long for a hello")]
+    Hello,
 }
 
 // === impl Seam ===
@@ -55,7 +61,7 @@ pub enum Breach {
 impl Seam {
     /// A socket whose client has sent nothing after its request but `read`; and what of it the codec may see.
     pub fn new(stream: Pipe, mut read: Vec<u8>) -> (Self, Vec<u8>) {
-        let mut frames = Frames::default();
+        let mut frames = Frames::of_a_stranger();
         let breach = frames.pass(&read).err().map(|(good, breach)| {
             read.truncate(good);
             breach
@@ -120,6 +126,11 @@ impl AsyncWrite for Seam {
 // === impl Frames ===
 
 impl Frames {
+    /// Of somebody who has not said `hello`.
+    pub fn of_a_stranger() -> Self {
+        Self { first: u16::try_from(limits::HELLO_BYTES_MAX).ok(), ..Self::default() }
+    }
+
     /// More bytes, as they came. Where a header among them is refused: how many are before it.
     pub fn pass(&mut self, bytes: &[u8]) -> Result<(), (usize, Breach)> {
         let (mut at, mut header_at) = (0, 0);
@@ -174,6 +185,10 @@ impl Frames {
         let (is_last, is_control) = (first & 0x80 != 0, first & 0x08 != 0);
         if !is_control {
             self.fragments = if is_last { 0 } else { self.fragments + 1 };
+            if let Some(room) = self.first {
+                let left = u16::try_from(length).ok().and_then(|length| room.checked_sub(length));
+                self.first = Some(left.ok_or(Breach::Hello)?).filter(|_| !is_last);
+            }
         }
         if self.fragments >= FRAGMENTS_MAX { Err(Breach::TooManyFragments) } else { Ok(()) }
     }
@@ -257,6 +272,24 @@ mod tests {
         whole.pass(&frame(0x80, 3)).expect("the last");
         assert!(between(&whole));
         assert_eq!(more.pass(&frame(0x00, 3)), Err((0, Breach::TooManyFragments)));
+    }
+
+    /// Covers: S-04.
+    #[test]
+    fn a_stranger_says_hello_and_nothing_longer() {
+        let most = limits::HELLO_BYTES_MAX;
+        let mut seen = Frames::of_a_stranger();
+        seen.pass(&[frame(0x89, 125), frame(0x81, most), frame(0x81, 60_000)].concat()).expect("a hello");
+        assert!(between(&seen) && seen.whole == 3);
+        for longer in [frame(0x81, most + 1), frame(0x81, 60_000), frame(0x82, 70_000)] {
+            // Its header is enough.
+            let ping = frame(0x89, 3);
+            let told = Frames::of_a_stranger().pass(&[&ping[..], &longer[..14]].concat());
+            assert_eq!(told, Err((ping.len(), Breach::Hello)));
+        }
+        let mut pieces = Frames::of_a_stranger();
+        pieces.pass(&[frame(0x01, most - 10), frame(0x89, 125), frame(0x00, 10)].concat()).expect("so far");
+        assert_eq!(pieces.pass(&frame(0x80, 1)), Err((0, Breach::Hello)));
     }
 
     /// Covers: S-11.

@@ -20,6 +20,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
+use turnway_bindings::channel::command::Command;
 use turnway_bindings::link::{Input, Link, LinkConfig, Output};
 use turnway_core::id::LinkId;
 use turnway_core::machine::Machine;
@@ -36,6 +37,8 @@ struct Visit<'a, W> {
     link: Box<Link>,
     /// How often it may ask.
     pass: Pass,
+    /// It has asked somebody for something in this step.
+    asked: bool,
     /// When the event at hand came: reading two clocks for every note would cost more than writing it.
     now: Now,
     wire: &'a mut W,
@@ -118,6 +121,7 @@ impl<'a, W: Wire> Visit<'a, W> {
             seat,
             link: Box::new(Link::new(now, config)),
             pass: Pass::default(),
+            asked: false,
             now,
             wire,
             unflushed: false,
@@ -141,8 +145,14 @@ impl<'a, W: Wire> Visit<'a, W> {
     async fn work(&mut self, event: Event) -> Result<(), End> {
         self.now = self.reception.clock.now();
         let is_idle = matches!(event, Event::Alarm);
+        let is_said = matches!(event, Event::Heard(Ok(Heard::Text(_) | Heard::Alive(_))));
+        self.asked = false;
         self.take(event).await?;
         self.perform().await?;
+        // A refusal would be one more answer of the kind that there are too many of.
+        if is_said && !self.asked && !self.pass.may_talk(self.now.mono) {
+            return Err(End::Close(4429, "too many messages that ask for nothing".into()));
+        }
         while let Some((session, is_held)) = self.wire.held() {
             self.reception.board.room().await?.hold(self.seat.id(), session, is_held);
         }
@@ -215,15 +225,27 @@ impl<'a, W: Wire> Visit<'a, W> {
                 }
                 Output::NoMoreAside { session, run_id } => self.wire.no_more_aside(&session, run_id.as_ref()),
                 Output::Ping => self.beat().await?,
-                Output::Hello(hello) => Box::pin(self.meet(hello)).await?,
-                Output::Refresh { request_id, token } => Box::pin(self.renew(request_id, token)).await,
-                Output::Command(command) => match self.pass.refusal(&command, self.now.mono) {
-                    Some(note) => self.tell(Input::Note(note)),
-                    None => self.reception.board.room().await?.say(self.seat.id(), command),
-                },
+                Output::Hello(hello) => {
+                    self.asked = true;
+                    Box::pin(self.meet(hello)).await?;
+                }
+                Output::Refresh { request_id, token } => {
+                    self.asked = true;
+                    Box::pin(self.renew(request_id, token)).await;
+                }
+                Output::Command(command) => self.ask(command).await?,
                 Output::Written(weight) => self.reception.board.room().await?.written(self.seat.id(), weight),
                 Output::Close { code, reason } => return Err(End::Close(code, reason)),
             }
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self, command: Command) -> Result<(), End> {
+        self.asked = true;
+        match self.pass.refusal(&command, self.now.mono) {
+            Some(note) => self.tell(Input::Note(note)),
+            None => self.reception.board.room().await?.say(self.seat.id(), command),
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use prometheus::{IntCounter, IntGauge};
 pub struct AuthMetrics {
     denied: [IntCounter; Denial::NAMES.len()],
     limited: [IntCounter; Limited::NAMES.len()],
+    told: [IntCounter; Told::NAMES.len()],
     keys: IntGauge,
     cut: IntCounter,
     refreshed: IntCounter,
@@ -24,6 +25,16 @@ label_values! {
         Key = "key",
         /// That of its tenant.
         Tenant = "tenant",
+    }
+}
+
+label_values! {
+    /// What became of telling other nodes how much of a shared rate was taken.
+    pub Told {
+        /// They know it, and this node of them.
+        Answered = "answered",
+        /// This node goes by its own rate.
+        Unanswered = "unanswered",
     }
 }
 
@@ -84,6 +95,12 @@ impl AuthMetrics {
                 "whose",
                 &Limited::NAMES,
             )?,
+            told: workshop.counters(
+                "turnway_rate_shared_total",
+                "How often other nodes were told what was taken of the rates they share, and this one of them.",
+                "outcome",
+                &Told::NAMES,
+            )?,
             keys: workshop
                 .gauge("turnway_auth_keys", "API keys that open something, as this node knows them.")?,
             cut: workshop.counter(
@@ -115,6 +132,11 @@ impl AuthMetrics {
     /// A request was refused for now.
     pub fn limited(&self, whose: Limited) {
         self.limited[whose as usize].inc();
+    }
+
+    /// Other nodes were told of a rate, or could not be.
+    pub fn told(&self, how: Told) {
+        self.told[how as usize].inc();
     }
 
     /// So many keys are good.

@@ -6,6 +6,7 @@
 //! - `book`: what this process has registered where a sweep will look.
 //! - `library`, `probe`: what has to be so before anything is asked; `guard`: and stays so.
 //! - `replicas`: waits for them.
+//! - [`tally`]: what nodes tell each other of the rates they share.
 //!
 //! What is asked goes out at once, in one stream of calls that the server performs one after the other.
 //! Where there is no connection an op is answered so at once. An op whose answer did not come may have
@@ -26,6 +27,7 @@ mod owning;
 mod probe;
 mod replicas;
 mod sweep;
+pub mod tally;
 
 pub use library::LibraryError;
 

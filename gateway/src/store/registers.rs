@@ -2,7 +2,9 @@
 //!
 //! The switchboard never asks for one, so their answers need not pass through it.
 use super::{Answers, Store};
-use std::sync::{Arc, Mutex, PoisonError};
+use futures_util::future::try_join_all;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -10,18 +12,19 @@ use turnway_core::store::{Op, Reply, StoreError};
 
 /// A store that has not answered by then is asked again by whoever needs it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Questions without an answer: all that a node asks in one go, and a few that ask whether it has to.
+const WAITING_MAX: usize = 128;
 
-/// Asks for values, one at a time.
+/// Asks for values.
 #[derive(Clone)]
 pub struct Registers {
     store: Arc<dyn Store>,
-    turn: Arc<tokio::sync::Mutex<()>>,
     counter: Counter,
 }
 
 /// Where their answers are picked up on their way.
 #[derive(Clone, Default)]
-pub struct Counter(Arc<Mutex<Option<Waiting>>>);
+pub struct Counter(Arc<Mutex<VecDeque<Waiting>>>);
 
 type Answer = Result<Reply, StoreError>;
 
@@ -50,9 +53,11 @@ impl Counter {
             if !matches!(op, Op::Get { .. } | Op::Put { .. }) {
                 return answers(op, result);
             }
-            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            // Whoever has waited for too long asks for something else by now.
-            if let Some(waiting) = waiting.take_if(|waiting| waiting.op == op) {
+            let mut waiting = locked(&waiting);
+            // Who asked the same first is answered first: its answer is the older one. Whoever has waited for too long
+            // still has its place, and nobody else gets what it would have been told.
+            let place = waiting.iter().position(|waiting| waiting.op == op);
+            if let Some(waiting) = place.and_then(|place| waiting.remove(place)) {
                 let _ = waiting.answer.send(result);
             }
         })
@@ -60,8 +65,12 @@ impl Counter {
 
     /// The registers of that store.
     pub fn open(self, store: Arc<dyn Store>) -> Registers {
-        Registers { store, turn: Arc::default(), counter: self }
+        Registers { store, counter: self }
     }
+}
+
+fn locked(waiting: &Mutex<VecDeque<Waiting>>) -> MutexGuard<'_, VecDeque<Waiting>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // === impl Registers ===
@@ -72,16 +81,26 @@ impl Registers {
         self.ask(Op::Get { name: name.to_owned() }).await
     }
 
+    /// What is stored under each of these names, asked for in one go: one after the other would take the time of as many
+    /// answers.
+    pub async fn get_all(&self, names: &[String]) -> Result<Vec<Value>, StoreError> {
+        try_join_all(names.iter().map(|name| self.get(name))).await
+    }
+
     /// Stores something if what is there is as expected; what is stored now, whether or not this is it.
     pub async fn put(&self, name: &str, expect: u64, bytes: Vec<u8>) -> Result<Value, StoreError> {
         self.ask(Op::Put { name: name.to_owned(), expect, value: Some(bytes) }).await
     }
 
     async fn ask(&self, op: Op) -> Result<Value, StoreError> {
-        let _turn = self.turn.lock().await;
         let (answer, answered) = oneshot::channel();
-        *self.counter.0.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Waiting { op: op.clone(), answer });
+        {
+            let mut waiting = locked(&self.counter.0);
+            if waiting.len() >= WAITING_MAX {
+                return Err(StoreError::Unavailable);
+            }
+            waiting.push_back(Waiting { op: op.clone(), answer });
+        }
         self.store.submit(op);
         match timeout(PATIENCE, answered).await {
             Ok(Ok(Ok(Reply::Value { version, value }))) => Ok(Value { version, bytes: value }),
@@ -111,7 +130,9 @@ mod tests {
         assert_eq!(first.bytes.as_deref(), Some(&b"1"[..]));
         let late = registers.put("a", 0, b"2".to_vec()).await.expect("an answer");
         assert_eq!(late, first);
-        assert_eq!(registers.get("a").await, Ok(first));
+        assert_eq!(registers.get("a").await.as_ref(), Ok(&first));
+        let names = ["a", "b"].map(str::to_owned);
+        assert_eq!(registers.get_all(&names).await, Ok(vec![first, nothing]));
         // What others ask goes to others.
         store.submit(Op::Sweep { limit: 1 });
         assert!(matches!(others.lock().expect("sound")[..], [Op::Sweep { .. }]));

@@ -5,6 +5,7 @@ mod addresses;
 mod bombs;
 mod guesses;
 mod idle;
+mod strangers;
 
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -3,10 +3,11 @@ use serde_json::json;
 use std::time::Duration;
 use tempfile::{TempDir, tempdir};
 use tokio::time::{Instant, interval};
+use tokio_tungstenite::tungstenite::Message;
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{Gone, Wire, invoke};
 use turnway_tests::real::{figure, quantile};
 
 /// What a cancel may take beside a flood (S-17, G-17).
@@ -72,6 +73,42 @@ async fn who_asks_too_often_is_told_when_to_ask_again() {
     let line = "turnway_rate_limited_total{whose=\"connection\"} ";
     let counted = metrics.lines().find_map(|text| text.strip_prefix(line)).expect("it is counted");
     assert!(counted.parse::<f64>().expect("a count") >= waits.len() as f64, "{counted}");
+}
+
+/// Pings of both kinds, and what nobody knows, are answered within the rate, and do not keep work out. Over it there is
+/// nothing to say that would be less than the answer.
+///
+/// Covers: S-17.
+#[tokio::test]
+async fn who_only_talks_is_let_go() {
+    let dir = tempdir().expect("a directory");
+    let node = node(&dir, "connection = \"20/s\"\nkey = \"off\"").await;
+    let key = Key::make(&node, &["--user", "ann"]).await;
+    let ping = || Message::Ping(b"so it is".to_vec().into());
+    let said = |kind: &str| Message::text(json!({"type": kind, "request_id": "r"}).to_string());
+    for (frame, answer) in [
+        (ping(), None),
+        (said("ping"), Some("pong")),
+        (said("tool_result"), Some("error")),
+        (said("huh"), Some("error")),
+    ] {
+        let mut wire = key.hello(node.http, None).await.expect("let in");
+        for _ in 0..30 {
+            wire.frame(frame.clone()).await.expect("it is said");
+            if let Some(answer) = answer {
+                assert_eq!(wire.next().await.expect("an answer")["type"], answer);
+            }
+        }
+        assert!(flood(&mut wire, 20).await.0 == 20, "work has its own bucket");
+        for _ in 0..200 {
+            // Who has been let go need not be heard.
+            let _ = wire.frame(frame.clone()).await;
+        }
+        assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4429)), "{frame:?}");
+    }
+    // What nobody may say too often is said by nobody else less often.
+    let mut other = key.hello(node.http, None).await.expect("let in");
+    assert_eq!(other.ask("p", json!({"type": "ping"})).await.expect("an answer")["type"], "pong");
 }
 
 /// Covers: S-17.

@@ -14,11 +14,17 @@ const SOURCE: &str = include_str!("../../../gateway/src/store/redis/turnway.lua"
 
 /// What each version is. A node leaves functions of its own version as they are, so once a release has had
 /// them, whoever changes anything gives them the next one.
-const VERSIONS: &[(u64, &str)] = &[(1, "532c10334dd165634ed2bd0fb8daab56f7a8a64f03ab4b27d42b66b3689642e1")];
+const VERSIONS: &[(u64, &str)] = &[
+    (1, "532c10334dd165634ed2bd0fb8daab56f7a8a64f03ab4b27d42b66b3689642e1"),
+    (2, "2a5e2587a79f1c2a147b9d485117d79901a456f5dbe2c11b9a44e4189767c84b"),
+];
+/// This release's.
+const OWN: u64 = VERSIONS[VERSIONS.len() - 1].0;
 
 fn source(version: u64) -> String {
-    let other = SOURCE.replace("\nlocal VERSION = 1\n", &format!("\nlocal VERSION = {version}\n"));
-    assert!(version == 1 || other != SOURCE);
+    let own = format!("\nlocal VERSION = {OWN}\n");
+    let other = SOURCE.replace(&own, &format!("\nlocal VERSION = {version}\n"));
+    assert!(version == OWN || other != SOURCE);
     other
 }
 
@@ -39,7 +45,7 @@ async fn older_functions_are_replaced_and_newer_ones_stay() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     // None, older, its own, newer: what is there afterwards.
-    for (there, then) in [(None, 1), (Some(0), 1), (Some(1), 1), (Some(2), 2)] {
+    for (there, then) in [(None, OWN), (Some(OWN - 1), OWN), (Some(OWN), OWN), (Some(OWN + 1), OWN + 1)] {
         let _: Value = server.command(&["FUNCTION", "FLUSH"]);
         if let Some(there) = there {
             let _: Value = server.command(&["FUNCTION", "LOAD", &source(there)]);
@@ -61,7 +67,7 @@ async fn many_nodes_may_load_at_the_same_time() {
     for node in nodes.collect::<Vec<_>>() {
         node.await.expect("it starts");
     }
-    assert_eq!(version(&server), [1]);
+    assert_eq!(version(&server), [OWN]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,7 +109,7 @@ async fn nobody_notices_when_functions_are_replaced() {
     let (done, mut replaced) = (Arc::new(AtomicBool::new(false)), 0);
     let (seen, mut connection) = (Arc::clone(&done), server.connection());
     let deployer = std::thread::spawn(move || {
-        for version in 2.. {
+        for version in OWN + 1.. {
             let mut load = redis::cmd("FUNCTION");
             load.arg("LOAD").arg("REPLACE").arg(source(version));
             let _: Value = load.query(&mut connection).expect("loaded");

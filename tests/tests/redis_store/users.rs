@@ -111,8 +111,15 @@ async fn a_node_does_all_it_has_to_as_its_user() {
     let owner = Seen { holder: Some(holder(1, 2)), ..Seen::default() };
     assert!(matches!(desk.renew(holder(1, 2), false).await, Ok(Reply::Lost)), "{owner:?}");
     let mut node = login(&server, "turnway", NODE);
-    for words in ["WAIT 0 1", "PUBLISH inbox:a x", "PING", "HGETALL nodes", "HSET nodes a b", "HDEL nodes a"]
-    {
+    for words in [
+        "WAIT 0 1",
+        "PUBLISH inbox:a x",
+        "PING",
+        "HGETALL nodes",
+        "HSET nodes a b",
+        "HDEL nodes a",
+        "FCALL turnway1_owe 1 rate:{a}:work 1000 1000000",
+    ] {
         allowed(&mut node, words).unwrap_or_else(|error| panic!("{words}: {error}"));
     }
 }

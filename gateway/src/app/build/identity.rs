@@ -1,7 +1,7 @@
 //! Who may come in: the door, and the keys that open it.
 use super::{BuildError, Shared};
 use crate::cli::plan::Plan;
-use crate::config::AuthMode;
+use crate::config::{AuthMode, StoreConfig};
 use crate::door::Door;
 use crate::door::keyring::Keyring;
 use crate::door::pepper::Pepper;
@@ -9,8 +9,11 @@ use crate::door::tokens::Tokens;
 use crate::keys::Keys;
 use crate::keys::provider::Provider;
 use crate::keys::shelf::Shelf;
+use crate::rates::Teller;
+use crate::store::redis::tally;
 use crate::store::registers::Registers;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// The door of a node, and its keys where it can have any.
 pub(super) struct Identity {
@@ -31,15 +34,22 @@ pub(in crate::app) struct Upkeep {
 
 impl Shared {
     /// Keys can be made as soon as there is a pepper; they are asked for where the plan says so.
-    pub(super) fn identity(&self, plan: &Plan, registers: Registers) -> Result<Identity, BuildError> {
+    pub(super) fn identity(
+        &self,
+        plan: &Plan,
+        registers: Registers,
+        runtime: &Handle,
+    ) -> Result<Identity, BuildError> {
         let (auth, rates, metrics) = (&plan.config.auth, plan.config.rates, || Arc::clone(&self.metrics));
         let pepper = auth.pepper.as_ref().map(|(path, _)| Pepper::read(path)).transpose()?;
         let ring = pepper.map(Keyring::new);
         let tokens = auth.issuer.clone().map(Tokens::of);
+        let teller = self.teller(plan, runtime);
         let door = match auth.mode {
-            AuthMode::None => Door::open(rates, metrics()),
+            AuthMode::None => Door::open(rates, teller, metrics()),
             AuthMode::Keys | AuthMode::Jwt | AuthMode::KeysAndJwt => {
-                Door::of(ring.clone().filter(|_| auth.mode.takes_keys()), tokens.clone(), rates, metrics())
+                let keys = ring.clone().filter(|_| auth.mode.takes_keys());
+                Door::of(keys, tokens.clone(), rates, teller, metrics())
             }
         };
         let provider =
@@ -47,5 +57,13 @@ impl Shared {
         let (links, clock) = (Arc::clone(&self.links), self.clock.clone());
         let keys = ring.map(|ring| Arc::new(Keys::new(Shelf::new(registers), ring, links, clock, metrics())));
         Ok(Identity { door, keys: keys.clone(), upkeep: Upkeep { keys, provider } })
+    }
+
+    /// Who tells other nodes of the rates that they have together, where there are both.
+    fn teller(&self, plan: &Plan, runtime: &Handle) -> Option<Teller> {
+        let rates = plan.config.rates;
+        let StoreConfig::Redis { url, .. } = &plan.config.store else { return None };
+        let is_shared = rates.key.is_some() || rates.tenant.is_some();
+        is_shared.then(|| tally::open(url.clone(), self.clock.clone(), Arc::clone(&self.metrics), runtime))
     }
 }

@@ -89,6 +89,11 @@ pub(super) fn mark(node: &str) -> String {
     format!("mark:{node}")
 }
 
+/// When a bucket is full again that nodes share.
+pub(super) fn rate(name: &str, lane: &str) -> String {
+    format!("rate:{{{}}}:{lane}", safe(name))
+}
+
 /// The slot of a key: CRC-16/XMODEM of its hash tag, or of all of it (the cluster specification).
 pub(super) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
@@ -134,6 +139,8 @@ mod tests {
                     .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
             );
         }
+        let rates = ["work", "reading"].map(|lane| slot(&rate("key a}{b", lane)));
+        assert_eq!(rates[0], rates[1]);
         assert!(
             value("conv/{x}\n:").bytes().skip(4).all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
         );

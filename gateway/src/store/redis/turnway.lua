@@ -6,7 +6,7 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 1
+local VERSION = 2
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
@@ -610,6 +610,21 @@ local function mark(keys, args)
   return { 'OK' }
 end
 
+-- A rate that nodes share (docs/ownership.md 4.4): when its bucket is full again, in microseconds. What was taken is
+-- added, and never refused: it is done. The answer is how far ahead that is.
+-- keys: rate; args: cost most
+local function owe(keys, args)
+  local time = redis.call('TIME')
+  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  local full = math.max(num(redis.call('GET', keys[1]) or '0'), now) + num(args[1])
+  -- A clock that was set back makes nobody wait for ever.
+  full = math.min(full, now + num(args[2]))
+  local ahead = full - now
+  -- A bucket that is full again is like one that never was.
+  redis.call('SET', keys[1], str(full), 'PX', str(math.ceil(ahead / 1000) + 1))
+  return { str(ahead) }
+end
+
 local function version()
   return { str(VERSION) }
 end
@@ -622,8 +637,9 @@ local function define(name, callback, flag)
   }
 end
 
--- New inputs and sessions are refused by a server without room; what is under way may end.
+-- New inputs and sessions are refused by a server without room, and rates are not shared; what is under way may end.
 define('accept', accept)
+define('owe', owe)
 define('create', control)
 define('control', control, 'allow-oom')
 define('expire', expire, 'allow-oom')

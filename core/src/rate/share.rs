@@ -1,0 +1,251 @@
+//! A bucket that the nodes of a fleet share, without asking anybody before something is done.
+//!
+//! Each node goes by what it knows, and tells the store afterwards how much it let through. The store adds that to
+//! what all have told ([`owed`]) and answers how far ahead they are together, which the node then goes by. So a
+//! node never waits, and nothing that was told is forgotten: what a fleet let through in excess, because its nodes
+//! did not know of each other yet, keeps everybody waiting later.
+//!
+//! The bound: in any time from the beginning a fleet lets through what the rate allows, one burst, and for each node
+//! what it takes between two answers. That is a burst at the most, and [`limits::RATE_TELL_PARTS`] times less and
+//! what comes during one answer where the store answers. What is told and not answered is forgiven: without a store
+//! each node has the rate for itself.
+use super::Rate;
+use crate::limits;
+use crate::time::Mono;
+use std::time::Duration;
+
+/// What one node knows of such a bucket.
+#[derive(Clone, Debug, Default)]
+pub struct Share {
+    /// When it is full again.
+    full: Mono,
+    /// Taken here since the store was told last.
+    untold: u32,
+    /// When that was.
+    told: Option<Mono>,
+    /// The store is to be told, or is just being told.
+    is_due: bool,
+}
+
+/// When a bucket is full again after so much more was taken from it that is full at `full`: what the store keeps. It
+/// may be told more than there was room for, but not without an end: its clock may be set back, and nobody shall
+/// wait for what will never be.
+pub fn owed(full: Mono, cost: Duration, most: Duration, now: Mono) -> Mono {
+    (full.max(now) + cost).min(now + most)
+}
+
+// === impl Share ===
+
+impl Share {
+    /// One more, as [`Rate::next`]. Where there is room: whether the store has to be told now.
+    pub fn take(&mut self, rate: Rate, now: Mono) -> Result<bool, Duration> {
+        self.full = rate.next(self.full, now)?;
+        self.untold = self.untold.saturating_add(1);
+        let is_late = self.told.is_none_or(|told| now - told >= limits::RATE_TELL_EVERY);
+        let is_new = !self.is_due && (is_late || self.untold >= rate.part());
+        self.is_due |= is_new;
+        Ok(is_new)
+    }
+
+    /// The store is told now: of this.
+    pub fn tell(&mut self, rate: Rate, now: Mono) -> Duration {
+        self.told = Some(now);
+        rate.cost(std::mem::take(&mut self.untold))
+    }
+
+    /// It has answered how far ahead all nodes are; whether it has to be told more at once.
+    pub fn answered(&mut self, rate: Rate, ahead: Duration, now: Mono) -> bool {
+        self.full = now + ahead + rate.cost(self.untold);
+        self.is_due = self.untold >= rate.part();
+        self.is_due
+    }
+
+    /// It has not answered, or could not be told: this node goes on by itself. Nobody pays later for what came
+    /// through meanwhile.
+    pub fn unanswered(&mut self, now: Mono) {
+        self.told = Some(now);
+        (self.untold, self.is_due) = (0, false);
+    }
+
+    /// When it is full again, as far as this node knows.
+    pub fn full(&self) -> Mono {
+        self.full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(ms: u64) -> Mono {
+        Mono(Duration::from_millis(ms))
+    }
+
+    fn rate(count: u32) -> Rate {
+        Rate::new(count, SECOND).expect("a rate")
+    }
+
+    /// Some nodes and the store between them, told and answered at times that a test chooses.
+    struct Fleet {
+        rate: Rate,
+        store: Mono,
+        nodes: Vec<Node>,
+    }
+
+    #[derive(Default)]
+    struct Node {
+        share: Share,
+        /// To be told then.
+        due: Option<u64>,
+        /// Answered then, with this.
+        answer: Option<(u64, Option<Duration>)>,
+        /// Since the last answer, and most of it ever.
+        taken: u32,
+        most: u32,
+    }
+
+    impl Fleet {
+        fn new(rate: Rate, nodes: usize) -> Self {
+            Self { rate, store: Mono::default(), nodes: (0..nodes).map(|_| Node::default()).collect() }
+        }
+
+        /// One asks one of them; whether it may.
+        fn take(&mut self, node: usize, now: u64, delay: u64) -> bool {
+            let node = &mut self.nodes[node];
+            let Ok(is_due) = node.share.take(self.rate, at(now)) else { return false };
+            if is_due {
+                node.due = Some(now + delay);
+            }
+            node.taken += 1;
+            node.most = node.most.max(node.taken);
+            true
+        }
+
+        /// What is due by now is told and answered; `delay` each way, none: it is lost.
+        fn pass(&mut self, now: u64, mut delay: impl FnMut() -> Option<u64>) {
+            for node in &mut self.nodes {
+                if node.due.is_some_and(|due| due <= now) {
+                    node.due = None;
+                    let (cost, way) = (node.share.tell(self.rate, at(now)), delay());
+                    let ahead = way.map(|_| {
+                        self.store = owed(self.store, cost, self.rate.debt_max(), at(now));
+                        self.store - at(now)
+                    });
+                    node.answer = Some((now + way.unwrap_or(250), ahead));
+                }
+                match node.answer.take_if(|(when, _)| *when <= now) {
+                    Some((_, Some(ahead))) => {
+                        node.taken = 0;
+                        if node.share.answered(self.rate, ahead, at(now)) {
+                            node.due = Some(now);
+                        }
+                    }
+                    Some((_, None)) => node.share.unanswered(at(now)),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Covers: S-17.
+    #[test]
+    fn one_node_alone_has_the_rate_as_without_others() {
+        let (rate, mut alone) = (rate(10), Mono::default());
+        let (mut fleet, mut shared, mut own) = (Fleet::new(rate, 1), 0_i32, 0_i32);
+        for now in 5_000..15_000 {
+            fleet.pass(now, || Some(0));
+            shared += i32::from(fleet.take(0, now, 0));
+            if let Ok(next) = rate.next(alone, at(now)) {
+                (own, alone) = (own + 1, next);
+            }
+            // It is told a moment later than it happens.
+            assert!((own - shared).abs() <= 1, "{shared} instead of {own} at {now}");
+        }
+    }
+
+    /// Covers: S-17.
+    #[test]
+    fn a_node_learns_what_others_took_and_waits_for_it() {
+        let mut fleet = Fleet::new(rate(10), 2);
+        for node in [0, 1] {
+            assert_eq!((0..30).filter(|_| fleet.take(node, 1_000, 0)).count(), 20, "as far as it knows");
+        }
+        // The first has told of its own before the second had, and hears of that with its next.
+        fleet.pass(1_000, || Some(0));
+        assert!(fleet.take(0, 2_990, 0) && !fleet.take(1, 2_990, 0));
+        fleet.pass(2_990, || Some(0));
+        // What was too much is paid before anybody gets more.
+        assert!(!fleet.take(0, 3_190, 0) && !fleet.take(1, 3_090, 0));
+        assert!(fleet.take(0, 3_200, 0));
+    }
+
+    /// Whatever comes when, and however long the store takes: not more than is promised, and no less than the rate.
+    ///
+    /// Covers: S-17.
+    #[test]
+    fn a_fleet_lets_through_its_rate_and_the_promised_excess() {
+        for number in 0..60 {
+            let mut rng = Rng::from_number(number);
+            let count = 1 + u32::try_from(rng.below(400)).expect("small");
+            let (rate, nodes) = (rate(count), 1 + usize::try_from(rng.below(4)).expect("small"));
+            let (slow, gap) = (rng.below(60), 1 + rng.below(3));
+            let (mut fleet, mut taken, begin, end) = (Fleet::new(rate, nodes), 0_u64, 10_000, 40_000);
+            for now in begin..end {
+                fleet.pass(now, || Some(rng.below(slow + 1)));
+                if now % gap == 0 {
+                    let node = usize::try_from(rng.below(nodes as u64)).expect("small");
+                    taken += u64::from(fleet.take(node, now, 0));
+                }
+                let most: u64 = fleet.nodes.iter().map(|node| u64::from(node.most)).sum();
+                let allowed = u64::from(count) * (now - begin) / 1000 + u64::from(rate.burst()) + most + 1;
+                assert!(taken <= allowed, "{number}: {taken} of {allowed} after {} ms", now - begin);
+            }
+            let asked = (end - begin) / gap;
+            let (wanted, owed) = (u64::from(count) * 30, u64::from(rate.burst()));
+            assert!(taken + owed >= asked.min(wanted), "{number}: {taken} of {asked} at {count}/s");
+            let promised = rate.burst();
+            for node in &fleet.nodes {
+                let meanwhile =
+                    rate.part() + 1 + count * u32::try_from(2 * slow + 200).expect("small") / 1000;
+                assert!(node.most <= promised + meanwhile, "{number}: {} between two answers", node.most);
+            }
+        }
+    }
+
+    /// While the store is away each has its rate, and nobody pays for that later.
+    ///
+    /// Covers: S-17.
+    #[test]
+    fn without_a_store_each_node_goes_on_by_itself() {
+        let mut fleet = Fleet::new(rate(100), 3);
+        let mut taken = [0_u64; 3];
+        let mut flood = |fleet: &mut Fleet, from: u64, to: u64, way: Option<u64>| {
+            let before = taken;
+            for now in from..to {
+                fleet.pass(now, || way);
+                for (node, taken) in taken.iter_mut().enumerate() {
+                    *taken += u64::from(fleet.take(node, now, 0));
+                }
+            }
+            [0, 1, 2].map(|node| taken[node] - before[node])
+        };
+        let away = flood(&mut fleet, 1_000, 21_000, None);
+        assert!(away.iter().all(|taken| (2_150..=2_205).contains(taken)), "{away:?}");
+        // It is back and has heard of nothing: a burst, but one for all, and nobody is shut out for what was before.
+        let back = flood(&mut fleet, 21_000, 22_000, Some(1)).iter().sum::<u64>();
+        assert!((220..=330).contains(&back), "{back}");
+        let shared = flood(&mut fleet, 22_000, 62_000, Some(1)).iter().sum::<u64>();
+        assert!((3_700..=4_300).contains(&shared), "{shared} in 40 s");
+    }
+
+    #[test]
+    fn nobody_waits_for_what_will_never_be() {
+        let (rate, now) = (rate(10), at(5_000));
+        let set_back = owed(at(9_000_000), rate.cost(1), rate.debt_max(), now);
+        assert_eq!(set_back - now, rate.debt_max());
+        assert_eq!(owed(at(1), rate.cost(3), rate.debt_max(), now) - now, Duration::from_millis(300));
+    }
+}

@@ -1,0 +1,100 @@
+//! Telling the other nodes of a fleet what this one let through of the rates they share, by way of Redis
+//! ([`turnway_core::rate::share`]). Nobody waits for it.
+use crate::clock::Clock;
+use crate::config::redis::RedisUrl;
+use crate::metrics::{Metrics, Told};
+use crate::rates::{Due, Teller};
+use crate::redis::{Line, Settings};
+use crate::store::redis::answer::Answer;
+use crate::store::redis::call::Call;
+use crate::store::redis::key;
+use ::redis::Pipeline;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use turnway_core::limits;
+
+/// How long an answer may take. Whoever waits longer would hear of a fleet that is no more: a node goes on by itself
+/// meanwhile, and tells again with what comes next.
+const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+
+/// Tells of what is put into the one end, for as long as that is there.
+struct Tally {
+    line: Line,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    /// Whether the last was answered: trouble is told once.
+    was_well: bool,
+}
+
+/// Begins to tell this server, over a connection of its own.
+pub fn open(url: RedisUrl, clock: Clock, metrics: Arc<Metrics>, runtime: &Handle) -> Teller {
+    let (teller, dues) = mpsc::channel(limits::RATE_TELLS_MAX);
+    let settings =
+        Settings { name: "rates", answer_within: ANSWER_WITHIN, channels: Vec::new(), hears: None };
+    let line = Line::open(url, settings, runtime);
+    runtime.spawn(Tally { line, clock, metrics, was_well: true }.run(dues));
+    teller
+}
+
+// === impl Tally ===
+
+impl Tally {
+    async fn run(mut self, mut dues: mpsc::Receiver<Due>) {
+        let (mut more, mut again) = (Vec::new(), Vec::new());
+        loop {
+            // What was taken while the last answer was on its way is told with the next.
+            more.append(&mut again);
+            let room = limits::RATE_TELLS_AT_ONCE.saturating_sub(more.len());
+            let waits = more.is_empty();
+            tokio::select! {
+                biased;
+                had = dues.recv_many(&mut more, room), if room > 0 => if had == 0 && waits { return },
+                () = std::future::ready(()), if !waits => {}
+            }
+            self.tell(&mut more, &mut again).await;
+        }
+    }
+
+    async fn tell(&mut self, dues: &mut Vec<Due>, again: &mut Vec<Due>) {
+        let (now, mut calls) = (self.clock.mono(), Pipeline::with_capacity(dues.len()));
+        for due in &*dues {
+            let (name, lane) = due.bucket();
+            let (cost, most) = due.tell(now);
+            let call = Call::to("owe", [key::rate(name, lane)]).number(micros(cost)).number(micros(most));
+            calls.add_command(call.command());
+        }
+        let answers = self.line.ask_all(&calls).await;
+        let now = self.clock.mono();
+        let mut answers = answers.as_ref().map(|answers| answers.iter()).unwrap_or_default();
+        for due in dues.drain(..) {
+            let answer = answers.next().and_then(|answer| answer.as_ref().ok().cloned());
+            let ahead = answer.and_then(|value| Answer::of(value).and_then(|mut it| it.number()).ok());
+            self.was_well = self.note(ahead.is_some());
+            match ahead {
+                Some(ahead) => again.extend(due.answered(Duration::from_micros(ahead), now)),
+                None => due.unanswered(now),
+            }
+        }
+    }
+
+    fn note(&self, is_well: bool) -> bool {
+        self.metrics.auth.told(if is_well { Told::Answered } else { Told::Unanswered });
+        match (self.was_well, is_well) {
+            (true, false) => {
+                tracing::warn!(
+                    "Redis does not answer about rates: this node goes by its own (docs/operations.md)"
+                );
+            }
+            (false, true) => tracing::info!("rates are shared with other nodes again"),
+            (true, true) | (false, false) => {}
+        }
+        is_well
+    }
+}
+
+/// None too few.
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
+}

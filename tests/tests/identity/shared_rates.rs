@@ -1,0 +1,218 @@
+//! How often may be asked of several nodes on one store: as often as of one of them.
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tempfile::{TempDir, tempdir};
+use tokio::time::{Instant, interval, timeout};
+use turnway_tests::real::identity::{Key, pepper};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::{PATIENCE, figure, http};
+
+/// What the key may do in a second, and at once.
+const RATE: f64 = 50.0;
+const BURST: f64 = 100.0;
+/// How long it is flooded at the least: so long that three nodes that do not know of each other let through far more.
+const FLOOD: Duration = Duration::from_secs(6);
+/// What a cancel may take here, where nodes, Redis and the flood have the same cores.
+const CANCELLED_WITHIN: Duration = Duration::from_millis(500);
+
+struct Fleet {
+    redis: Redis,
+    nodes: Vec<Node>,
+    _dirs: Vec<TempDir>,
+}
+
+/// What came of a flood.
+#[derive(Debug)]
+struct Flood {
+    /// Of each node: questions that were not too many.
+    good: Vec<usize>,
+    asked: usize,
+    took: Duration,
+}
+
+impl Fleet {
+    async fn start(count: usize) -> Self {
+        let dirs: Vec<_> = (0..=count).map(|_| tempdir().expect("a directory")).collect();
+        // It is killed, and has the keys afterwards.
+        let kept = ["--appendonly", "yes", "--appendfsync", "always"];
+        let redis = Redis::start(&dirs[0].path().join("redis"), &kept);
+        let (pepper, file) = (pepper(dirs[0].path()), dirs[0].path().join("turnway.toml"));
+        let rates = format!("demo = true\n[rate]\nconnection = \"off\"\nkey = \"{RATE}/s\"\n");
+        std::fs::write(&file, rates).expect("a file");
+        let (file, pepper) = (file.display().to_string(), pepper.display().to_string());
+        let flags = ["--durability", "mem", "--auth", "keys", "--auth-pepper", &pepper, "--config", &file];
+        let start = |dir: &'_ TempDir| {
+            let (url, path) = (redis.url(), dir.path().to_owned());
+            async move { Node::start_on(&url, &path, &flags).await }
+        };
+        let nodes = join_all(dirs[1..].iter().map(start)).await;
+        Self { redis, nodes, _dirs: dirs }
+    }
+
+    /// A connection to each, as soon as it knows the key.
+    async fn wires(&self, key: &Key) -> Vec<Wire> {
+        let mut wires = Vec::new();
+        for node in &self.nodes {
+            let known = async {
+                loop {
+                    if let Ok(wire) = key.hello(node.http, None).await {
+                        break wire;
+                    }
+                }
+            };
+            wires.push(timeout(PATIENCE, known).await.expect("known everywhere"));
+        }
+        wires
+    }
+
+    /// How often each was answered about rates, or was not.
+    async fn told(&self, outcome: &str) -> Vec<f64> {
+        let mut told = Vec::new();
+        for node in &self.nodes {
+            let (_, page) = http::get(node.admin, "/metrics").await.expect("metrics");
+            let line = format!("turnway_rate_shared_total{{outcome=\"{outcome}\"}} ");
+            let count = page.lines().find_map(|text| text.strip_prefix(&line)).expect("it is counted");
+            told.push(count.parse().expect("a count"));
+        }
+        told
+    }
+
+    /// Until all nodes say that they can be used, or that they cannot.
+    async fn until_ready(&self, status: u16) {
+        let mut again = interval(Duration::from_millis(5));
+        for node in &self.nodes {
+            let seen = async {
+                while http::get(node.admin, "/readyz").await.expect("it is served").0 != status {
+                    again.tick().await;
+                }
+            };
+            timeout(PATIENCE, seen).await.expect("it is noticed");
+        }
+    }
+}
+
+/// Asks again and again for [`FLOOD`], whatever is answered.
+async fn one_flood(wire: &mut Wire, begun: Instant) -> (usize, usize) {
+    let (mut asked, mut good, mut pace) = (0, 0, interval(Duration::from_millis(10)));
+    while begun.elapsed() < FLOOD {
+        pace.tick().await;
+        for n in 0..5 {
+            let id = format!("f{}", asked + n);
+            let ask = json!({"type": "session_open", "session_id": "s1", "request_id": id});
+            wire.say(ask).await.expect("it is said");
+        }
+        asked += 5;
+        for _ in 0..5 {
+            let fits = |m: &Value| m["request_id"].as_str().is_some_and(|id| id.starts_with('f'));
+            let told = wire.until(fits).await.expect("an answer to each");
+            good += usize::from(told["code"] != "rate_limited");
+        }
+    }
+    (good, asked)
+}
+
+async fn flood(wires: &mut [Wire]) -> Flood {
+    let begun = Instant::now();
+    let all = join_all(wires.iter_mut().map(|wire| one_flood(wire, begun))).await;
+    let asked = all.iter().map(|(_, asked)| asked).sum();
+    Flood { good: all.iter().map(|(good, _)| *good).collect(), asked, took: begun.elapsed() }
+}
+
+impl Flood {
+    fn sum(&self) -> f64 {
+        self.good.iter().sum::<usize>() as f64
+    }
+
+    /// The rate, a burst, and what is documented for each node; and no less than the rate.
+    fn must_be_shared(&self) {
+        let (rate, nodes) = (RATE * self.took.as_secs_f64(), self.good.len() as f64);
+        assert!(self.asked as f64 > 2.0 * (rate + BURST * (nodes + 1.0)), "no flood: {self:?}");
+        assert!(self.sum() <= rate + BURST + nodes * BURST + 1.0, "{self:?}");
+        assert!(self.sum() >= 0.8 * rate, "{self:?}");
+    }
+}
+
+/// Covers: S-17, G-17.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_has_one_rate_at_all_nodes_together() {
+    let fleet = Fleet::start(3).await;
+    let (ann, bob) = (
+        Key::make(&fleet.nodes[0], &["--user", "ann"]).await,
+        Key::make(&fleet.nodes[0], &["--user", "bob"]).await,
+    );
+    let (mut wires, mut others) = (fleet.wires(&ann).await, fleet.wires(&bob).await);
+    let (mut stopper, mut shown) = (fleet.wires(&ann).await, fleet.wires(&ann).await);
+    let run = shown[1].ask("turn", invoke("long", "counter", "count to 10000 every 20ms")).await;
+    let run = run.expect("an answer")["run_id"].clone();
+    shown[1].until(|m| m["type"] == "delta").await.expect("an answer has begun");
+
+    let beside = async {
+        tokio::time::timeout(FLOOD / 2, shown[1].until(|m| m["type"] == "done")).await.expect_err("it runs");
+        let asked = Instant::now();
+        stopper[0].say(json!({"type": "cancel_run", "run_id": run})).await.expect("it is said");
+        let done = shown[1].until(|m| m["type"] == "done").await.expect("its end");
+        assert_eq!((&done["run_id"], &done["status"]), (&run, &json!("cancelled")), "{done}");
+        let took = asked.elapsed();
+        // What others may do is not less for it.
+        for (n, wire) in others.iter_mut().enumerate() {
+            for m in 0..10 {
+                let ask = json!({"type": "session_open", "session_id": format!("bob-{n}")});
+                let told = wire.ask(&format!("b{m}"), ask).await.expect("an answer");
+                assert_ne!(told["code"], "rate_limited", "{told}");
+            }
+        }
+        took
+    };
+    let (flooded, cancelled) = tokio::join!(flood(&mut wires), beside);
+    flooded.must_be_shared();
+    assert!(cancelled <= CANCELLED_WITHIN, "{cancelled:?}");
+    let told = fleet.told("answered").await;
+    assert!(told.iter().all(|count| *count > 0.0), "{told:?}");
+    let allowed = RATE * flooded.took.as_secs_f64();
+    figure("one key at three nodes: let through / allowed by the rate alone / asked", {
+        format!("{} / {allowed:.0} / {} in {:?}", flooded.sum(), flooded.asked, flooded.took)
+    });
+    figure("cancel at another node of a fleet that its key floods", format!("{cancelled:?}"));
+}
+
+/// Nobody is refused for a store that is away, and nobody pays afterwards for what came through meanwhile.
+///
+/// Covers: S-17.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_redis_each_node_has_the_rate_for_itself() {
+    let mut fleet = Fleet::start(2).await;
+    let ann = Key::make(&fleet.nodes[0], &["--user", "ann"]).await;
+    let mut wires = fleet.wires(&ann).await;
+    fleet.redis.kill();
+    fleet.until_ready(503).await;
+    let away = flood(&mut wires).await;
+    let alone = RATE * away.took.as_secs_f64();
+    for good in &away.good {
+        assert!((0.8 * alone..=alone + BURST + 1.0).contains(&(*good as f64)), "{away:?}");
+    }
+    let told = fleet.told("unanswered").await;
+    assert!(told.iter().all(|count| *count > 0.0), "{told:?}");
+
+    fleet.redis.restart();
+    fleet.until_ready(200).await;
+    let before = fleet.told("answered").await;
+    let mut known = interval(Duration::from_millis(20));
+    let heard = async {
+        while fleet.told("answered").await.iter().zip(&before).any(|(now, before)| now <= before) {
+            known.tick().await;
+            for (n, wire) in wires.iter_mut().enumerate() {
+                let ask = json!({"type": "session_open", "session_id": format!("back-{n}")});
+                wire.ask("back", ask).await.expect("an answer");
+            }
+        }
+    };
+    timeout(PATIENCE, heard).await.expect("they tell each other again");
+    let back = flood(&mut wires).await;
+    back.must_be_shared();
+    figure("let through by two nodes in a flood without Redis / after it is back", {
+        format!("{} in {:?} / {} in {:?}", away.sum(), away.took, back.sum(), back.took)
+    });
+}
