@@ -96,7 +96,7 @@ pub const SETTINGS: [Setting; 29] = [
         default: Fallback::Found { how: "nobody", example: "10.0.0.0/8" },
         doc: "Proxies in front of this node that say for whom they connect, by the PROXY protocol (version 1 or 2): \
               addresses or networks with commas between them. Their connections must begin with it; what others \
-              say of it is not read, and neither are headers such as `X-Forwarded-For`.",
+              say of it is not read, and neither are headers such as `X-Forwarded-For`. What comes from them by QUIC, which has no such protocol, is not counted by address.",
     },
     Setting {
         key: Key::ListenPerAddress,

@@ -14,16 +14,17 @@ mod terms;
 mod tokens;
 mod wire;
 
-use super::crowd::Crowd;
+use super::crowd::{Crowd, Guest};
 use super::upgrade::Reception;
 use super::{Arrival, Place, visit};
+use crate::config::Networks;
 use crate::metrics::{Denial, Greeting, Handshake};
 use crate::phase::{Life, Phase};
 use crate::tls::Shown;
 use pace::{HalfOpen, Pace};
 use quinn::{Connecting, Connection, Endpoint, Incoming, VarInt};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 use terms::Terms;
@@ -49,6 +50,8 @@ pub struct QuicListener {
 pub struct QuicHouse {
     /// Where links are received.
     pub reception: Arc<Reception>,
+    /// Who passes on datagrams of many, and cannot say whose (S-49): there is no PROXY protocol in QUIC.
+    pub proxies: Networks,
     /// Those who are connected, by address; the same as of other listeners.
     pub crowd: Crowd,
     /// Which certificate is shown.
@@ -166,7 +169,7 @@ impl QuicHouse {
         // On the heap, and gone when it is over.
         let greeted = Box::pin(self.greet(connecting, half_open));
         let Some(connection) = greeted.await else { return };
-        let Some(guest) = self.crowd.enter(connection.remote_address().ip()) else {
+        let Some(guest) = self.enter(connection.remote_address().ip()) else {
             self.reception.metrics.links.began(Handshake::Crowded);
             return turn_away(&connection, "too many connections from this address");
         };
@@ -180,6 +183,11 @@ impl QuicHouse {
         self.tasks.spawn(async move {
             visit::serve(Box::new(Quic::new(connection)), &reception, arrival).await;
         });
+    }
+
+    /// Lets one in from this address, unless too many are. What a proxy's many do is not counted as one's.
+    fn enter(&self, from: IpAddr) -> Option<Guest> {
+        if self.proxies.have(from) { Some(self.crowd.enter_for_many(from)) } else { self.crowd.enter(from) }
     }
 
     async fn greet(&self, connecting: Connecting, _half_open: HalfOpen) -> Option<Connection> {

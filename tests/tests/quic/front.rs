@@ -17,6 +17,9 @@ use turnway_tests::real::{PATIENCE, figure};
 /// A client that has moved has more of its answer within this.
 const WITHIN: Duration = Duration::from_secs(2);
 
+/// Connections from one address.
+const PER_ADDRESS: usize = 3;
+
 /// Two nodes that show one certificate, nginx, and an agent that says a piece for each permit.
 struct Front {
     nodes: Vec<Node>,
@@ -49,12 +52,14 @@ impl Front {
         .await;
         let pair = Pair::make(dir.path(), "pair").await;
         let (url, agent) = (redis.url(), agents.flag("a") + ",on_owner_loss=retry");
+        let most = PER_ADDRESS.to_string();
         let common = ["--quic", "127.0.0.1:0", "--durability", "mem", "--agent", &agent];
+        let counted = ["--per-address", &most, "--proxies", "127.0.0.0/8"];
         let mut nodes = Vec::new();
         for name in ["n1", "n2"] {
             let own = dir.path().join(name);
             std::fs::create_dir(&own).expect("a directory");
-            nodes.push(Node::start_on(&url, &own, &[&common[..], &pair.flags()].concat()).await);
+            nodes.push(Node::start_on(&url, &own, &[&common[..], &counted, &pair.flags()].concat()).await);
         }
         let ports: Vec<_> = nodes.iter().map(|node| node.quic.expect("it speaks QUIC")).collect();
         let nginx = Nginx::start(dir.path(), &ports).await;
@@ -72,6 +77,19 @@ impl Front {
         }
         let [one] = with[..] else { panic!("on one node: {with:?}") };
         one
+    }
+}
+
+/// All come from nginx's address, which is known to speak for many: more than one address may have come in.
+///
+/// Covers: S-16, S-49.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_nginx_nobody_is_counted_for_others() {
+    let front = Front::start().await;
+    let mut lines = Vec::new();
+    for n in 0..3 * PER_ADDRESS {
+        let line = Line::hello(front.nginx.at, &front.trust, &format!("u{n}"), vec![]).await;
+        lines.push(line.expect("room"));
     }
 }
 

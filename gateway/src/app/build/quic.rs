@@ -30,6 +30,7 @@ impl Shared {
         let shown = house.tls.clone().map_or_else(|| self.own(config), Ok)?;
         let house = QuicHouse {
             reception,
+            proxies: house.proxies.clone(),
             crowd: house.crowd.clone(),
             shown,
             until: house.until,
