@@ -3,6 +3,7 @@ mod callers;
 mod identity;
 mod quic;
 
+pub(super) use self::{identity::Upkeep, quic::Served};
 use crate::agent::directory::BadAgent;
 use crate::agent::{Agents, Report};
 use crate::answer::Body;
@@ -34,7 +35,6 @@ use futures_util::FutureExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use identity::Identity;
-pub(super) use identity::Upkeep;
 use prometheus::Registry;
 use std::io;
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ pub struct App {
     pub(super) agents: Agents,
     pub(super) driver: Driver,
     pub(super) public: (Listener, Arc<House>),
-    pub(super) quic: Option<quic::Served>,
+    pub(super) quic: Option<Served>,
     pub(super) admin: (Listener, Arc<House>),
     /// Keeps the certificate up to date, where there is one.
     pub(super) keeper: Option<Keeper>,

@@ -1,5 +1,5 @@
 //! Serving, draining, leaving.
-use super::build::{App, Upkeep};
+use super::build::{App, Served, Upkeep};
 use super::ready::{self, Addresses};
 use crate::cli::Exit;
 use crate::driver::Ended;
@@ -10,6 +10,7 @@ use crate::phase::{Life, Phase};
 use crate::signal::{Leave, Reload};
 use crate::tls::Keeper;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinError, JoinHandle};
@@ -61,16 +62,7 @@ impl App {
         let (listener, house) = self.public;
         let public = listener.address();
         tokio::spawn(accept(listener, house));
-        let quic = self.quic.map(|(listener, house)| {
-            let (address, tasks) = (listener.address(), house.tasks.clone());
-            // One of those that the process waits for: it has the last words of all of its links.
-            tasks.spawn(async move {
-                if let Err(error) = listener.serve(house).await {
-                    tracing::error!(%error, "QUIC is not served");
-                }
-            });
-            address
-        });
+        let quic = self.quic.map(quic);
         let (listener, house) = self.admin;
         let admin = listener.address();
         if let Err(error) = office(listener, house) {
@@ -174,6 +166,18 @@ async fn accept(listener: Listener, house: Arc<House>) {
     if let Err(error) = listener.serve(house).await {
         tracing::error!(%error, "a listener failed");
     }
+}
+
+/// Serves QUIC, and says where.
+fn quic((listener, house): Served) -> SocketAddr {
+    let (address, tasks) = (listener.address(), house.tasks.clone());
+    // One of those that the process waits for: it has the last words of all of its links.
+    tasks.spawn(async move {
+        if let Err(error) = listener.serve(house).await {
+            tracing::error!(%error, "QUIC is not served");
+        }
+    });
+    address
 }
 
 /// Operators are served by a thread of their own: health is asked for most when everything else is busy.

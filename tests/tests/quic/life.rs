@@ -33,7 +33,7 @@ async fn a_key_opens_and_its_end_closes() {
     assert_eq!(line.gone().await, Gone::Closed(4401));
 }
 
-/// Covers: S-05, S-16.
+/// Covers: S-16.
 #[tokio::test]
 async fn addresses_are_counted_with_those_of_other_roads() {
     let dir = tempdir().expect("a directory");
@@ -46,7 +46,16 @@ async fn addresses_are_counted_with_those_of_other_roads() {
     assert_eq!(fourth.gone().await, Gone::Closed(4429));
     let greeted = third.greet_with(json!({"type": "hello", "api_key": "tw_no"})).await;
     assert_eq!(greeted.err(), Some(Gone::Closed(4401)));
-    for _ in 0..9 {
+}
+
+/// Covers: S-05.
+#[tokio::test]
+async fn bad_credentials_lock_their_address_out() {
+    let dir = tempdir().expect("a directory");
+    let pepper = pepper(dir.path());
+    let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
+    let (_node, quic, trust) = node(&dir, &[&auth[..], &["--per-address", "50"]].concat()).await;
+    for _ in 0..10 {
         let guess = Line::open(quic, &trust).await.expect("room");
         let greeted = guess.greet_with(json!({"type": "hello", "api_key": "tw_no"})).await;
         assert_eq!(greeted.err(), Some(Gone::Closed(4401)));

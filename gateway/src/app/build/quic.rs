@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// A listener, and what stands behind it.
-pub(super) type Served = (QuicListener, Arc<QuicHouse>);
+pub(in crate::app) type Served = (QuicListener, Arc<QuicHouse>);
 
 /// Of an embedded store's directory: there the certificate is that it makes itself.
 const DIR: &str = "quic";

@@ -95,6 +95,8 @@ fn transport(beat: Duration) -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(RECEIVE_BYTES_MAX))
         .receive_window(VarInt::from_u32(RECEIVE_BYTES_MAX))
         .send_window(SEND_BYTES_MAX)
+        // Each connection would keep room for ten datagrams for ever, 14 KB, to save a busy one some calls.
+        .enable_segmentation_offload(false)
         .datagram_receive_buffer_size(None);
     transport
 }
