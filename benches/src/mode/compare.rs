@@ -6,29 +6,29 @@
 //! - [`load`]: paced, or as much as comes through.
 //! - [`rows`], [`loss`], [`stall`]: what is measured.
 //! - [`page`], [`bars`]: what is written of it.
-mod bars;
-mod ground;
-mod listener;
-mod load;
-mod loss;
-mod mark;
-mod nats;
-mod nchan;
-mod page;
-mod peer;
-mod pipeline;
-mod rows;
-mod socketio;
-mod sockudo;
-mod stall;
-mod turnway;
+pub mod bars;
+pub mod ground;
+pub mod listener;
+pub mod load;
+pub mod loss;
+pub mod mark;
+pub mod nats;
+pub mod nchan;
+pub mod page;
+pub mod peer;
+pub mod pipeline;
+pub mod rows;
+pub mod socketio;
+pub mod sockudo;
+pub mod stall;
+pub mod turnway;
 
 use crate::cli::{Compare, Row, System};
 use crate::mode::echo_server::told_to_stop;
 use crate::print::{complain, say};
 use crate::trouble::Trouble;
-use clap::ValueEnum;
 use ::turnway::cli::Exit;
+use clap::ValueEnum;
 use ground::Ground;
 use page::{Cell, Column, Named};
 use rows::Sizes;

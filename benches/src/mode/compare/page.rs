@@ -112,7 +112,9 @@ pub fn of(rows: &[Row], columns: &[Named], runs: u8, is_quick: bool) -> String {
     let measured: Vec<&Named> = columns.iter().filter(|named| named.column.version.is_ok()).collect();
     // Writing into memory does not fail.
     if is_quick {
-        text.push_str("Made with `--quick`: this shows that everything works, and the figures say nothing.\n\n");
+        text.push_str(
+            "Made with `--quick`: this shows that everything works, and the figures say nothing.\n\n",
+        );
     }
     let heads: Vec<&str> = measured.iter().map(|named| named.name).collect();
     let _ = writeln!(text, "| | {} |\n|---|{}", heads.join(" | "), "---|".repeat(heads.len()));
@@ -121,7 +123,8 @@ pub fn of(rows: &[Row], columns: &[Named], runs: u8, is_quick: bool) -> String {
         let units = units(*row).join(" / ");
         let _ = writeln!(text, "| {} ({units}) | {} |", title(*row), cells.join(" | "));
     }
-    let times = if runs == 1 { "one run".to_owned() } else { format!("medians of {runs} runs (least–most)") };
+    let times =
+        if runs == 1 { "one run".to_owned() } else { format!("medians of {runs} runs (least–most)") };
     let machine = Machine::read();
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let memory = machine.memory_bytes as f64 / f64::from(1 << 30);

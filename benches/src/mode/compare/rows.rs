@@ -76,12 +76,7 @@ pub fn columns(row: Row) -> &'static [&'static str] {
 }
 
 /// Measures one row once.
-pub async fn measure(
-    peer: &dyn Peer,
-    ground: &Ground,
-    row: Row,
-    sizes: &Sizes,
-) -> Result<Vec<f64>, Trouble> {
+pub async fn measure(peer: &dyn Peer, ground: &Ground, row: Row, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
     let is_pair = matches!(row, Row::Across | Row::AcrossMax | Row::Kill);
     let fleet = peer.start(ground, Plan { is_pair, recovers: matches!(row, Row::Drop) }).await?;
     match row {

@@ -1,6 +1,6 @@
 //! Turnway as its users use it: an agent (HTTP and server-sent events) says pieces of an answer, and who has
 //! subscribed to the session receives them. A channel is a session with an answer under way.
-mod agent;
+pub mod agent;
 
 use super::ground::{Ground, Server, free_port, version_of};
 use super::listener::{Socket, Way, open};
