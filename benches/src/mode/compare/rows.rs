@@ -17,7 +17,7 @@ const RATE: u32 = 1000;
 /// Messages under way in a flood to one listener.
 const OUTSTANDING: u64 = 512;
 /// … and to many: each counts once all have heard it.
-const OUTSTANDING_TO_MANY: u64 = 16;
+const OUTSTANDING_TO_MANY: u64 = 128;
 /// Connections that are opened at a time.
 const OPENING: usize = 32;
 /// What each of very many connections reads at a time.
