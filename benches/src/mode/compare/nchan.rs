@@ -9,10 +9,15 @@ use futures_util::future::LocalBoxFuture;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
+use tokio::time::sleep;
 use tokio_tungstenite::tungstenite::Message;
 
 /// Messages that a channel keeps for who comes back: more than any load that is broken off has.
 const KEPT: u32 = 20_000;
+
+/// Until nginx has asked its Redis everything.
+const REDIS_FOUND: Duration = Duration::from_secs(1);
 
 /// The system.
 pub struct Nchan;
@@ -85,6 +90,10 @@ impl Peer for Nchan {
                 let mut command = Command::new(program(ground));
                 command.arg("-p").arg(&home).arg("-c").arg(file).args(["-e", "stderr"]);
                 nodes.push(ground.start("nginx", &mut command, port).await?);
+            }
+            if plan.is_pair {
+                // It serves before it has found its Redis, and then answers 503.
+                sleep(REDIS_FOUND).await;
             }
             Ok(Fleet { nodes, redis })
         }
