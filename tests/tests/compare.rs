@@ -13,7 +13,7 @@ async fn compare(dir: &Path, args: &[&str]) -> (Ended, String) {
     let (into, installed) = (dir.display().to_string(), dir.join("nothing").display().to_string());
     let args = [&["compare", "--quick", "--into", &into, "--installed", &installed], args].concat();
     let ended = Bench::new(dir, nowhere).patient(PATIENCE).run(&args).await;
-    let page = std::fs::read_to_string(dir.join("compare.md")).unwrap_or_default();
+    let page = std::fs::read_to_string(dir.join("compare.markdown")).unwrap_or_default();
     (ended, page)
 }
 

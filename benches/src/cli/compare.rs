@@ -55,7 +55,7 @@ pub struct Compare {
     /// How often each row is measured; the median counts [default: 3; with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=15))]
     pub runs: Option<u8>,
-    /// Where the table and the plots go: compare.md and compare-ROW.svg
+    /// Where the table and the plots go: compare.markdown and compare-ROW.svg
     #[arg(long, value_name = "DIR")]
     pub into: PathBuf,
     /// Where benches/peers/install put the others

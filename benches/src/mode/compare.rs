@@ -96,7 +96,7 @@ fn write(args: &Compare, rows: &[Row], columns: &[Named], runs: u8) -> Result<Ex
         std::fs::write(&path, text).map_err(|error| Trouble::Failed(format!("{}: {error}", path.display())))
     };
     let text = page::of(rows, columns, runs, args.quick);
-    put("compare.md", &text)?;
+    put("compare.markdown", &text)?;
     for (n, row) in rows.iter().enumerate() {
         put(&format!("compare-{}.svg", page::key(*row)), &bars::of(*row, n, columns))?;
     }

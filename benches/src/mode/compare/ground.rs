@@ -7,9 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 /// Between two looks whether a server is there.
 const LOOK: Duration = Duration::from_millis(20);
@@ -75,7 +75,7 @@ impl Ground {
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 return Err(Trouble::Unavailable(format!("{name} does not serve: {said}")));
             }
-            sleep(LOOK).await;
+            pass(LOOK).await;
         }
         Ok(server)
     }
@@ -88,6 +88,11 @@ impl Ground {
         command.args(settings).arg("--dir").arg(home);
         self.start("redis-server", &mut command, port).await
     }
+}
+
+/// Lets so much time pass.
+pub async fn pass(time: Duration) {
+    sleep_until(Instant::now() + time).await;
 }
 
 /// A port that was free a moment ago.

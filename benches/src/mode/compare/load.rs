@@ -1,4 +1,5 @@
 //! Loads that are the same for every system: paced, or as much as comes through with so many outstanding.
+use super::ground::pass;
 use super::listener::Listener;
 use super::mark::{Mark, message};
 use super::peer::{Line, Mouth};
@@ -9,7 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// Messages handed over at a time.
 const BATCH: u64 = 64;
@@ -165,5 +166,5 @@ pub async fn flood(
 
 /// What was begun everywhere, such as subscriptions that travel between nodes, has come to its end.
 pub async fn settle(is_quick: bool) {
-    sleep(Duration::from_millis(if is_quick { 300 } else { 1000 })).await;
+    pass(Duration::from_millis(if is_quick { 300 } else { 1000 })).await;
 }

@@ -1,4 +1,5 @@
 //! What a subscriber lacks who was gone for a while in the middle of a stream.
+use super::ground::pass;
 use super::listener::{Listener, Way};
 use super::load::{pace, settle};
 use super::mark::Mark;
@@ -9,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// Messages a second of the stream.
 const RATE: u32 = 250;
@@ -68,7 +69,7 @@ pub async fn dropped(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Ve
             Listener::open(at, peer.ear(&channels[0]), Way::default(), &mut |mark| heard.hear(mark)).await?;
         heard.until(&mut listener, sizes.stream as usize / 4).await?;
         let ear = listener.hang_up();
-        sleep(sizes.gone).await;
+        pass(sizes.gone).await;
         let mut listener = Listener::open(at, ear, Way::default(), &mut |mark| heard.hear(mark)).await?;
         heard.until(&mut listener, sizes.stream as usize).await
     };
@@ -94,7 +95,7 @@ pub async fn killed(peer: &dyn Peer, mut fleet: Fleet, sizes: &Sizes) -> Result<
         // What had arrived was heard; then the connection breaks.
         while listener.hear(&mut |mark| heard.hear(mark)).await.is_ok() {}
         let ear = listener.hang_up();
-        sleep(ELSEWHERE.saturating_sub(died.elapsed())).await;
+        pass(ELSEWHERE.saturating_sub(died.elapsed())).await;
         let mut listener = Listener::open(other, ear, Way::default(), &mut |mark| heard.hear(mark)).await?;
         heard.until(&mut listener, sizes.stream as usize).await
     };

@@ -1,5 +1,5 @@
 //! nginx with the module nchan: published by HTTP, heard over WebSocket with ids to take up from.
-use super::ground::{Ground, Server, free_port, version_of};
+use super::ground::{Ground, Server, free_port, pass, version_of};
 use super::mark::{Mark, Scanner};
 use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
 use super::pipeline::Pipeline;
@@ -10,7 +10,6 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-use tokio::time::sleep;
 use tokio_tungstenite::tungstenite::Message;
 
 /// Messages that a channel keeps for who comes back: more than any load that is broken off has.
@@ -93,7 +92,7 @@ impl Peer for Nchan {
             }
             if plan.is_pair {
                 // It serves before it has found its Redis, and then answers 503.
-                sleep(REDIS_FOUND).await;
+                pass(REDIS_FOUND).await;
             }
             Ok(Fleet { nodes, redis })
         }

@@ -1,5 +1,5 @@
 //! What is measured of each system, row by row; each run has servers of its own.
-use super::ground::Ground;
+use super::ground::{Ground, pass};
 use super::listener::{Listener, Way};
 use super::load::{Crowd, Tally, flood, pace, settle};
 use super::peer::{Fleet, Peer, Plan};
@@ -8,7 +8,6 @@ use crate::cli::Row;
 use crate::trouble::Trouble;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::time::Duration;
-use tokio::time::sleep;
 
 /// Channels of a paced load, each with a listener: so many answers are under way at a time.
 const CHANNELS: usize = 50;
@@ -123,7 +122,7 @@ async fn idle(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>,
     let before = node.rss_kb();
     let held: Vec<Listener> =
         stream::iter(1..=sizes.idle).map(open).buffer_unordered(OPENING).try_collect().await?;
-    sleep(sizes.idle_for).await;
+    pass(sizes.idle_for).await;
     #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 connections")]
     let each = (node.rss_kb() - before) / held.len() as f64;
     drop((first, held));

@@ -1,4 +1,5 @@
 //! Subscribers that read nothing for a while: what the node keeps for them, and what they lack afterwards.
+use super::ground::pass;
 use super::listener::{Listener, Way};
 use super::load::{Tally, pace, settle};
 use super::mark::Mark;
@@ -11,7 +12,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// Messages a second: 1 MB for each of them.
 const RATE: u32 = 8000;
@@ -34,7 +35,7 @@ pub async fn stalled(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Ve
     let watching = async {
         loop {
             most.set(most.get().max(node.rss_kb() - before));
-            sleep(LOOK).await;
+            pass(LOOK).await;
         }
     };
     let since = Instant::now();
