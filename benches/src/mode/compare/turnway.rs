@@ -82,7 +82,7 @@ impl Peer for Turnway {
                 let mut command = Command::new(&ground.turnway);
                 command.args(["serve", "--demo", "--agent", &agent, "--store", &store]);
                 command.args(["--listen", &format!("127.0.0.1:{port}"), "--node-name", &format!("n{n}")]);
-                command.args(["--admin", &format!("127.0.0.1:{admin}")]).current_dir(&home);
+                command.args(["--quic", "off", "--admin", &format!("127.0.0.1:{admin}")]).current_dir(&home);
                 if plan.is_pair {
                     command.args(["--durability", "os"]);
                 }
