@@ -1,5 +1,8 @@
 //! What can be typed after `turnway-bench`.
+mod compare;
+
 use clap::{Args, Parser, Subcommand};
+pub use compare::{Compare, Row, System};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,6 +57,8 @@ pub enum Mode {
     Agent(Agent),
     /// Single durable commits of the node's storage engine, one after the other.
     Commit(Commit),
+    /// Turnway beside NATS, nchan, Sockudo and Socket.IO: the same loads, one table.
+    Compare(Compare),
 }
 
 /// Where to.

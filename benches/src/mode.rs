@@ -1,6 +1,7 @@
 //! What `turnway-bench` does, one file for each mode.
 pub mod agent;
 pub mod commit;
+pub mod compare;
 pub mod direct;
 pub mod echo;
 pub mod echo_server;
@@ -39,6 +40,7 @@ pub async fn run(mode: Mode) -> Result<Exit, Trouble> {
         Mode::EchoServer(args) => echo_server::run(args).await,
         Mode::Agent(args) => agent::run(args).await,
         Mode::Commit(args) => commit::run(&args),
+        Mode::Compare(args) => compare::run(&args).await,
     }
 }
 

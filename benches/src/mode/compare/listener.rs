@@ -1,0 +1,133 @@
+//! A connection that listens, with whatever protocol its ear knows.
+use super::mark::Mark;
+use super::peer::{Ear, Reply};
+use crate::trouble::{Lost, PATIENCE};
+use futures_util::{FutureExt, SinkExt, StreamExt};
+use std::net::{Ipv4Addr, SocketAddr};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+/// Fifteen thousand connections come from so many addresses: each has some 28,000 ports, and gives them back late.
+const SOURCES: usize = 8;
+/// What one that will not read takes all the same.
+const STALLED_BYTES: u32 = 8 * 1024;
+/// Frames read at a time before others have their turn.
+const AT_ONCE: usize = 64;
+
+/// A WebSocket on plain TCP.
+pub type Socket = WebSocketStream<TcpStream>;
+
+/// How a connection is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// Which of the addresses of this machine it comes from.
+    pub n: usize,
+    /// What it reads at a time.
+    pub read_bytes: usize,
+    /// The kernel is to keep little for it.
+    pub will_stall: bool,
+}
+
+/// One of them.
+pub struct Listener {
+    socket: Socket,
+    ear: Box<dyn Ear>,
+}
+
+// === impl Way ===
+
+impl Default for Way {
+    fn default() -> Self {
+        Self { n: 0, read_bytes: 64 * 1024, will_stall: false }
+    }
+}
+
+/// Opens a WebSocket.
+pub async fn open(at: SocketAddr, path: &str, protocol: Option<&str>, way: Way) -> Result<Socket, Lost> {
+    let unreachable = |error: std::io::Error| Lost::Unreachable(format!("{at}: {error}"));
+    let socket = TcpSocket::new_v4().map_err(unreachable)?;
+    if way.will_stall {
+        socket.set_recv_buffer_size(STALLED_BYTES).map_err(unreachable)?;
+    }
+    let source = u8::try_from(way.n % SOURCES).unwrap_or(0) + 1;
+    socket.bind((Ipv4Addr::new(127, 0, 0, source), 0).into()).map_err(unreachable)?;
+    let stream = socket.connect(at).await.map_err(unreachable)?;
+    stream.set_nodelay(true).map_err(unreachable)?;
+    let mut request = format!("ws://{at}{path}").into_client_request()?;
+    if let Some(protocol) = protocol.and_then(|protocol| HeaderValue::from_str(protocol).ok()) {
+        request.headers_mut().insert("sec-websocket-protocol", protocol);
+    }
+    let config = WebSocketConfig::default().read_buffer_size(way.read_bytes);
+    let opened = client_async_with_config(request, stream, Some(config)).await;
+    Ok(opened.map_err(|error| Lost::Unreachable(format!("{at}{path}: {error}")))?.0)
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// Connects, and returns once nothing is missed any more. What is heard meanwhile counts.
+    pub async fn open(
+        at: SocketAddr,
+        mut ear: Box<dyn Ear>,
+        way: Way,
+        into: &mut dyn FnMut(Mark),
+    ) -> Result<Self, Lost> {
+        let door = ear.door();
+        let opening = async {
+            let socket = open(at, &door.path, door.protocol, way).await?;
+            let first = ear.opening();
+            let mut listener = Self { socket, ear };
+            let Some(first) = first else { return Ok(listener) };
+            listener.socket.send(first).await?;
+            while !listener.next(into).await? {}
+            Ok(listener)
+        };
+        timeout(PATIENCE, opening).await.map_err(|_| Lost::Silent)?
+    }
+
+    /// Reads one frame and what is there already.
+    pub async fn hear(&mut self, into: &mut dyn FnMut(Mark)) -> Result<(), Lost> {
+        self.next(into).await?;
+        for _ in 1..AT_ONCE {
+            match self.next(into).now_or_never() {
+                Some(heard) => heard?,
+                None => break,
+            };
+        }
+        Ok(())
+    }
+
+    /// Reads one frame; whether it said that all is ready.
+    async fn next(&mut self, into: &mut dyn FnMut(Mark)) -> Result<bool, Lost> {
+        let reply = match self.socket.next().await {
+            Some(Ok(Message::Text(text))) => self.ear.hear(text.as_bytes(), into),
+            Some(Ok(Message::Binary(bytes))) => self.ear.hear(&bytes, into),
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Reply::Nothing,
+            Some(Ok(Message::Close(frame))) => {
+                return Err(Lost::Closed(frame.map_or(1005, |frame| frame.code.into())));
+            }
+            Some(Err(Error::ConnectionClosed | Error::AlreadyClosed)) | None => {
+                return Err(Lost::Broken("end of stream".to_owned()));
+            }
+            Some(Err(error)) => return Err(error.into()),
+        };
+        match reply {
+            Reply::Nothing => Ok(false),
+            Reply::Ready => Ok(true),
+            Reply::Say(message) => {
+                self.socket.send(message).await?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Breaks the connection without a word; what was heard so far is remembered.
+    pub fn hang_up(self) -> Box<dyn Ear> {
+        self.ear
+    }
+}

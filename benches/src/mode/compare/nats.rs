@@ -1,0 +1,171 @@
+//! nats-server over its WebSocket, core publish and subscribe: its text protocol in frames.
+use super::ground::{Ground, Server, free_port, version_of};
+use super::listener::{Socket, Way, open};
+use super::mark::{Mark, Scanner};
+use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
+use crate::trouble::{Lost, Trouble};
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::SplitSink;
+use futures_util::{FutureExt, SinkExt, StreamExt};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use tokio::task::AbortHandle;
+use tokio_tungstenite::tungstenite::Message;
+
+const HELLO: &str = "CONNECT {\"verbose\":false,\"pedantic\":false,\"protocol\":1}\r\n";
+const PONG: &[u8] = b"PONG\r\n";
+const PING: &[u8] = b"PING\r\n";
+
+/// The system.
+pub struct Nats;
+
+/// A subscription.
+struct Subscriber {
+    channel: String,
+    scanner: Scanner,
+    is_ready: bool,
+}
+
+/// A connection that publishes, and what it hears is answered beside it.
+struct Publisher {
+    sink: SplitSink<Socket, Message>,
+    channels: Vec<String>,
+    reader: AbortHandle,
+}
+
+fn program(ground: &Ground) -> PathBuf {
+    ground.installed.join("nats/bin/nats-server")
+}
+
+// === impl Nats ===
+
+impl Peer for Nats {
+    fn name(&self) -> &'static str {
+        "NATS"
+    }
+
+    fn version(&self, ground: &Ground) -> Result<String, String> {
+        version_of(Command::new(program(ground)).arg("--version"))
+    }
+
+    fn start<'a>(&'a self, ground: &'a Ground, plan: Plan) -> LocalBoxFuture<'a, Result<Fleet, Trouble>> {
+        async move {
+            let mut nodes = Vec::new();
+            let routes: Vec<u16> =
+                (0..1 + u8::from(plan.is_pair)).map(|_| free_port()).collect::<Result<_, _>>()?;
+            for route in &routes {
+                let (client, web) = (free_port()?, free_port()?);
+                let others = routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\""));
+                let others = others.collect::<Vec<_>>().join(", ");
+                let mut settings = format!(
+                    "listen: \"127.0.0.1:{client}\"\nserver_name: \"n{route}\"\n\
+                     websocket {{ listen: \"127.0.0.1:{web}\", no_tls: true }}\n"
+                );
+                if plan.is_pair {
+                    // Writing into memory does not fail.
+                    let _ = writeln!(
+                        settings,
+                        "cluster {{ name: pair, listen: \"127.0.0.1:{route}\", routes: [{others}] }}"
+                    );
+                }
+                let file = ground.file("nats.conf", &settings)?;
+                let mut command = Command::new(program(ground));
+                nodes.push(ground.start("nats-server", command.arg("-c").arg(file), web).await?);
+            }
+            Ok(Fleet { nodes, redis: None })
+        }
+        .boxed_local()
+    }
+
+    fn ear(&self, channel: &str) -> Box<dyn Ear> {
+        let channel = channel.to_owned();
+        Box::new(Subscriber { channel, scanner: Scanner::default(), is_ready: false })
+    }
+
+    fn mouth<'a>(
+        &'a self,
+        node: &'a Server,
+        channels: &'a [String],
+    ) -> LocalBoxFuture<'a, Result<Box<dyn Mouth>, Trouble>> {
+        async move {
+            let socket = open(node.address, "/", None, Way::default()).await?;
+            let (mut sink, mut stream) = socket.split();
+            sink.send(Message::binary(HELLO.as_bytes().to_vec())).await.map_err(Lost::from)?;
+            // A load is over before the server asks for a sign of life.
+            let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
+            let mouth = Publisher { sink, channels: channels.to_vec(), reader: reader.abort_handle() };
+            Ok(Box::new(mouth) as Box<dyn Mouth>)
+        }
+        .boxed_local()
+    }
+}
+
+// === impl Subscriber ===
+
+impl Ear for Subscriber {
+    fn door(&self) -> Door {
+        Door { path: "/".to_owned(), protocol: None }
+    }
+
+    fn opening(&mut self) -> Option<Message> {
+        self.scanner.forget();
+        self.is_ready = false;
+        let text = format!("{HELLO}SUB {} 1\r\nPING\r\n", self.channel);
+        Some(Message::binary(text.into_bytes()))
+    }
+
+    fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply {
+        self.scanner.scan(frame, into);
+        if !self.is_ready && frame.windows(PONG.len()).any(|words| words == PONG) {
+            self.is_ready = true;
+            return Reply::Ready;
+        }
+        // It is asked for in a frame of its own, where nothing else is to be said.
+        if frame == PING { Reply::Say(Message::binary(PONG.to_vec())) } else { Reply::Nothing }
+    }
+}
+
+// === impl Publisher ===
+
+impl Mouth for Publisher {
+    fn say<'a>(&'a mut self, lines: &'a [Line]) -> LocalBoxFuture<'a, Result<(), Lost>> {
+        async move {
+            let mut text = String::new();
+            for line in lines {
+                let channel = &self.channels[line.channel];
+                // Writing into memory does not fail.
+                let _ = write!(text, "PUB {channel} {}\r\n{}\r\n", line.text.len(), line.text);
+            }
+            Ok(self.sink.send(Message::binary(text.into_bytes())).await?)
+        }
+        .boxed_local()
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mark::message;
+    use super::*;
+
+    #[test]
+    fn a_subscription_is_ready_with_its_pong_and_hears_what_is_cut() {
+        let mut ear = Nats.ear("c");
+        let mut heard = Vec::new();
+        let opening = ear.opening().map(|message| message.into_data());
+        assert!(opening.is_some_and(|data| data.ends_with(b"SUB c 1\r\nPING\r\n")));
+        assert!(matches!(ear.hear(b"INFO {}\r\n", &mut |mark| heard.push(mark.n)), Reply::Nothing));
+        assert!(matches!(ear.hear(PONG, &mut |mark| heard.push(mark.n)), Reply::Ready));
+        assert!(matches!(ear.hear(PING, &mut |mark| heard.push(mark.n)), Reply::Say(_)));
+        let frame = format!("MSG c 1 128\r\n{}\r\n", message(5));
+        ear.hear(&frame.as_bytes()[..20], &mut |mark| heard.push(mark.n));
+        ear.hear(&frame.as_bytes()[20..], &mut |mark| heard.push(mark.n));
+        assert_eq!(heard, [5]);
+    }
+}

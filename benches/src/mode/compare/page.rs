@@ -1,0 +1,205 @@
+//! The table: medians, what they vary between, and under which conditions.
+use super::rows::columns as units;
+use crate::cli::{Row, System};
+use crate::process::Machine;
+use crate::trouble::Trouble;
+use clap::ValueEnum;
+use std::fmt::Write;
+
+/// What was measured of a system.
+pub struct Column {
+    /// Which.
+    pub system: System,
+    /// Its version, or why it is left out.
+    pub version: Result<String, String>,
+    /// Row by row.
+    pub cells: Vec<Cell>,
+}
+
+/// One row of one system, all runs.
+#[derive(Default)]
+pub struct Cell {
+    /// The figures of the runs that gave any.
+    runs: Vec<Vec<f64>>,
+    /// Why others gave none.
+    troubles: Vec<String>,
+}
+
+/// A column with its heading.
+pub struct Named {
+    /// As the table calls it.
+    pub name: &'static str,
+    /// What was measured.
+    pub column: Column,
+}
+
+// === impl Cell ===
+
+impl Cell {
+    /// A run has ended.
+    pub fn take(&mut self, measured: Result<Vec<f64>, Trouble>) {
+        match measured {
+            Ok(figures) => self.runs.push(figures),
+            Err(trouble) => self.troubles.push(trouble.to_string()),
+        }
+    }
+
+    /// Every run gave figures.
+    pub fn is_measured(&self) -> bool {
+        !self.runs.is_empty() && self.troubles.is_empty()
+    }
+
+    /// Median, least and most of the n-th figure.
+    pub fn spread(&self, n: usize) -> Option<(f64, f64, f64)> {
+        let mut values: Vec<f64> = self.runs.iter().filter_map(|run| run.get(n).copied()).collect();
+        values.sort_by(f64::total_cmp);
+        Some((*values.get(values.len() / 2)?, *values.first()?, *values.last()?))
+    }
+
+    /// The medians, and between what they lie; or what went wrong.
+    fn text(&self, row: Row) -> String {
+        let spreads: Vec<_> = (0..units(row).len()).filter_map(|n| self.spread(n)).collect();
+        let join = |pick: &dyn Fn(&(f64, f64, f64)) -> String| {
+            spreads.iter().map(pick).collect::<Vec<_>>().join(" / ")
+        };
+        let mut text = String::new();
+        if !spreads.is_empty() {
+            text = format!("**{}**", join(&|(median, _, _)| number(*median)));
+            if self.runs.len() > 1 {
+                let _ = write!(text, " ({})", join(&|(_, least, most)| range(*least, *most)));
+            }
+        }
+        if let Some(trouble) = self.troubles.last() {
+            let line: String = trouble.lines().next().unwrap_or_default().chars().take(160).collect();
+            let runs = self.troubles.len();
+            let _ = write!(text, "{}no figure in {runs}: {}", if text.is_empty() { "" } else { "; " }, line);
+        }
+        text.replace('|', "\\|")
+    }
+}
+
+/// What a row is called on the command line.
+pub fn key(row: Row) -> String {
+    row.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}
+
+/// A run's figures, in a line.
+pub fn told(measured: &Result<Vec<f64>, Trouble>) -> String {
+    match measured {
+        Ok(figures) => figures.iter().map(|figure| number(*figure)).collect::<Vec<_>>().join(" / "),
+        Err(trouble) => trouble.to_string(),
+    }
+}
+
+/// What a row is, in the words of the table.
+pub fn title(row: Row) -> &'static str {
+    match row {
+        Row::Idle => "resident memory of an idle connection",
+        Row::Latency => "one node: publish to receive at 1,000/s",
+        Row::Max => "one node: most messages a second, 512 outstanding",
+        Row::Fanout => "one channel, many subscribers: most deliveries a second",
+        Row::Across => "two nodes: publish to receive at 1,000/s",
+        Row::AcrossMax => "two nodes: most messages a second, 512 outstanding",
+        Row::Drop => "a subscriber is gone for a while in mid-stream",
+        Row::Kill => "its node is killed, and it is back elsewhere after 0.1 s",
+        Row::Stall => "subscribers that read nothing for a while",
+    }
+}
+
+/// The whole page.
+pub fn of(rows: &[Row], columns: &[Named], runs: u8, is_quick: bool) -> String {
+    let mut text = String::from("# Turnway beside others\n\n");
+    let measured: Vec<&Named> = columns.iter().filter(|named| named.column.version.is_ok()).collect();
+    // Writing into memory does not fail.
+    if is_quick {
+        text.push_str(
+            "Made with `--quick`: this shows that everything works, and the figures say nothing.\n\n",
+        );
+    }
+    let heads: Vec<&str> = measured.iter().map(|named| named.name).collect();
+    let _ = writeln!(text, "| | {} |\n|---|{}", heads.join(" | "), "---|".repeat(heads.len()));
+    for (n, row) in rows.iter().enumerate() {
+        let cells: Vec<String> = measured.iter().map(|named| named.column.cells[n].text(*row)).collect();
+        let units = units(*row).join(" / ");
+        let _ = writeln!(text, "| {} ({units}) | {} |", title(*row), cells.join(" | "));
+    }
+    let times =
+        if runs == 1 { "one run".to_owned() } else { format!("medians of {runs} runs (least–most)") };
+    let machine = Machine::read();
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let memory = machine.memory_bytes as f64 / f64::from(1 << 30);
+    let _ = writeln!(
+        text,
+        "\nMessages of 128 bytes over plain loopback WebSocket, times one way, publish to receive, by one clock; \
+         {times}; systems in turns, servers and load on the same cores. {}; {} cores ({}), {memory:.0} GiB, \
+         Linux {}, load average {} at the end. Identical runs can differ by a factor: no difference below 2 × \
+         says anything.\n",
+        jiff::Timestamp::now().strftime("%F %H:%M UTC"),
+        machine.cores,
+        machine.cpu,
+        machine.kernel,
+        machine.load_1m
+    );
+    for named in columns {
+        let _ = match &named.column.version {
+            Ok(version) => writeln!(text, "- {}: {version}", named.name),
+            Err(why) => writeln!(text, "- {} is left out: {why}", named.name),
+        };
+    }
+    text
+}
+
+fn range(least: f64, most: f64) -> String {
+    let (least, most) = (number(least), number(most));
+    if least == most { least } else { format!("{least}–{most}") }
+}
+
+/// Three digits of what is small, thousands in groups of what is not.
+pub fn number(value: f64) -> String {
+    if value.abs() < 100.0 && value.fract() != 0.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::from(if value <= -0.5 { "-" } else { "" });
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+// === impl Column ===
+
+impl Column {
+    /// With its heading.
+    pub fn named(self, name: &'static str) -> Named {
+        Named { name, column: self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_by_people() {
+        for (value, text) in [(0.0, "0"), (3.94, "3.9"), (1_330_000.4, "1,330,000"), (-12.0, "-12")] {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn a_cell_tells_median_spread_and_trouble() {
+        let mut cell = Cell::default();
+        for figures in [[31.0, 120.0], [30.0, 400.0], [33.0, 110.0]] {
+            cell.take(Ok(figures.to_vec()));
+        }
+        assert_eq!(cell.text(Row::Latency), "**31 / 120** (30–33 / 110–400)");
+        assert!(cell.is_measured());
+        cell.take(Err(Trouble::Failed("stuck\nand more".to_owned())));
+        assert_eq!(cell.text(Row::Latency), "**31 / 120** (30–33 / 110–400); no figure in 1: stuck");
+        assert!(!cell.is_measured() && !Cell::default().is_measured());
+    }
+}

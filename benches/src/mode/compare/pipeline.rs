@@ -1,0 +1,81 @@
+//! Publishing by HTTP: requests one behind the other on a few connections, and each answer looked at.
+use crate::trouble::Lost;
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::task::AbortHandle;
+
+/// Connections that requests go by. A channel keeps to one, so that its messages stay in order.
+const CONNECTIONS: usize = 8;
+/// How every answer begins, and no answer's body of the two servers holds it.
+const STATUS: &[u8] = b"HTTP/1.1 ";
+
+/// The connections to one server.
+pub struct Pipeline {
+    halves: Vec<(OwnedWriteHalf, AbortHandle)>,
+    refused: Rc<RefCell<Option<String>>>,
+}
+
+// === impl Pipeline ===
+
+impl Pipeline {
+    /// Connects.
+    pub async fn open(at: SocketAddr) -> Result<Self, Lost> {
+        let unreachable = |error: std::io::Error| Lost::Unreachable(format!("{at}: {error}"));
+        let refused = Rc::new(RefCell::new(None));
+        let mut halves = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let stream = TcpStream::connect(at).await.map_err(unreachable)?;
+            stream.set_nodelay(true).map_err(unreachable)?;
+            let (reader, writer) = stream.into_split();
+            let reader = tokio::task::spawn_local(read(reader, Rc::clone(&refused)));
+            halves.push((writer, reader.abort_handle()));
+        }
+        Ok(Self { halves, refused })
+    }
+
+    /// Sends requests that belong to this channel.
+    pub async fn send(&mut self, channel: usize, requests: &[u8]) -> Result<(), Lost> {
+        if let Some(why) = self.refused.borrow_mut().take() {
+            return Err(Lost::Denied(why));
+        }
+        let (writer, _) = &mut self.halves[channel % CONNECTIONS];
+        writer.write_all(requests).await.map_err(|error| Lost::Broken(error.to_string()))
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.halves.iter().for_each(|(_, reader)| reader.abort());
+    }
+}
+
+/// Looks at each status; the first that is none of 2xx stays.
+async fn read(mut reader: OwnedReadHalf, refused: Rc<RefCell<Option<String>>>) {
+    let (mut bytes, seen) = (Vec::new(), Cell::new(0));
+    while reader.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
+        let mut at = seen.get();
+        while let Some(found) = find(&bytes[at..], STATUS) {
+            let code = at + found + STATUS.len();
+            if bytes.len() <= code {
+                break;
+            }
+            if bytes[code] != b'2' {
+                let answer = String::from_utf8_lossy(&bytes[at + found..]).into_owned();
+                refused.borrow_mut().get_or_insert(answer);
+            }
+            at = code + 1;
+        }
+        // A status that is cut stays until the rest of it is there.
+        let rest = bytes.len().saturating_sub(STATUS.len()).max(at);
+        bytes.drain(..rest.min(bytes.len()));
+        seen.set(0);
+    }
+}
+
+fn find(bytes: &[u8], word: &[u8]) -> Option<usize> {
+    bytes.windows(word.len()).position(|found| found == word)
+}

@@ -1,0 +1,161 @@
+//! What is measured of each system, row by row; each run has servers of its own.
+use super::ground::{Ground, pass};
+use super::listener::{Listener, Way};
+use super::load::{Crowd, Tally, flood, pace, settle};
+use super::peer::{Fleet, Peer, Plan};
+use super::{loss, stall};
+use crate::cli::Row;
+use crate::trouble::Trouble;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use std::time::Duration;
+
+/// Channels of a paced load, each with a listener: so many answers are under way at a time.
+const CHANNELS: usize = 50;
+/// Messages a second of a paced load.
+const RATE: u32 = 1000;
+/// Messages under way in a flood to one listener.
+const OUTSTANDING: u64 = 512;
+/// … and to many: each counts once all have heard it.
+const OUTSTANDING_TO_MANY: u64 = 128;
+/// Connections that are opened at a time.
+const OPENING: usize = 32;
+/// What each of very many connections reads at a time.
+const SMALL_READ_BYTES: usize = 1024;
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Connections that do nothing.
+    pub idle: usize,
+    /// How long they have done nothing when they are weighed.
+    pub idle_for: Duration,
+    /// How long a load lasts.
+    pub load: Duration,
+    /// Of one channel.
+    pub subscribers: usize,
+    /// Messages that somebody drops out of.
+    pub stream: u32,
+    /// How long he is gone.
+    pub gone: Duration,
+    /// Those who read nothing.
+    pub stalled: usize,
+    /// How long.
+    pub stalled_for: Duration,
+    /// It only has to show that it works.
+    pub is_quick: bool,
+}
+
+// === impl Sizes ===
+
+impl Sizes {
+    /// Those that count, or the small ones.
+    pub fn new(is_quick: bool) -> Self {
+        let ms = Duration::from_millis;
+        if is_quick {
+            let (idle_for, load, gone, stalled_for) = (ms(200), ms(500), ms(200), ms(500));
+            let (idle, subscribers, stream, stalled) = (50, 20, 200, 5);
+            return Self { idle, idle_for, load, subscribers, stream, gone, stalled, stalled_for, is_quick };
+        }
+        let (idle_for, load, gone, stalled_for) = (ms(10_000), ms(5000), ms(1000), ms(12_000));
+        let (idle, subscribers, stream, stalled) = (15_000, 500, 1000, 100);
+        Self { idle, idle_for, load, subscribers, stream, gone, stalled, stalled_for, is_quick }
+    }
+}
+
+/// What a row's figures are called, in their order.
+pub fn columns(row: Row) -> &'static [&'static str] {
+    match row {
+        Row::Idle => &["KB"],
+        Row::Latency | Row::Across => &["p50 µs", "p99 µs"],
+        Row::Max | Row::AcrossMax => &["messages/s"],
+        Row::Fanout => &["deliveries/s"],
+        Row::Drop | Row::Kill => &["lost"],
+        Row::Stall => &["MB grown", "closed", "missed by those who came back"],
+    }
+}
+
+/// Measures one row once.
+pub async fn measure(peer: &dyn Peer, ground: &Ground, row: Row, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
+    let is_pair = matches!(row, Row::Across | Row::AcrossMax | Row::Kill);
+    let fleet = peer.start(ground, Plan { is_pair, recovers: matches!(row, Row::Drop) }).await?;
+    match row {
+        Row::Idle => idle(peer, &fleet, sizes).await,
+        Row::Latency | Row::Across => latency(peer, &fleet, sizes).await,
+        Row::Max | Row::AcrossMax => most(peer, &fleet, sizes, 1, OUTSTANDING).await,
+        Row::Fanout => most(peer, &fleet, sizes, sizes.subscribers, OUTSTANDING_TO_MANY).await,
+        Row::Drop => loss::dropped(peer, &fleet, sizes).await,
+        Row::Kill => loss::killed(peer, fleet, sizes).await,
+        Row::Stall => stall::stalled(peer, &fleet, sizes).await,
+    }
+}
+
+/// Names of channels.
+pub fn channels(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("channel-{n}")).collect()
+}
+
+/// Listeners at the last node, the n-th to the n-th channel, or all to the one there is.
+pub async fn listeners(
+    peer: &dyn Peer,
+    fleet: &Fleet,
+    channels: &[String],
+    count: usize,
+    way: Way,
+) -> Result<Vec<Listener>, Trouble> {
+    let Some(node) = fleet.nodes.last() else { return Err(Trouble::Failed("no nodes".to_owned())) };
+    let open = |n: usize| async move {
+        let ear = peer.ear(&channels[n % channels.len()]);
+        // Nothing has been said yet.
+        Listener::open(node.address, ear, Way { n, ..way }, &mut |_| {}).await
+    };
+    Ok(stream::iter(0..count).map(open).buffered(OPENING).try_collect().await?)
+}
+
+async fn idle(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
+    let node = &fleet.nodes[0];
+    let open = |n: usize| async move {
+        let way = Way { n, read_bytes: SMALL_READ_BYTES, ..Way::default() };
+        Listener::open(node.address, peer.idle_ear(&format!("idle-{n}")), way, &mut |_| {}).await
+    };
+    // What the first connections cost, they cost once.
+    let first = open(0).await?;
+    let before = node.rss_kb();
+    let held: Vec<Listener> =
+        stream::iter(1..=sizes.idle).map(open).buffer_unordered(OPENING).try_collect().await?;
+    pass(sizes.idle_for).await;
+    #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 connections")]
+    let each = (node.rss_kb() - before) / held.len() as f64;
+    drop((first, held));
+    Ok(vec![each])
+}
+
+async fn latency(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
+    let channels = channels(CHANNELS);
+    let mut mouth = peer.mouth(&fleet.nodes[0], &channels).await?;
+    let listeners = listeners(peer, fleet, &channels, CHANNELS, Way::default()).await?;
+    settle(sizes.is_quick).await;
+    let crowd = Crowd::begin(listeners, Tally::new(true));
+    let seconds = u32::try_from(sizes.load.as_millis()).unwrap_or(u32::MAX);
+    let all = RATE * seconds / 1000;
+    pace(&mut *mouth, CHANNELS, RATE, 0, all).await?;
+    let heard = crowd.tally.settled(u64::from(all), Duration::from_secs(1)).await;
+    if heard != u64::from(all) {
+        return Err(Trouble::Failed(format!("{heard} of {all} arrived")));
+    }
+    Ok(vec![crowd.tally.age_us(0.5), crowd.tally.age_us(0.99)])
+}
+
+async fn most(
+    peer: &dyn Peer,
+    fleet: &Fleet,
+    sizes: &Sizes,
+    count: usize,
+    outstanding: u64,
+) -> Result<Vec<f64>, Trouble> {
+    let channels = channels(1);
+    let mut mouth = peer.mouth(&fleet.nodes[0], &channels).await?;
+    let listeners = listeners(peer, fleet, &channels, count, Way::default()).await?;
+    settle(sizes.is_quick).await;
+    let mut crowd = Crowd::begin(listeners, Tally::new(false));
+    Ok(vec![flood(&mut *mouth, &mut crowd, count as u64, outstanding, sizes.load).await?])
+}

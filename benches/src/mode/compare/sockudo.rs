@@ -1,0 +1,257 @@
+//! Sockudo: Pusher's protocol in its second version, published by signed HTTP requests.
+use super::ground::{Ground, Server, free_port, version_of};
+use super::mark::{Mark, Scanner};
+use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
+use super::pipeline::Pipeline;
+use crate::trouble::{Lost, Trouble};
+use aws_lc_rs::hmac;
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+use md5::{Digest, Md5};
+use serde::Deserialize;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use tokio_tungstenite::tungstenite::Message;
+
+const APP: &str = "compare";
+const SECRET: &str = "compare-secret";
+/// Events of one request: what the server takes unless it is told otherwise.
+const BATCH: usize = 10;
+/// More of anything than a load does.
+const NO_LIMIT: &str = "1000000000";
+
+/// The system.
+pub struct Sockudo;
+
+/// A subscription.
+struct Subscriber {
+    channel: String,
+    scanner: Scanner,
+    /// Of the last message that had any: where to take up.
+    position: Option<Position>,
+    /// Of those since it was taken up: what comes live and again counts once.
+    seen: BTreeSet<u64>,
+}
+
+#[derive(Deserialize)]
+struct Position {
+    serial: u64,
+    stream_id: Option<String>,
+    message_id: Option<String>,
+}
+
+struct Publisher {
+    pipeline: Pipeline,
+    channels: Vec<String>,
+    key: hmac::Key,
+}
+
+fn program(ground: &Ground) -> PathBuf {
+    ground.installed.join("bin/sockudo")
+}
+
+// === impl Sockudo ===
+
+impl Peer for Sockudo {
+    fn name(&self) -> &'static str {
+        "Sockudo"
+    }
+
+    fn version(&self, ground: &Ground) -> Result<String, String> {
+        version_of(Command::new(program(ground)).arg("--version"))
+    }
+
+    fn start<'a>(&'a self, ground: &'a Ground, plan: Plan) -> LocalBoxFuture<'a, Result<Fleet, Trouble>> {
+        async move {
+            let redis = if plan.is_pair { Some(ground.redis(&[]).await?) } else { None };
+            let mut nodes = Vec::new();
+            for n in 0..1 + u8::from(plan.is_pair) {
+                let port = free_port()?;
+                let mut command = Command::new(program(ground));
+                command.current_dir(ground.home("sockudo")?);
+                command.envs([("HOST", "127.0.0.1"), ("METRICS_ENABLED", "false"), ("LOG_LEVEL", "warn")]);
+                command.envs([("CACHE_DRIVER", "memory"), ("QUEUE_DRIVER", "memory")]);
+                command.envs([("APP_MANAGER_DRIVER", "memory"), ("RATE_LIMITER_ENABLED", "false")]);
+                command.envs([("SOCKUDO_DEFAULT_APP_ID", APP), ("SOCKUDO_DEFAULT_APP_KEY", APP)]);
+                command.env("SOCKUDO_DEFAULT_APP_SECRET", SECRET).env("PORT", port.to_string());
+                for limit in ["CONNECTIONS", "BACKEND_EVENTS_PER_SECOND", "CLIENT_EVENTS_PER_SECOND"] {
+                    command.env(format!("SOCKUDO_DEFAULT_APP_MAX_{limit}"), NO_LIMIT);
+                }
+                command.env("INSTANCE_PROCESS_ID", format!("n{n}"));
+                command.env("ADAPTER_DRIVER", if redis.is_some() { "redis" } else { "local" });
+                if let Some(redis) = &redis {
+                    command.env("REDIS_URL", format!("redis://{}", redis.address));
+                }
+                command.env("CONNECTION_RECOVERY_ENABLED", plan.recovers.to_string());
+                command.env("CONNECTION_RECOVERY_MAX_BUFFER_SIZE", "20000");
+                nodes.push(ground.start("sockudo", &mut command, port).await?);
+            }
+            Ok(Fleet { nodes, redis })
+        }
+        .boxed_local()
+    }
+
+    fn ear(&self, channel: &str) -> Box<dyn Ear> {
+        let (channel, scanner) = (channel.to_owned(), Scanner::default());
+        Box::new(Subscriber { channel, scanner, position: None, seen: BTreeSet::new() })
+    }
+
+    fn mouth<'a>(
+        &'a self,
+        node: &'a Server,
+        channels: &'a [String],
+    ) -> LocalBoxFuture<'a, Result<Box<dyn Mouth>, Trouble>> {
+        async move {
+            let pipeline = Pipeline::open(node.address).await?;
+            let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+            Ok(Box::new(Publisher { pipeline, channels: channels.to_vec(), key }) as Box<dyn Mouth>)
+        }
+        .boxed_local()
+    }
+}
+
+// === impl Subscriber ===
+
+impl Subscriber {
+    fn say(event: &str, data: &serde_json::Value) -> Reply {
+        Reply::Say(Message::text(json!({ "event": format!("sockudo:{event}"), "data": data }).to_string()))
+    }
+
+    fn resume(&self, position: &Position) -> Reply {
+        let position = json!({
+            "serial": position.serial, "stream_id": position.stream_id,
+            "last_message_id": position.message_id,
+        });
+        Self::say("resume", &json!({ "channel_positions": { (&self.channel): position } }))
+    }
+}
+
+impl Ear for Subscriber {
+    fn door(&self) -> Door {
+        Door { path: format!("/app/{APP}?protocol=2&client=compare&version=1"), protocol: None }
+    }
+
+    fn opening(&mut self) -> Option<Message> {
+        self.scanner.forget();
+        self.seen.clear();
+        Some(Message::text(r#"{"event":"sockudo:ping","data":{}}"#))
+    }
+
+    fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply {
+        let text = std::str::from_utf8(frame).unwrap_or_default();
+        if text.contains('~') {
+            // Only with recovery there is a position.
+            let position = if text.contains("\"serial\"") { serde_json::from_str(text).ok() } else { None };
+            if let Some(position) = position {
+                let position: Position = position;
+                if !self.seen.insert(position.serial) {
+                    return Reply::Nothing;
+                }
+                if self.position.as_ref().is_none_or(|last| last.serial < position.serial) {
+                    self.position = Some(position);
+                }
+            }
+            self.scanner.scan(frame, into);
+            Reply::Nothing
+        } else if text.contains("connection_established") {
+            Self::say("subscribe", &json!({ "channel": self.channel }))
+        } else if text.contains("subscription_succeeded") {
+            self.position.as_ref().map_or(Reply::Ready, |position| self.resume(position))
+        } else if text.contains("resume_success") {
+            Reply::Ready
+        } else if text.contains("sockudo:ping") {
+            Self::say("pong", &json!({}))
+        } else {
+            Reply::Nothing
+        }
+    }
+}
+
+// === impl Publisher ===
+
+impl Publisher {
+    /// The path is signed together with a digest of the body and the time.
+    fn request(&self, lines: &[Line], into: &mut String) {
+        let channel = lines.first().map_or("", |line| &self.channels[line.channel]);
+        let events: Vec<_> =
+            lines.iter().map(|line| json!({ "name": "m", "channel": channel, "data": line.text })).collect();
+        let body = json!({ "batch": events }).to_string();
+        let path = format!("/apps/{APP}/batch_events");
+        let query = format!(
+            "auth_key={APP}&auth_timestamp={}&auth_version=1.0&body_md5={}",
+            jiff::Timestamp::now().as_second(),
+            hex(&Md5::digest(body.as_bytes()))
+        );
+        let signature = hmac::sign(&self.key, format!("POST\n{path}\n{query}").as_bytes());
+        // Writing into memory does not fail.
+        let _ = write!(
+            into,
+            "POST {path}?{query}&auth_signature={} HTTP/1.1\r\nHost: compare\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            hex(signature.as_ref()),
+            body.len()
+        );
+    }
+}
+
+impl Mouth for Publisher {
+    fn say<'a>(&'a mut self, lines: &'a [Line]) -> LocalBoxFuture<'a, Result<(), Lost>> {
+        async move {
+            for run in lines.chunk_by(|one, next| one.channel == next.channel) {
+                let Some(channel) = run.first().map(|line| line.channel) else { continue };
+                let mut requests = String::new();
+                run.chunks(BATCH).for_each(|batch| self.request(batch, &mut requests));
+                self.pipeline.send(channel, requests.as_bytes()).await?;
+            }
+            Ok(())
+        }
+        .boxed_local()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing into memory does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mark::message;
+    use super::*;
+
+    #[test]
+    fn requests_are_signed_as_pushers_documentation_has_it() {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"7ad3773142a6692b25b8");
+        let body = r#"{"name":"foo","channels":["project-3"],"data":"{\"some\":\"data\"}"}"#;
+        assert_eq!(hex(&Md5::digest(body)), "ec365a775a4cd0599faeb73354201b6f");
+        let signed = "POST\n/apps/3/events\nauth_key=278d425bdf160c739803&auth_timestamp=1353088179&\
+                      auth_version=1.0&body_md5=ec365a775a4cd0599faeb73354201b6f";
+        assert_eq!(
+            hex(hmac::sign(&key, signed.as_bytes()).as_ref()),
+            "da454824c97ba181a32ccc17a72625ba02771f50b50e1e7430e47a1f3f457e6c"
+        );
+    }
+
+    #[test]
+    fn who_comes_back_subscribes_and_says_where_he_was() {
+        let mut ear = Sockudo.ear("c");
+        let mut heard = Vec::new();
+        let mut hear = |frame: &str| ear.hear(frame.as_bytes(), &mut |mark| heard.push(mark.n));
+        assert!(matches!(hear(r#"{"event":"sockudo:connection_established"}"#), Reply::Say(_)));
+        let subscribed = r#"{"event":"sockudo_internal:subscription_succeeded","channel":"c"}"#;
+        assert!(matches!(hear(subscribed), Reply::Ready));
+        let frame = format!(r#"{{"event":"m","data":"{}","serial":9,"stream_id":"s"}}"#, message(3));
+        hear(&frame);
+        hear(&frame);
+        let Reply::Say(resume) = hear(subscribed) else { panic!("it takes up where it was") };
+        assert!(resume.to_text().is_ok_and(|text| text.contains(r#""serial":9"#)));
+        assert!(matches!(hear(r#"{"event":"sockudo:resume_success"}"#), Reply::Ready));
+        assert_eq!(heard, [3]);
+    }
+}

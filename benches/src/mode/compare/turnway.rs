@@ -1,0 +1,275 @@
+//! Turnway as its users use it: an agent (HTTP and server-sent events) says pieces of an answer, and who has
+//! subscribed to the session receives them. A channel is a session with an answer under way.
+pub mod agent;
+
+use super::ground::{Ground, Server, free_port, version_of};
+use super::listener::{Socket, Way, open};
+use super::mark::{Mark, Scanner};
+use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
+use crate::trouble::{Lost, Trouble};
+use crate::wire::{self, Heard, quoted};
+use agent::{Agent, Answer};
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::SplitSink;
+use futures_util::{FutureExt, SinkExt, StreamExt};
+use std::fmt::Write;
+use std::process::Command;
+use std::rc::Rc;
+use tokio::task::AbortHandle;
+use tokio_tungstenite::tungstenite::Message;
+
+const PATH: &str = "/v1/connect";
+const PROTOCOL: Option<&str> = Some("turnway.v1");
+/// Everybody: sessions are their user's.
+const USER: &str = "compare";
+/// An answer of more than 4 MiB fails; after so much another one goes on where it was.
+const ANSWER_BYTES: usize = 3 * 1024 * 1024;
+
+/// The system.
+#[derive(Default)]
+pub struct Turnway {
+    agent: Rc<Agent>,
+}
+
+/// A subscription.
+struct Subscriber {
+    session: String,
+    scanner: Scanner,
+    /// The last fact, and the epoch of its owner.
+    last: Option<(u64, u64)>,
+    /// The answer under way: whose, which attempt, and how far it was heard.
+    answer: Option<(String, u32, u64)>,
+}
+
+/// A connection with one whole turn behind it.
+struct Idler {
+    session: String,
+}
+
+/// Who asks the agent, and the answers it then gives.
+struct Speaker {
+    agent: Rc<Agent>,
+    sink: SplitSink<Socket, Message>,
+    reader: AbortHandle,
+    sessions: Vec<String>,
+    answers: Vec<Answer>,
+    asked: u64,
+}
+
+// === impl Turnway ===
+
+impl Peer for Turnway {
+    fn name(&self) -> &'static str {
+        "Turnway"
+    }
+
+    fn version(&self, ground: &Ground) -> Result<String, String> {
+        version_of(Command::new(&ground.turnway).arg("version"))
+    }
+
+    fn start<'a>(&'a self, ground: &'a Ground, plan: Plan) -> LocalBoxFuture<'a, Result<Fleet, Trouble>> {
+        async move {
+            let agent = format!("lean=http://{},on_owner_loss=retry", self.agent.serve().await?);
+            let settings = ["--appendonly", "yes", "--appendfsync", "everysec"];
+            let redis = if plan.is_pair { Some(ground.redis(&settings).await?) } else { None };
+            let mut nodes = Vec::new();
+            for n in 0..1 + u8::from(plan.is_pair) {
+                let (port, admin, home) = (free_port()?, free_port()?, ground.home("turnway")?);
+                let store = match &redis {
+                    Some(redis) => format!("redis://{}", redis.address),
+                    None => format!("embedded:{}", home.join("data").display()),
+                };
+                let mut command = Command::new(&ground.turnway);
+                command.args(["serve", "--demo", "--agent", &agent, "--store", &store]);
+                command.args(["--listen", &format!("127.0.0.1:{port}"), "--node-name", &format!("n{n}")]);
+                command.args(["--quic", "off", "--admin", &format!("127.0.0.1:{admin}")]).current_dir(&home);
+                if plan.is_pair {
+                    command.args(["--durability", "os"]);
+                }
+                nodes.push(ground.start("turnway", &mut command, port).await?);
+            }
+            Ok(Fleet { nodes, redis })
+        }
+        .boxed_local()
+    }
+
+    fn ear(&self, channel: &str) -> Box<dyn Ear> {
+        let (session, scanner) = (channel.to_owned(), Scanner::default());
+        Box::new(Subscriber { session, scanner, last: None, answer: None })
+    }
+
+    fn idle_ear(&self, channel: &str) -> Box<dyn Ear> {
+        Box::new(Idler { session: channel.to_owned() })
+    }
+
+    fn mouth<'a>(
+        &'a self,
+        node: &'a Server,
+        channels: &'a [String],
+    ) -> LocalBoxFuture<'a, Result<Box<dyn Mouth>, Trouble>> {
+        async move {
+            let socket = open(node.address, PATH, PROTOCOL, Way::default()).await?;
+            let (mut sink, mut stream) = socket.split();
+            sink.send(Message::text(wire::hello(USER, None, ""))).await.map_err(Lost::from)?;
+            let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
+            let mut speaker = Speaker {
+                agent: Rc::clone(&self.agent),
+                sink,
+                reader: reader.abort_handle(),
+                sessions: channels.to_vec(),
+                answers: Vec::new(),
+                asked: 0,
+            };
+            for n in 0..channels.len() {
+                let answer = speaker.ask(n).await?;
+                speaker.answers.push(answer);
+            }
+            Ok(Box::new(speaker) as Box<dyn Mouth>)
+        }
+        .boxed_local()
+    }
+}
+
+// === impl Subscriber ===
+
+impl Subscriber {
+    /// Remembers how far it has come.
+    fn note(&mut self, heard: &Heard<'_>) {
+        if let Some(seq) = heard.seq.filter(|_| heard.kind != "subscribed") {
+            self.last = Some((seq, heard.epoch.unwrap_or(self.last.map_or(0, |(_, epoch)| epoch))));
+        }
+        if heard.is_text()
+            && let Some(run) = heard.run_id.as_deref()
+        {
+            let attempt = heard.attempt.unwrap_or(1);
+            let text = heard.text.as_deref().unwrap_or_default();
+            let end = heard.offset.unwrap_or(0) + text.len() as u64;
+            match &mut self.answer {
+                Some((known, of, until)) if known == run => (*of, *until) = (attempt, end),
+                Some(_) | None => self.answer = Some((run.to_owned(), attempt, end)),
+            }
+        } else if heard.kind == "done" {
+            self.answer = None;
+        }
+    }
+}
+
+impl Ear for Subscriber {
+    fn door(&self) -> Door {
+        Door { path: PATH.to_owned(), protocol: PROTOCOL }
+    }
+
+    fn opening(&mut self) -> Option<Message> {
+        let mut body = format!("{{\"session_id\":{}", quoted(&self.session));
+        // Writing into memory does not fail.
+        if let Some((seq, epoch)) = self.last {
+            let _ = write!(body, ",\"after_seq\":{seq},\"after_epoch\":{epoch}");
+        }
+        if let Some((run, attempt, offset)) = &self.answer {
+            let run = quoted(run);
+            let _ = write!(body, ",\"runs\":{{{run}:{{\"attempt\":{attempt},\"offset\":{offset}}}}}");
+        }
+        body.push('}');
+        Some(Message::text(wire::hello(USER, None, &body)))
+    }
+
+    fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply {
+        let text = std::str::from_utf8(frame).unwrap_or_default();
+        let Some(heard) = Heard::parse(text) else { return Reply::Nothing };
+        self.note(&heard);
+        if heard.is_text() {
+            self.scanner.scan(heard.text.as_deref().unwrap_or_default().as_bytes(), into);
+        }
+        if heard.kind == "subscribed" { Reply::Ready } else { Reply::Nothing }
+    }
+}
+
+// === impl Idler ===
+
+impl Ear for Idler {
+    fn door(&self) -> Door {
+        Door { path: PATH.to_owned(), protocol: PROTOCOL }
+    }
+
+    fn opening(&mut self) -> Option<Message> {
+        Some(Message::text(wire::hello(USER, None, "")))
+    }
+
+    fn hear(&mut self, frame: &[u8], _into: &mut dyn FnMut(Mark)) -> Reply {
+        let text = std::str::from_utf8(frame).unwrap_or_default();
+        match wire::kind(text) {
+            "welcome" => {
+                Reply::Say(Message::text(wire::Invoke::new("idle", &self.session, "echo", "hello").say(0)))
+            }
+            "done" => Reply::Ready,
+            _ => Reply::Nothing,
+        }
+    }
+}
+
+// === impl Speaker ===
+
+impl Speaker {
+    /// Asks for an answer in this session, and waits until the agent has been asked. This connection does not
+    /// listen to it.
+    async fn ask(&mut self, n: usize) -> Result<Answer, Lost> {
+        let session = &self.sessions[n];
+        let invoke = wire::Invoke::new("ask", session, "lean", session).say(self.asked);
+        self.asked += 1;
+        self.sink.feed(Message::text(invoke)).await?;
+        let leave = format!("{{\"type\":\"unsubscribe\",\"session_id\":{}}}", quoted(session));
+        self.sink.send(Message::text(leave)).await?;
+        self.agent.asked(session).await
+    }
+}
+
+impl Mouth for Speaker {
+    fn say<'a>(&'a mut self, lines: &'a [Line]) -> LocalBoxFuture<'a, Result<(), Lost>> {
+        async move {
+            for run in lines.chunk_by(|one, next| one.channel == next.channel) {
+                let Some(n) = run.first().map(|line| line.channel) else { continue };
+                if self.answers[n].said() > ANSWER_BYTES {
+                    self.answers[n].end().await?;
+                    self.answers[n] = self.ask(n).await?;
+                }
+                self.answers[n].say(run).await?;
+            }
+            Ok(())
+        }
+        .boxed_local()
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mark::message;
+    use super::*;
+
+    #[test]
+    fn who_comes_back_says_how_far_he_was() {
+        let mut ear = Turnway::default().ear("s");
+        let mut heard = Vec::new();
+        let mut hear = |frame: String| {
+            ear.hear(frame.as_bytes(), &mut |mark| heard.push(mark.n));
+        };
+        hear(r#"{"type":"run_started","seq":3,"epoch":2,"run_id":"s.r"}"#.to_owned());
+        let text = message(4);
+        let delta = |offset: usize, text: &str| {
+            format!(r#"{{"type":"delta","run_id":"s.r","attempt":1,"offset":{offset},"text":"{text}"}}"#)
+        };
+        hear(delta(0, &text[..10]));
+        hear(delta(10, &text[10..]));
+        let opening = ear.opening().map(|message| message.into_text().expect("text").to_string());
+        let opening: serde_json::Value = serde_json::from_str(&opening.expect("a hello")).expect("JSON");
+        let cursor = &opening["resume"][0];
+        assert_eq!((&cursor["after_seq"], &cursor["after_epoch"]), (&3.into(), &2.into()));
+        assert_eq!(cursor["runs"]["s.r"]["offset"], 128);
+        assert_eq!(heard, [4]);
+    }
+}

@@ -1,0 +1,153 @@
+//! An agent in this process: it says what a load wants said, in the answers it has been asked for.
+use crate::mode::compare::peer::Line;
+use crate::trouble::{Lost, PATIENCE, Trouble};
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+
+/// More than a gateway passes on.
+const REQUEST_BYTES_MAX: usize = 1024 * 1024;
+/// Pieces that are said and not yet written: beyond it a load waits, as an agent would.
+const UNWRITTEN_MAX: usize = 64;
+const DONE: &str = "event: done\ndata: {}\n\n";
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// One server for all nodes of a comparison.
+#[derive(Default)]
+pub struct Agent {
+    serves: Cell<Option<SocketAddr>>,
+    /// Answers it was asked for and nobody has taken, by what was asked.
+    asked: RefCell<BTreeMap<String, mpsc::Sender<Bytes>>>,
+    more: Notify,
+}
+
+/// An answer under way.
+pub struct Answer {
+    pieces: mpsc::Sender<Bytes>,
+    said: usize,
+}
+
+#[derive(Deserialize)]
+struct Invocation {
+    input_message: Input,
+}
+
+#[derive(Deserialize)]
+struct Input {
+    content: String,
+}
+
+// === impl Agent ===
+
+impl Agent {
+    /// Where it serves; the first time it begins to.
+    pub async fn serve(self: &Rc<Self>) -> Result<SocketAddr, Trouble> {
+        if let Some(address) = self.serves.get() {
+            return Ok(address);
+        }
+        let unavailable = |error: std::io::Error| Trouble::Unavailable(format!("no agent: {error}"));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(unavailable)?;
+        let address = listener.local_addr().map_err(unavailable)?;
+        self.serves.set(Some(address));
+        let agent = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let agent = Rc::clone(&agent);
+                let _ = stream.set_nodelay(true);
+                let service = service_fn(move |request| Rc::clone(&agent).answer(request));
+                // A node that hangs up cancels; that is all there is to it.
+                let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+                tokio::task::spawn_local(async move { connection.await.ok() });
+            }
+        });
+        Ok(address)
+    }
+
+    async fn answer(self: Rc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        if request.method() == Method::GET {
+            return Ok(bare(StatusCode::OK));
+        }
+        let Ok(body) = Limited::new(request.into_body(), REQUEST_BYTES_MAX).collect().await else {
+            return Ok(bare(StatusCode::PAYLOAD_TOO_LARGE));
+        };
+        let Ok(invocation) = serde_json::from_slice::<Invocation>(&body.to_bytes()) else {
+            return Ok(bare(StatusCode::BAD_REQUEST));
+        };
+        let (pieces, unwritten) = mpsc::channel(UNWRITTEN_MAX);
+        self.asked.borrow_mut().insert(invocation.input_message.content, pieces);
+        self.more.notify_waiters();
+        let events = unfold(unwritten, |mut unwritten| async move {
+            let events = unwritten.recv().await?;
+            Some((Ok(Frame::data(events)), unwritten))
+        });
+        let mut response = Response::new(StreamBody::new(events).boxed_unsync());
+        let kind = HeaderValue::from_static("text/event-stream");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        Ok(response)
+    }
+
+    /// The answer that was asked for with these words; waits until it is.
+    pub async fn asked(&self, what: &str) -> Result<Answer, Lost> {
+        let waiting = async {
+            loop {
+                let more = self.more.notified();
+                if let Some(pieces) = self.asked.borrow_mut().remove(what) {
+                    return Answer { pieces, said: 0 };
+                }
+                more.await;
+            }
+        };
+        timeout(PATIENCE, waiting).await.map_err(|_| Lost::Silent)
+    }
+}
+
+fn bare(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Empty::new().boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Bytes of text so far.
+    pub fn said(&self) -> usize {
+        self.said
+    }
+
+    /// Says these, each in an event of its own.
+    pub async fn say(&mut self, lines: &[Line]) -> Result<(), Lost> {
+        let mut events = String::with_capacity(lines.len() * 180);
+        for line in lines {
+            events.extend(["event: delta\ndata: {\"text\":\"", line.text.as_str(), "\"}\n\n"]);
+            self.said += line.text.len();
+        }
+        self.write(events.into()).await
+    }
+
+    /// There is no more.
+    pub async fn end(&mut self) -> Result<(), Lost> {
+        self.write(Bytes::from_static(DONE.as_bytes())).await
+    }
+
+    async fn write(&mut self, events: Bytes) -> Result<(), Lost> {
+        let sent = self.pieces.send(events).await;
+        sent.map_err(|_| Lost::Broken("the node reads the agent's answer no more".to_owned()))
+    }
+}

@@ -1,0 +1,49 @@
+//! `turnway-bench compare`: every row of it with Turnway alone, small, so that the command cannot rot. The others
+//! need not be there.
+use std::path::Path;
+use std::time::Duration;
+use turnway_tests::real::bench::Bench;
+use turnway_tests::real::command::Ended;
+
+/// All rows, with their servers, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+async fn compare(dir: &Path, args: &[&str]) -> (Ended, String) {
+    let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
+    let (into, installed) = (dir.display().to_string(), dir.join("nothing").display().to_string());
+    let args = [&["compare", "--quick", "--into", &into, "--installed", &installed], args].concat();
+    let ended = Bench::new(dir, nowhere).patient(PATIENCE).run(&args).await;
+    let page = std::fs::read_to_string(dir.join("compare.markdown")).unwrap_or_default();
+    (ended, page)
+}
+
+#[tokio::test]
+async fn every_row_is_measured_of_turnway_and_nothing_is_lost() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (ended, page) = compare(dir.path(), &["--peers", "turnway"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.out, page);
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert_eq!(rows.len(), 9, "{page}");
+    let cells: Vec<&str> = rows.iter().filter_map(|row| row.rsplit('|').nth(1)).map(str::trim).collect();
+    assert!(cells.iter().all(|cell| cell.starts_with("**") && !cell.contains("no figure")), "{page}");
+    // Dropped, and its node killed: nothing is lost. Stalled: none is missed.
+    assert_eq!(cells[6..8], ["**0**", "**0**"], "{page}");
+    assert!(cells[8].ends_with(" / 0**"), "{page}");
+    for row in ["idle", "latency", "max", "fanout", "across", "across-max", "drop", "kill", "stall"] {
+        let plot = std::fs::read_to_string(dir.path().join(format!("compare-{row}.svg"))).expect("a plot");
+        assert!(plot.starts_with("<svg ") && plot.contains(">Turnway<") && plot.ends_with("</svg>\n"));
+    }
+}
+
+#[tokio::test]
+async fn who_is_not_installed_is_left_out_and_has_no_figure() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (ended, page) = compare(dir.path(), &["--peers", "nats,nchan,sockudo,socketio"]).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for name in ["NATS", "nchan", "Sockudo", "Socket.IO"] {
+        assert!(ended.err.contains(&format!("{name} is left out: ")), "{ended:?}");
+        assert!(page.contains(&format!("- {name} is left out: ")), "{page}");
+    }
+    assert!(!page.contains("**"), "{page}");
+}
