@@ -64,7 +64,7 @@ async fn what_comes_with_a_hello_may_be_as_long_as_ever() {
     let ping = header(0x89, 0);
     let hello = text(&padded("hello", HELLO_BYTES_MAX));
     let both = [&ping[..], &hello, &text(&padded("ping", 60_000)), &header(0x88, 0)].concat();
-    for said in [vec![SHAKE, &both].concat(), SHAKE.to_vec()] {
+    for said in [[SHAKE, &both[..]].concat(), SHAKE.to_vec()] {
         let mut stream = call([127, 0, 0, 1], node.http, &said).await;
         if said.len() == SHAKE.len() {
             for part in both.chunks(1500) {

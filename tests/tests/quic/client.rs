@@ -58,10 +58,11 @@ async fn read(client: &mut Client, session: &str, said: &mut String, goal: usize
     }
     client.session(session).bookmark().await.expect("asked");
     loop {
-        match next(client).await {
-            Event::Text { text, .. } => said.push_str(&text),
-            Event::Bookmark(mark) => return *mark,
-            _ => {}
+        let event = next(client).await;
+        if let Event::Text { text, .. } = event {
+            said.push_str(&text);
+        } else if let Event::Bookmark(mark) = event {
+            return *mark;
         }
     }
 }
@@ -90,10 +91,11 @@ async fn an_answer_is_begun_on_one_road_and_ended_on_the_other() {
         }
         gate.add_permits(PIECES - 8 * (PIECES / 10));
         let done = loop {
-            match next(&mut client).await {
-                Event::Text { text, .. } => said.push_str(&text),
-                Event::Done(done) => break done,
-                _ => {}
+            let event = next(&mut client).await;
+            if let Event::Text { text, .. } = event {
+                said.push_str(&text);
+            } else if let Event::Done(done) = event {
+                break done;
             }
         };
         let whole: String = (0..PIECES).map(piece).collect();
@@ -119,13 +121,12 @@ async fn ends_come_after_their_text() {
     let whole: String = (0..PIECES).map(piece).collect();
     let mut ended = 0;
     while ended < 40 {
-        match next(&mut client).await {
-            Event::Done(done) => {
-                assert!(done.complete && done.text == whole, "{} of {} bytes", done.text.len(), whole.len());
-                ended += 1;
-            }
-            Event::Disconnected { reason, .. } => panic!("{reason}"),
-            _ => {}
+        let event = next(&mut client).await;
+        if let Event::Done(done) = event {
+            assert!(done.complete && done.text == whole, "{} of {} bytes", done.text.len(), whole.len());
+            ended += 1;
+        } else if let Event::Disconnected { reason, .. } = event {
+            panic!("{reason}");
         }
     }
 }
