@@ -160,8 +160,9 @@ fn a_session_that_is_held_waits_alone() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     connected(&mut bench, 2, "ann");
-    bench.give(Input::Say { link: LinkId(2), command: subscribe(None) });
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
+    // There is something to follow only now.
+    bench.give(Input::Say { link: LinkId(2), command: subscribe(None) });
     bench.report(AgentEvent::Acked);
     bench.seen(1);
     let hold = |is_held| Input::Hold { link: LinkId(1), session: session(), is_held };
