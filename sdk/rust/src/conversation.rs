@@ -69,6 +69,11 @@ impl Conversation {
         }
     }
 
+    /// Whether the gateway owes it anything.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.inputs.is_empty() || !self.asks.is_empty() || !self.runs.is_empty()
+    }
+
     // --- what the application asks ---
 
     pub(crate) fn subscribe(&mut self, wish: Subscribe, now: Duration) {

@@ -57,6 +57,11 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// After so much silence the client asks whether anybody is there.
 pub const PING_AFTER: Duration = Duration::from_secs(35);
+/// The same while something is awaited. A machine that has lost its power says nothing, and over QUIC neither does a
+/// process that was killed: that is to be noticed soon, and to ask costs next to nothing.
+pub const WAITING_PING_AFTER: Duration = Duration::from_secs(2);
+/// And then the connection is lost: a gateway that is merely busy has answered by then.
+pub const WAITING_TIMEOUT: Duration = Duration::from_secs(6);
 /// A polite close may take this long.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// First wait before a reconnect; doubled by each failure, halved at most by jitter.

@@ -1,7 +1,7 @@
 //! The client's brain: no sockets, no clock, no tasks. It is told what happened and when, and says
 //! what to do; whoever has a socket can drive it.
 use crate::ask::AskKind;
-use crate::backoff::{Backoff, Chance};
+use crate::backoff::{Backoff, Chance, patience};
 use crate::conversation::{Attach, Conversation, is_session_id};
 use crate::error::ClientError;
 use crate::event::{Bookmark, Event};
@@ -77,7 +77,7 @@ impl ClientState {
             Phase::Waiting { until } | Phase::Greeting { until } => Some(until),
             Phase::Dialing | Phase::Over => None,
             Phase::Ready { leave, .. } => {
-                let silence = if self.pinged { limits::IDLE_TIMEOUT } else { limits::PING_AFTER };
+                let silence = patience(self.conversations.values(), self.pinged);
                 let due = self.conversations.values().filter_map(Conversation::deadline).min();
                 [leave, due, Some(self.heard + silence)].into_iter().flatten().min()
             }
@@ -160,6 +160,7 @@ impl ClientState {
     /// Time has passed. A call before the deadline does nothing.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.set_now(now);
+        let silence = patience(self.conversations.values(), self.pinged);
         match self.phase {
             Phase::Waiting { until } if until <= now => {
                 self.phase = Phase::Dialing;
@@ -167,11 +168,11 @@ impl ClientState {
             }
             Phase::Greeting { until } if until <= now => self.hang_up("the gateway says no welcome"),
             Phase::Ready { leave: Some(leave), .. } if leave <= now => self.go_elsewhere(),
-            Phase::Ready { .. } if self.heard + limits::IDLE_TIMEOUT <= now => {
-                self.hang_up("not a byte for 60 s");
+            Phase::Ready { .. } if self.pinged && self.heard + silence <= now => {
+                self.hang_up(&format!("not a byte for {} s", silence.as_secs()));
             }
             Phase::Ready { .. } => {
-                if !self.pinged && self.heard + limits::PING_AFTER <= now {
+                if !self.pinged && self.heard + silence <= now {
                     self.pinged = true;
                     self.fx.send(json!({ "type": "ping", "ts": 0 }).to_string());
                 }
