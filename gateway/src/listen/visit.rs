@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 use turnway_bindings::channel::command::Command;
 use turnway_bindings::link::{Input, Link, LinkConfig, Output};
-use turnway_core::id::LinkId;
+use turnway_core::id::{LinkId, SessionId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Mono, Now};
 
@@ -153,13 +153,24 @@ impl<'a, W: Wire> Visit<'a, W> {
         if is_said && !self.asked && !self.pass.may_talk(self.now.mono) {
             return Err(End::Close(4429, "too many messages that ask for nothing".into()));
         }
-        while let Some((session, is_held)) = self.wire.held() {
-            self.reception.board.room().await?.hold(self.seat.id(), session, is_held);
+        if let Some(news) = self.wire.held() {
+            Box::pin(self.hold(news)).await?;
         }
         if self.wire.is_worn(is_idle) {
             // It may still owe something.
             self.push(|wire, cx| wire.poll_flush(cx)).await?;
             self.wire.refit(is_idle).await;
+        }
+        Ok(())
+    }
+
+    /// Tells the switchboard of which sessions nothing more should come for a while, or again. It happens seldom: in
+    /// a future of its own it costs the others nothing.
+    async fn hold(&mut self, news: (SessionId, bool)) -> Result<(), End> {
+        let mut next = Some(news);
+        while let Some((session, is_held)) = next {
+            self.reception.board.room().await?.hold(self.seat.id(), session, is_held);
+            next = self.wire.held();
         }
         Ok(())
     }

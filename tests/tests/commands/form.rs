@@ -36,7 +36,7 @@ async fn what_goes_wrong_is_one_json_object_for_programs() {
     for (args, code, exit) in [
         (["replay", "s", "--url", "ws://127.0.0.1:1"], "unavailable", 69),
         (["replay", "s", "--url", "nonsense"], "usage", 64),
-        (["replay", "s p", "--url", "quic://127.0.0.1:1"], "usage", 64),
+        (["replay", "s", "--url", "gopher://127.0.0.1:1"], "usage", 64),
         (["chat", "--json", "--url", "ws://127.0.0.1:1"], "unavailable", 69),
     ] {
         let ended = run(
