@@ -36,7 +36,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// No row takes longer; what does is stuck.
-const ROW_MAX: Duration = Duration::from_secs(5 * 60);
+const ROW_MAX: Duration = Duration::from_secs(8 * 60);
 
 /// Runs it. Whatever was started is ended however it leaves.
 pub async fn run(args: &Compare) -> Result<Exit, Trouble> {

@@ -20,8 +20,8 @@ const RATE: u32 = 8000;
 const LOOK: Duration = Duration::from_millis(100);
 /// Nothing comes any more.
 const QUIET: Duration = Duration::from_secs(5);
-/// Nobody is waited for longer who comes back.
-const BACK: Duration = Duration::from_secs(60);
+/// Whoever still has something to hear after so long is not waited for: then nobody knows what he lacks.
+const BACK: Duration = Duration::from_secs(4 * 60);
 
 /// All of them together; the memory counts while they stall.
 pub async fn stalled(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
@@ -38,13 +38,16 @@ pub async fn stalled(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Ve
             pass(LOOK).await;
         }
     };
-    let since = Instant::now();
-    tokio::select! {
-        said = pace(&mut *mouth, 1, RATE, 0, all) => said?,
-        () = watching => {}
-    }
-    if since.elapsed() > sizes.stalled_for * 2 {
-        return Err(Trouble::Failed(format!("the stalled held up the speaker for {:?}", since.elapsed())));
+    let said = tokio::select! {
+        said = timeout(sizes.stalled_for * 2 + QUIET, pace(&mut *mouth, 1, RATE, 0, all)) => said,
+        () = watching => return Err(Trouble::Failed("nobody watches".to_owned())),
+    };
+    match said {
+        Ok(said) => said?,
+        Err(_) => {
+            let grown = most.get() / 1024.0;
+            return Err(Trouble::Failed(format!("the stalled hold up who speaks; grown by {grown:.0} MB")));
+        }
     }
     let (closed, missed) = come_back(crowd, node.address, all).await?;
     Ok(vec![most.get() / 1024.0, closed, missed])
@@ -60,16 +63,26 @@ async fn come_back(crowd: Vec<Listener>, at: SocketAddr, all: u32) -> Result<(f6
     }
     let (mut closed, mut missed) = (0.0, 0.0);
     while let Some(back) = tasks.join_next().await {
-        let (times, lacks) = back.map_err(|error| Trouble::Failed(error.to_string()))?;
+        let (times, lacks) = back.map_err(|error| Trouble::Failed(error.to_string()))??;
         closed += f64::from(u8::from(times > 0));
         missed += f64::from(lacks);
     }
     Ok((closed, missed))
 }
 
-async fn one_back(mut listener: Listener, at: SocketAddr, all: u32, tally: Rc<Tally>) -> (u32, u32) {
+/// How often it was cut off, and what it lacks once nothing comes any more.
+async fn one_back(
+    mut listener: Listener,
+    at: SocketAddr,
+    all: u32,
+    tally: Rc<Tally>,
+) -> Result<(u32, u32), Trouble> {
     let (mut heard, mut closed, since) = (BTreeSet::new(), 0, Instant::now());
-    while u32::try_from(heard.len()).unwrap_or(u32::MAX) < all && since.elapsed() < BACK {
+    while u32::try_from(heard.len()).unwrap_or(u32::MAX) < all {
+        if since.elapsed() > BACK {
+            let (heard, seconds) = (tally.heard(), BACK.as_secs());
+            return Err(Trouble::Failed(format!("after {seconds} s and {heard} messages more still come")));
+        }
         let mut hear = |mark: Mark| {
             heard.insert(mark.n);
             tally.hear(mark);
@@ -88,5 +101,5 @@ async fn one_back(mut listener: Listener, at: SocketAddr, all: u32, tally: Rc<Ta
             Err(_) => break,
         }
     }
-    (closed, all - u32::try_from(heard.len()).unwrap_or(0).min(all))
+    Ok((closed, all - u32::try_from(heard.len()).unwrap_or(0).min(all)))
 }
