@@ -21,6 +21,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 use turnway_bindings::channel::command::Command;
+use turnway_bindings::channel::note::Note;
 use turnway_bindings::link::{Input, Link, LinkConfig, Output};
 use turnway_core::id::{LinkId, SessionId};
 use turnway_core::machine::Machine;
@@ -244,7 +245,10 @@ impl<'a, W: Wire> Visit<'a, W> {
                     self.asked = true;
                     Box::pin(self.renew(request_id, token)).await;
                 }
-                Output::Command(command) => self.ask(command).await?,
+                Output::Command(command) => match self.refusal(&command) {
+                    Some(note) => self.tell(Input::Note(note)),
+                    None => self.reception.board.room().await?.say(self.seat.id(), command),
+                },
                 Output::Written(weight) => self.reception.board.room().await?.written(self.seat.id(), weight),
                 Output::Close { code, reason } => return Err(End::Close(code, reason)),
             }
@@ -252,13 +256,10 @@ impl<'a, W: Wire> Visit<'a, W> {
         Ok(())
     }
 
-    async fn ask(&mut self, command: Command) -> Result<(), End> {
+    /// Why this is not asked now, if it is asked too often.
+    fn refusal(&mut self, command: &Command) -> Option<Note> {
         self.asked = true;
-        match self.pass.refusal(&command, self.now.mono) {
-            Some(note) => self.tell(Input::Note(note)),
-            None => self.reception.board.room().await?.say(self.seat.id(), command),
-        }
-        Ok(())
+        self.pass.refusal(command, self.now.mono)
     }
 
     async fn write(&mut self, text: String) -> Result<(), End> {
