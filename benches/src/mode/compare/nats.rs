@@ -10,8 +10,8 @@ use futures_util::{FutureExt, SinkExt, StreamExt};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
-use tokio::task::AbortHandle;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_util::task::AbortOnDropHandle;
 
 const HELLO: &str = "CONNECT {\"verbose\":false,\"pedantic\":false,\"protocol\":1}\r\n";
 const PONG: &[u8] = b"PONG\r\n";
@@ -31,7 +31,8 @@ struct Subscriber {
 struct Publisher {
     sink: SplitSink<Socket, Message>,
     channels: Vec<String>,
-    reader: AbortHandle,
+    /// Ends with it.
+    _reader: AbortOnDropHandle<()>,
 }
 
 fn program(ground: &Ground) -> PathBuf {
@@ -94,7 +95,8 @@ impl Peer for Nats {
             sink.send(Message::binary(HELLO.as_bytes().to_vec())).await.map_err(Lost::from)?;
             // A load is over before the server asks for a sign of life.
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
-            let mouth = Publisher { sink, channels: channels.to_vec(), reader: reader.abort_handle() };
+            let mouth =
+                Publisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
             Ok(Box::new(mouth) as Box<dyn Mouth>)
         }
         .boxed_local()
@@ -140,12 +142,6 @@ impl Mouth for Publisher {
             Ok(self.sink.send(Message::binary(text.into_bytes())).await?)
         }
         .boxed_local()
-    }
-}
-
-impl Drop for Publisher {
-    fn drop(&mut self) {
-        self.reader.abort();
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::task::AbortHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Connections that requests go by. A channel keeps to one, so that its messages stay in order.
 const CONNECTIONS: usize = 8;
@@ -15,7 +15,7 @@ const STATUS: &[u8] = b"HTTP/1.1 ";
 
 /// The connections to one server.
 pub struct Pipeline {
-    halves: Vec<(OwnedWriteHalf, AbortHandle)>,
+    halves: Vec<(OwnedWriteHalf, AbortOnDropHandle<()>)>,
     refused: Rc<RefCell<Option<String>>>,
 }
 
@@ -32,7 +32,7 @@ impl Pipeline {
             stream.set_nodelay(true).map_err(unreachable)?;
             let (reader, writer) = stream.into_split();
             let reader = tokio::task::spawn_local(read(reader, Rc::clone(&refused)));
-            halves.push((writer, reader.abort_handle()));
+            halves.push((writer, AbortOnDropHandle::new(reader)));
         }
         Ok(Self { halves, refused })
     }
@@ -44,12 +44,6 @@ impl Pipeline {
         }
         let (writer, _) = &mut self.halves[channel % CONNECTIONS];
         writer.write_all(requests).await.map_err(|error| Lost::Broken(error.to_string()))
-    }
-}
-
-impl Drop for Pipeline {
-    fn drop(&mut self) {
-        self.halves.iter().for_each(|(_, reader)| reader.abort());
     }
 }
 

@@ -9,9 +9,9 @@ use futures_util::stream::SplitSink;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use serde::Deserialize;
 use std::process::Command;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_util::task::AbortOnDropHandle;
 
 /// The whole server, beside which its packages are installed.
 const SERVER: &str = include_str!("../../../peers/socketio.cjs");
@@ -34,7 +34,8 @@ struct Subscriber {
 struct Publisher {
     sink: SplitSink<Socket, Message>,
     channels: Vec<String>,
-    reader: AbortHandle,
+    /// Ends with it.
+    _reader: AbortOnDropHandle<()>,
 }
 
 #[derive(Deserialize)]
@@ -106,7 +107,8 @@ impl Peer for SocketIo {
             timeout(PATIENCE, connected).await.map_err(|_| Lost::Silent)??;
             // A ping is due each 25 s and may be answered 20 s late: no load of one publisher lasts so long.
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
-            let mouth = Publisher { sink, channels: channels.to_vec(), reader: reader.abort_handle() };
+            let mouth =
+                Publisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
             Ok(Box::new(mouth) as Box<dyn Mouth>)
         }
         .boxed_local()
@@ -180,12 +182,6 @@ impl Mouth for Publisher {
             Ok(self.sink.flush().await?)
         }
         .boxed_local()
-    }
-}
-
-impl Drop for Publisher {
-    fn drop(&mut self) {
-        self.reader.abort();
     }
 }
 

@@ -15,8 +15,8 @@ use futures_util::{FutureExt, SinkExt, StreamExt};
 use std::fmt::Write;
 use std::process::Command;
 use std::rc::Rc;
-use tokio::task::AbortHandle;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_util::task::AbortOnDropHandle;
 
 const PATH: &str = "/v1/connect";
 const PROTOCOL: Option<&str> = Some("turnway.v1");
@@ -50,7 +50,8 @@ struct Idler {
 struct Speaker {
     agent: Rc<Agent>,
     sink: SplitSink<Socket, Message>,
-    reader: AbortHandle,
+    /// Ends with it.
+    _reader: AbortOnDropHandle<()>,
     sessions: Vec<String>,
     answers: Vec<Answer>,
     asked: u64,
@@ -115,7 +116,7 @@ impl Peer for Turnway {
             let mut speaker = Speaker {
                 agent: Rc::clone(&self.agent),
                 sink,
-                reader: reader.abort_handle(),
+                _reader: AbortOnDropHandle::new(reader),
                 sessions: channels.to_vec(),
                 answers: Vec::new(),
                 asked: 0,
@@ -237,12 +238,6 @@ impl Mouth for Speaker {
             Ok(())
         }
         .boxed_local()
-    }
-}
-
-impl Drop for Speaker {
-    fn drop(&mut self) {
-        self.reader.abort();
     }
 }
 
