@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the figures of docs/benchmarks.md.
 
-    python3 benches/figures.py echo|first-delta|durable|idle|take-up|all [--quick]
+    python3 benches/figures.py echo|first-delta|durable|idle|take-up|quic|many|idle-cpu|all [--quick]
 
 Needs the release binaries (`cargo build --release --workspace --bins`) and nothing beyond Python's standard
 library. It starts every server itself, on free ports and in directories of its own, pins servers to core 0
@@ -12,132 +12,22 @@ works; they are printed and not written, unless `--write` asks for it.
 
 import argparse
 import datetime
-import json
 import os
 import pathlib
 import platform
 import re
 import resource
-import shlex
-import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
+
+from crowds import idle_cpu, many, quic
+from ground import CLIENT, SERVER, Bench, Server, say, table, verdict
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-# A server that is not ready, or does not leave, within this is broken.
-PATIENCE = 30
-SERVER, CLIENT = 0, 1
-# Memory that has not shrunk for so many seconds stays.
-SETTLED = 10
-
-
-class Bench:
-    """Where things run, and what was run."""
-
-    def __init__(self, binaries, scratch, quick):
-        self.binaries, self.scratch, self.quick = binaries, scratch, quick
-        self.pinned = os.cpu_count() > 1 and shutil.which("taskset") is not None
-        self.commands = []
-        # Loads, and those in which the generator sent later than was due.
-        self.loads = self.late = 0
-        # The middle of many runs outlives a bad second; a quick run only shows that it works.
-        self.pick = (lambda full, quick: quick) if quick else (lambda full, quick: full)
-
-    def command(self, core, program, *args):
-        words = [str(self.binaries / program), *map(str, args)]
-        return ["taskset", "-c", str(core), *words] if self.pinned else words
-
-    def note(self, command):
-        """Remembers a command as a person would type it: ports, process ids and directories vary."""
-        words = [pathlib.Path(word).name if word.startswith(str(self.binaries)) else word for word in command]
-        line = shlex.join(words).replace(str(self.scratch), "DIR")
-        line = re.sub(r"(127\.0\.0\.1):\d+", r"\1:PORT", re.sub(r"(--server-pid) \d+", r"\1 PID", line))
-        line = re.sub(r"DIR/tmp\w+", "DIR/data", re.sub(r" --json \S+", "", line))
-        if line not in self.commands:
-            self.commands.append(line)
-
-    def load(self, mode, *args, server=None, url=None, core=CLIENT):
-        """Runs a load to its end; its figures."""
-        out = self.scratch / "figures.json"
-        words = [mode, *args, "--json", out]
-        if url:
-            words += ["--url", url]
-        if server:
-            words += ["--server-pid", server.pid]
-        command = self.command(core, "turnway-bench", *words)
-        self.note(command)
-        out.unlink(missing_ok=True)
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=3900)
-        if ended.returncode != 0:
-            sys.exit(f"{shlex.join(command)}\nleft with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
-        figures = json.loads(out.read_text())
-        self.loads += 1
-        self.late += figures["generator"]["behind"]
-        return figures
-
-    def node(self, *args, store=None):
-        """A node with the demo's agents; a fresh data directory where none is named."""
-        store = store or f"embedded:{tempfile.mkdtemp(dir=self.scratch)}"
-        words = ["serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", store, *args]
-        return Server(self, SERVER, "turnway", *words)
-
-
-class Server:
-    """A process that says where it is, once it serves. Killed by its id when it is no longer needed."""
-
-    def __init__(self, bench, core, program, *args):
-        command = bench.command(core, program, *args)
-        bench.note(command)
-        self.log = open(bench.scratch / "servers.log", "ab")
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True, cwd=bench.scratch
-        )
-        self.pid = self.process.pid
-        ready = self.process.stdout.readline()
-        if "ready" not in ready:
-            sys.exit(f"{shlex.join(command)} is not ready: {ready!r}; see {self.log.name}")
-        found = dict(re.findall(r"(http|admin)=(\S+)", ready))
-        self.address = found.get("http") or ready.split()[1]
-        self.admin, self.url = found.get("admin"), f"ws://{self.address}"
-
-    def metric(self, name):
-        """A sample of the node's metrics; None if it has none of this name."""
-        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=PATIENCE) as page:
-            text = page.read().decode()
-        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
-        return float(found[1]) if found else None
-
-    def settle(self):
-        """Waits until its memory does not shrink any more: what a load left behind is not part of a floor."""
-        page, least, since = os.sysconf("SC_PAGE_SIZE"), None, time.monotonic()
-        while time.monotonic() - since < SETTLED:
-            rss = int(pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * page
-            if least is None or rss < 0.99 * least:
-                least, since = rss, time.monotonic()
-            time.sleep(0.5)
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self.process.stdout.close()
-        self.log.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
 
 
 # === the figures ===
@@ -307,7 +197,16 @@ def take_up(bench):
     ]
 
 
-FIGURES = {"echo": echo, "first-delta": first_delta, "durable": durable, "idle": idle, "take-up": take_up}
+FIGURES = {
+    "echo": echo,
+    "first-delta": first_delta,
+    "durable": durable,
+    "idle": idle,
+    "take-up": take_up,
+    "quic": quic,
+    "many": many,
+    "idle-cpu": idle_cpu,
+}
 
 
 # === around them ===
@@ -344,19 +243,6 @@ def conditions(bench):
             f" {os.cpu_count()} cores ({cpu[1].strip() if cpu else platform.machine()}), {memory:.0f} GiB, Linux"
             f" {platform.release()}, {pinned}, load average {os.getloadavg()[0]:.1f} before;"
             f" {filesystem[1]}, a bare 4 KiB fdatasync {p50:.2f} ms at p50 and {p99:.2f} ms at p99.")
-
-
-def table(head, rows):
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
-def verdict(good):
-    return "met" if good else "**not met**"
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
 
 
 def write(name, block):

@@ -1,16 +1,18 @@
 //! What can be typed after `turnway-bench`.
 mod compare;
+mod idle;
 
 use clap::{Args, Parser, Subcommand};
 pub use compare::{Compare, Row, System};
+pub use idle::{EchoServer, Idle};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// No load lasts longer: what is forgotten ends by itself.
 const DURATION_MAX: Duration = Duration::from_secs(60 * 60);
-/// A process may have so many files open on the machines this was made for; the rest is for everything else.
-const CONNECTIONS_MAX: u64 = 19_500;
+/// Some 40 KB each by QUIC; each WebSocket is a file too, of which a process may have fewer.
+const CONNECTIONS_MAX: u64 = 100_000;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -51,7 +53,7 @@ pub enum Mode {
     History(History),
     /// How long the first turn of a session takes that has a history and is in nobody's memory.
     TakeUp(TakeUp),
-    /// A bare WebSocket echo server with the node's library and buffers.
+    /// A bare echo server with the node's libraries and buffers: by WebSocket, or by QUIC.
     EchoServer(EchoServer),
     /// A lean agent (HTTP and server-sent events) that streams what it is asked for.
     Agent(Agent),
@@ -64,7 +66,7 @@ pub enum Mode {
 /// Where to.
 #[derive(Clone, Debug, Args)]
 pub struct Aim {
-    /// The server, ws://HOST:PORT, or wss:// with TLS; without a path: /v1/connect
+    /// The server: ws://HOST:PORT, wss:// with TLS, or quic://; without a path /v1/connect
     #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:8080")]
     pub url: String,
     /// Connect from this many addresses, 127.0.0.2 and up: each has only some 28,000 ports
@@ -185,23 +187,6 @@ pub struct Stream {
     pub streaming: Streaming,
 }
 
-/// See [`Mode::Idle`].
-#[derive(Clone, Debug, Args)]
-pub struct Idle {
-    /// Where to, how much, and what becomes of it.
-    #[command(flatten)]
-    pub common: Common,
-    /// Whom to ask
-    #[arg(long, value_name = "ID", default_value = "echo")]
-    pub agent: String,
-    /// Say hello and nothing else: what a connection costs without a session
-    #[arg(long, conflicts_with = "big")]
-    pub hello_only: bool,
-    /// So many of the connections send one message of the largest size
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub big: usize,
-}
-
 /// See [`Mode::Reconnect`].
 #[derive(Clone, Debug, Args)]
 pub struct Reconnect {
@@ -290,17 +275,6 @@ pub struct TakeUp {
     /// Whom to ask
     #[arg(long, value_name = "ID", default_value = "echo")]
     pub agent: String,
-}
-
-/// See [`Mode::EchoServer`].
-#[derive(Clone, Debug, Args)]
-pub struct EchoServer {
-    /// Where
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
-    /// It ends by itself after this
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
-    pub duration: Duration,
 }
 
 /// See [`Mode::Agent`].

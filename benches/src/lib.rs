@@ -15,4 +15,5 @@ pub mod run;
 pub mod schedule;
 pub mod target;
 pub mod trouble;
+pub mod udp;
 pub mod wire;

@@ -7,6 +7,7 @@ use crate::record::{Count, Measure, Record};
 use crate::schedule::Schedule;
 use crate::target::Target;
 use crate::trouble::{Lost, Trouble};
+use crate::udp::Udp;
 use futures_util::StreamExt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::cell::{Cell, RefCell};
@@ -29,6 +30,7 @@ pub struct Run {
     mode: &'static str,
     common: Common,
     target: Target,
+    udp: Udp,
     tag: String,
     record: RefCell<Record>,
     stage: Cell<Stage>,
@@ -59,11 +61,14 @@ impl Run {
         let aim = &common.aim;
         let target = Target::find(&aim.url, "ws", aim.sources, aim.i_own_this_target)?;
         let server = common.outputs.server_pid.map(watch).transpose()?;
-        make_room(common.load.connections + FILES_BESIDE)?;
+        // Connections of QUIC share sockets.
+        let sockets = if target.quic_name().is_some() { 0 } else { common.load.connections };
+        make_room(sockets + FILES_BESIDE)?;
         Ok(Rc::new(Self {
             mode,
             common: common.clone(),
             target,
+            udp: Udp::default(),
             tag: tag()?,
             record: RefCell::new(Record::new(about)),
             stage: Cell::new(Stage::Setup),
@@ -116,6 +121,10 @@ impl Run {
     /// Where to.
     pub fn target(&self) -> &Target {
         &self.target
+    }
+    /// What connections of QUIC go through.
+    pub fn udp(&self) -> &Udp {
+        &self.udp
     }
     /// What every connection says it has.
     pub fn api_key(&self) -> Option<&str> {

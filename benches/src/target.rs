@@ -11,8 +11,10 @@ const PATH: &str = "/v1/connect";
 pub struct Target {
     /// Its address.
     pub address: SocketAddr,
-    /// As a WebSocket client names it.
+    /// As a client names it.
     pub url: String,
+    /// Its name in certificates, where it is spoken to by QUIC.
+    quic_name: Option<String>,
     sources: u8,
 }
 
@@ -32,14 +34,15 @@ pub enum BadTarget {
 // === impl Target ===
 
 impl Target {
-    /// Reads a URL of this scheme (`ws`, or `wss` in its place, or `http`) and finds its host.
+    /// Reads a URL of this scheme (`ws`, or `wss` or `quic` in its place, or `http`) and finds its host.
     pub fn find(url: &str, scheme: &str, sources: Option<u8>, is_mine: bool) -> Result<Self, BadTarget> {
         let bad = |why| BadTarget::Url(url.to_owned(), why);
         let uri: Uri = url.parse().map_err(|_| bad("not a URL"))?;
         let scheme = match uri.scheme_str() {
             Some("wss") if scheme == "ws" => "wss",
+            Some("quic") if scheme == "ws" => "quic",
             Some(found) if found == scheme => scheme,
-            Some(_) | None if scheme == "ws" => return Err(bad("it starts with ws:// or wss://")),
+            Some(_) | None if scheme == "ws" => return Err(bad("it starts with ws://, wss:// or quic://")),
             Some(_) | None => return Err(bad("it starts with http://")),
         };
         let authority = uri.authority().ok_or_else(|| bad("no host"))?;
@@ -47,7 +50,7 @@ impl Target {
             return Err(bad("user and password do not belong in it"));
         }
         let host = authority.host().trim_matches(['[', ']']);
-        let port = authority.port_u16().unwrap_or(if scheme == "wss" { 443 } else { 80 });
+        let port = authority.port_u16().unwrap_or(if matches!(scheme, "wss" | "quic") { 443 } else { 80 });
         let address = resolve(host, port).ok_or_else(|| BadTarget::Unknown(host.to_owned()))?;
         if !address.ip().is_loopback() && !is_mine {
             return Err(BadTarget::Foreign(address));
@@ -56,10 +59,19 @@ impl Target {
             return Err(BadTarget::Sources);
         }
         let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
+            "/" if scheme == "quic" => "",
+            _ if scheme == "quic" => return Err(bad("quic:// has no path")),
             "/" if scheme != "http" => PATH,
             path => path.trim_end_matches('/'),
         };
-        Ok(Self { address, url: format!("{scheme}://{authority}{path}"), sources: sources.unwrap_or(0) })
+        let (url, sources) = (format!("{scheme}://{authority}{path}"), sources.unwrap_or(0));
+        let quic_name = (scheme == "quic").then(|| host.to_owned());
+        Ok(Self { address, url, quic_name, sources })
+    }
+
+    /// What its certificate has to be for, where it is spoken to by QUIC; none: by WebSocket.
+    pub fn quic_name(&self) -> Option<&str> {
+        self.quic_name.as_deref()
     }
 
     /// The address that the n-th connection comes from; none: the system's choice.
@@ -108,12 +120,20 @@ mod tests {
             ("ws://127.0.0.1:8080/other?x=1", "ws://127.0.0.1:8080/other?x=1"),
             ("ws://[::1]:9", "ws://[::1]:9/v1/connect"),
             ("wss://127.0.0.1", "wss://127.0.0.1/v1/connect"),
+            ("quic://localhost:8443", "quic://localhost:8443"),
+            ("quic://[::1]:8443/", "quic://[::1]:8443"),
         ] {
             assert_eq!(find(url, None, false).expect(url).url, want);
         }
-        for bad in ["", "127.0.0.1:8080", "http://127.0.0.1", "ws://u:p@127.0.0.1"] {
+        for bad in ["", "127.0.0.1:8080", "http://127.0.0.1", "ws://u:p@127.0.0.1", "quic://127.0.0.1/x"] {
             assert!(matches!(find(bad, None, false), Err(BadTarget::Url(..))), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_scheme_says_by_which_road() {
+        assert_eq!(find("wss://localhost:1", None, false).expect("ours").quic_name(), None);
+        assert_eq!(find("quic://[::1]:1", None, false).expect("ours").quic_name(), Some("::1"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod ask;
 mod deliver;
 mod drain;
 mod ears;
+mod errand;
 mod feed;
 mod host;
 mod io;
@@ -27,6 +28,7 @@ mod takeover;
 mod text;
 mod view;
 
+pub use errand::MEMBER_NAMES;
 pub use io::{Input, Output};
 pub use spread::Spread;
 pub use stats::{Outcome, Start, Stats, Tally};
@@ -98,6 +100,8 @@ pub struct Switchboard {
     repeats: BTreeMap<u64, Op>,
     repeat: u64,
     drain: Option<drain::Drain>,
+    /// Errands of sessions, by the name of what they are about.
+    errands: BTreeMap<String, errand::Out>,
     stats: Stats,
     outbox: VecDeque<Output>,
 }
@@ -119,6 +123,8 @@ enum Purpose {
     Open,
     /// It only looks.
     Look,
+    /// It has changed the members.
+    Members,
 }
 
 /// Everything that can become due.
@@ -172,6 +178,7 @@ impl Switchboard {
             repeats: BTreeMap::new(),
             repeat: 0,
             drain: None,
+            errands: BTreeMap::new(),
             stats: Stats::default(),
             outbox: VecDeque::new(),
         }
@@ -241,6 +248,8 @@ impl Switchboard {
             }
             (Op::Sessions { link, .. }, result) => self.listed(link, result),
             (Op::Find { run_id, link, .. }, result) => self.found(link, run_id, result),
+            (Op::Get { name }, result) => self.fetched(now, name, result),
+            (Op::Put { name, .. }, result) => self.put_away(now, name, result),
             (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.again(now, op),
             (op, Ok(reply)) => self.replied(now, op, reply),
         }

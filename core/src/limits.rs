@@ -89,6 +89,11 @@ pub const GO_AWAY_JITTER: Duration = Duration::from_secs(3);
 
 // === a session ===
 
+/// From asking for a change of members until it has failed (SR-D8, SR-E4): several times what the store takes, and
+/// what a speaking agent has to stop.
+pub const MEMBER_CHANGE: Duration = Duration::from_secs(10);
+/// Why somebody wants an agent to answer, to come or to go: a line for a person, in bytes.
+pub const REASON_BYTES_MAX: usize = 1024;
 /// Inputs in one inbox: the running one and 20 that wait.
 pub const INBOX_INPUTS_MAX: usize = 21;
 /// Earlier messages that come with one input, as JSON: some 60,000 tokens. Three such inputs fit in an
@@ -216,6 +221,9 @@ pub const STORE_BATCH_MAX: usize = 512;
 pub const STORE_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// Connections of one process (a process may open 20,000 files on many machines).
 pub const CONNECTIONS_MAX: usize = 18_000;
+/// The same by QUIC, where they share one file: what a node may be told to hold (`listen.quic_connections`). At some 40 KB
+/// each it is 4 GB, and one core answers their beats.
+pub const QUIC_CONNECTIONS_MAX: usize = 100_000;
 /// Connections from one address that is not this machine's (S-16): an office behind one address fits in, and a
 /// hundred and eighty of them fill a node.
 pub const ADDRESS_CONNECTIONS_MAX: usize = 100;

@@ -105,6 +105,12 @@ define_mutants! {
     ResumeUncounted,
     /// An attempt that could go on begins again.
     ResumeRestarts,
+    /// A member that speaks is removed without waiting for it to stop. (SR-T11)
+    RemovalHasty,
+    /// Who is to leave is asked the next question all the same. (SR-D5)
+    LeaverAsked,
+    /// A change of members ends by its receipt alone. (G9)
+    ChangeNeverFails,
 }
 
 #[cfg(feature = "mutants")]

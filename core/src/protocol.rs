@@ -5,5 +5,6 @@ pub mod entry;
 pub mod history;
 pub mod input;
 pub mod json;
+pub mod member;
 pub mod refusal;
 pub mod trace;

@@ -4,6 +4,8 @@ mod control;
 mod digest;
 mod ending;
 mod intake;
+mod members;
+mod membership;
 mod outbox;
 mod runtime;
 mod state;
@@ -11,6 +13,7 @@ mod takeover;
 mod text;
 
 pub use digest::TextHash;
+pub use members::{Change, Step};
 pub use outbox::{Ended, Output, Record};
 pub use runtime::{Counts, Input, SessionRuntime};
 pub use state::{Phase, Resumable, Run, RunPhase, State};

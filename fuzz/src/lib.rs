@@ -6,6 +6,7 @@ pub mod clients;
 pub mod credentials;
 pub mod nodes;
 pub mod operators;
+pub mod quic;
 pub mod sockets;
 
 /// Something that reads.
@@ -18,7 +19,7 @@ pub struct Target {
 }
 
 /// All there are.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 22] = [
     Target { name: "client_message", read: clients::message },
     Target { name: "client_turn", read: clients::turn },
     Target { name: "openai_call", read: clients::openai },
@@ -27,6 +28,9 @@ pub const TARGETS: [Target; 19] = [
     Target { name: "proxy_header", read: sockets::proxy },
     Target { name: "upgrade_head", read: sockets::head },
     Target { name: "websocket_frames", read: sockets::frames },
+    Target { name: "http3", read: sockets::http3 },
+    Target { name: "quic_frames", read: quic::frames },
+    Target { name: "quic_proofs", read: quic::proofs },
     Target { name: "api_key", read: credentials::api_key },
     Target { name: "key_record", read: credentials::key_record },
     Target { name: "token", read: credentials::token },

@@ -18,6 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocket};
 use turnway::config::{Hosts, Origin};
 use turnway::door::browser::Rules;
 use turnway::listen::caller::caller;
+use turnway::listen::quic::h3::frames::{self, Leave};
 use turnway::listen::seam::Frames;
 use turnway::listen::upgrade::{check, codec};
 
@@ -68,6 +69,36 @@ pub fn head(bytes: &[u8]) -> usize {
         let (_, ()) = tokio::join!(serve, speak);
     });
     understood.into_inner()
+}
+
+/// What a browser sends by HTTP/3, each kind of stream after a byte that says which. Understood are requests that could
+/// become sessions, settings, and last words.
+pub fn http3(bytes: &[u8]) -> usize {
+    let Some((kind, mut stream)) = bytes.split_first() else { return 0 };
+    let there = "bytes that are there need not be awaited";
+    match kind % 4 {
+        0 => {
+            let asked = frames::request(&mut stream).now_or_never().expect(there);
+            if let Ok(asked) = &asked {
+                let fields = asked.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
+                assert!(fields.sum::<usize>() <= 16 * 1024, "more than is read of any request");
+            }
+            usize::from(asked.is_ok())
+        }
+        1 => {
+            let settled = frames::settings(&mut stream).now_or_never().expect(there);
+            if settled.is_ok() {
+                let fault = frames::control(&mut stream).now_or_never().expect(there);
+                assert!((0x100..0x111).contains(&fault.code), "a control stream may not end");
+            }
+            usize::from(settled.is_ok())
+        }
+        2 => usize::from(frames::compressor(&mut stream).now_or_never().expect(there).code == 0x104),
+        _ => {
+            let left = frames::capsules(stream).now_or_never().expect(there);
+            usize::from(matches!(left, Ok(Leave::Code(_))))
+        }
+    }
 }
 
 /// A PROXY header. Not a byte after it is taken; what a line says of an address is how addresses are written.

@@ -43,6 +43,10 @@ pub struct Config {
     pub http: SocketAddr,
     /// For clients, by QUIC; none: not so.
     pub quic: Option<SocketAddr>,
+    /// Whether browsers are served there, by WebTransport.
+    pub webtransport: bool,
+    /// Connections by QUIC at a time.
+    pub quic_connections: usize,
     /// For operators.
     pub admin: SocketAddr,
     /// By which names clients may call it, beside its own on a loopback address.

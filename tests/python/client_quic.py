@@ -45,6 +45,8 @@ class Frames:
 class Protocol(QuicConnectionProtocol):
     """Puts the streams into one order: text waits for the messages before it."""
 
+    control = 0
+
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.messages: asyncio.Queue = asyncio.Queue()
@@ -57,26 +59,28 @@ class Protocol(QuicConnectionProtocol):
     def quic_event_received(self, event: QuicEvent) -> None:
         if isinstance(event, ConnectionTerminated):
             self.messages.put_nowait({"type": "(closed)", "code": event.error_code, "reason": event.reason_phrase})
-        if not isinstance(event, StreamDataReceived):
-            return
-        frames = self.frames.setdefault(event.stream_id, Frames())
-        for message in frames.take(event.data):
-            if event.stream_id == 0:
+        if isinstance(event, StreamDataReceived):
+            self.stream_received(event.stream_id, event.data, event.end_stream)
+
+    def stream_received(self, stream_id: int, data: bytes, is_end: bool) -> None:
+        frames = self.frames.setdefault(stream_id, Frames())
+        for message in frames.take(data):
+            if stream_id == self.control:
                 assert message["type"] != "delta", message
                 self.taken += 1
                 self.messages.put_nowait(message)
-            elif event.stream_id not in self.heads:
-                assert event.stream_id % 4 == 3 and message["type"] == "stream", (event.stream_id, message)
-                self.heads[event.stream_id] = message
-                self.waiting[event.stream_id] = []
+            elif stream_id not in self.heads:
+                assert stream_id % 4 == 3 and message["type"] == "stream", (stream_id, message)
+                self.heads[stream_id] = message
+                self.waiting[stream_id] = []
             else:
-                head = self.heads[event.stream_id]
+                head = self.heads[stream_id]
                 assert message["type"] == "delta", message
                 assert all(message[k] == head[k] for k in ("session_id", "run_id", "attempt")), (head, message)
-                self.waiting[event.stream_id].append(message)
-        if event.end_stream:
+                self.waiting[stream_id].append(message)
+        if is_end:
             assert frames.bytes == b"", "a stream ends within a message"
-            self.ended.add(event.stream_id)
+            self.ended.add(stream_id)
         for stream, waiting in self.waiting.items():
             if self.heads[stream]["after"] <= self.taken:
                 for message in waiting:
@@ -265,4 +269,5 @@ async def main() -> None:
     print("holds: what is no hello is told and closed")
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -6,8 +6,8 @@ use known::Known;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    ControlId, Cursor, Epoch, EventId, Holder, Life, LinkId, MessageId, NodeId, Nonce, Place, Principal,
-    RunId, Seq, SessionId, SessionKey, Stamp, TenantId, Token, UserId, Version,
+    AgentId, ControlId, Cursor, Epoch, EventId, Holder, Life, LinkId, MessageId, NodeId, Nonce, Place,
+    Principal, RunId, Seq, SessionId, SessionKey, Stamp, TenantId, Token, UserId, Version,
 };
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::StopReason;
@@ -257,7 +257,8 @@ impl Script {
     fn control(&mut self, n: usize, key: SessionKey) -> Op {
         let user = self.user();
         let run = self.rng.below(self.runs.len() as u64) as usize;
-        let what = match self.rng.below(4) {
+        let what = match self.rng.below(5) {
+            4 => Ask::Remove { agent_id: name(AgentId::parse("a")), reason: None },
             0 => Ask::Open { agents: Vec::new(), active: None },
             1 => Ask::Close,
             2 => Ask::Cancel { run_id: None },

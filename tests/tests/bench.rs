@@ -220,7 +220,7 @@ async fn what_cannot_be_done_is_said_with_its_exit_code() {
         (&["turns", "--url", "ftp://127.0.0.1"], 64, "ws://"),
         (&["turns", "--duration", "2h"], 64, "at most 1h"),
         (&["turns", "--rate", "0"], 64, "0.01"),
-        (&["turns", "--connections", "100000"], 64, "19500"),
+        (&["turns", "--connections", "100001"], 64, "100000"),
         (&["turns", "--server-pid", "4294967295"], 64, "no process"),
         (&["turns", "--size", "65536"], 64, "65536"),
         (&["turns", "--agent", "nobody"], 1, "not_found"),

@@ -1,5 +1,10 @@
 //! TLS as clients and operators see it: who can speak, what is shown when, and what it costs.
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use std::time::Duration;
 use tempfile::{TempDir, tempdir};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -92,8 +97,12 @@ async fn what_is_no_pair_is_told_before_anything_begins() {
     }
     let again = run(dir.path(), &["dev-cert", "one", "--json"], &[]).await;
     assert!(again.code == Some(1) && again.error()["message"].to_string().contains("exists"), "{again:?}");
-    let made = run(dir.path(), &["dev-cert", "two", "--json"], &[]).await.json();
-    assert_eq!(made, json!({"cert": "two/cert.pem", "key": "two/key.pem"}));
+    let made = run(dir.path(), &["dev-cert", "two", "--json", "--days", "13"], &[]).await.json();
+    let shown = CertificateDer::from_pem_file(dir.path().join("two/cert.pem")).expect("a certificate");
+    let hash = STANDARD.encode(Sha256::digest(&shown));
+    assert_eq!(made, json!({"cert": "two/cert.pem", "key": "two/key.pem", "days": 13, "sha256": hash}));
+    let too_long = run(dir.path(), &["dev-cert", "three", "--days", "366"], &[]).await;
+    assert_eq!(too_long.code, Some(64), "{too_long:?}");
 }
 
 /// The certificate is replaced while a thousand connections are open: none notices, and whoever comes after

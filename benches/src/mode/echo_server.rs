@@ -1,40 +1,70 @@
-//! A bare echo server: the node's library and the node's buffers, and nothing else of the node.
+//! A bare echo server: the node's libraries and the node's buffers, and nothing else of the node.
+//!
+//! - `quic`: the same by QUIC.
+mod quic;
+
 use crate::cli::EchoServer;
 use crate::mode::announce;
 use crate::trouble::Trouble;
 use futures_util::{FutureExt, SinkExt, StreamExt};
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep_until};
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio::time::{Instant, Interval, interval_at, sleep_until};
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use turnway::cli::Exit;
 use turnway::listen::upgrade::codec;
 
 /// Serves until it is told to stop, or its time is over.
 pub async fn run(args: EchoServer) -> Result<Exit, Trouble> {
-    let unavailable = |error| Trouble::Unavailable(format!("{}: {error}", args.listen));
-    let listener = TcpListener::bind(args.listen).await.map_err(unavailable)?;
-    announce(listener.local_addr().map_err(unavailable)?);
+    let over = Instant::now() + args.duration;
     tokio::select! {
-        served = serve(&listener) => served.map_err(unavailable)?,
-        () = sleep_until(Instant::now() + args.duration) => {}
+        served = serve(&args) => served?,
+        () = sleep_until(over) => {}
         () = told_to_stop() => {}
     }
     Ok(Exit::Fine)
 }
 
-async fn serve(listener: &TcpListener) -> std::io::Result<()> {
-    loop {
+async fn serve(args: &EchoServer) -> Result<(), Trouble> {
+    if let Some(dir) = &args.quic {
+        return quic::serve(args.listen, dir, args.beat).await;
+    }
+    let unavailable = |error| Trouble::Unavailable(format!("{}: {error}", args.listen));
+    let listener = TcpListener::bind(args.listen).await.map_err(unavailable)?;
+    announce(listener.local_addr().map_err(unavailable)?);
+    accept(&listener, args.beat).await.map_err(unavailable)
+}
+
+async fn accept(listener: &TcpListener, beat: Option<Duration>) -> std::io::Result<()> {
+    for n in 0.. {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
+        let beat = beat.map(|beat| spread(beat, n));
         // A client that leaves as it likes is no error of ours.
-        tokio::task::spawn_local(async move { echo(stream).await.ok() });
+        tokio::task::spawn_local(async move { echo(stream, beat).await.ok() });
     }
+    Ok(())
+}
+
+/// Connections of a node do not beat together, which costs it a wake-up for each: neighbours are far from each other,
+/// and none is further than a tenth from the middle.
+fn spread(beat: Duration, n: u32) -> Duration {
+    beat * (900 + n.wrapping_mul(83) % 201) / 1000
 }
 
 /// What comes together goes back together, as a node does it.
-async fn echo(stream: TcpStream) -> Result<(), Error> {
+async fn echo(stream: TcpStream, beat: Option<Duration>) -> Result<(), Error> {
     let mut socket = tokio_tungstenite::accept_async_with_config(stream, Some(codec())).await?;
-    while let Some(message) = socket.next().await {
+    let mut beats = beat.map(|beat| interval_at(Instant::now() + beat, beat));
+    loop {
+        let heard = tokio::select! {
+            heard = socket.next() => heard,
+            () = next(&mut beats) => {
+                socket.send(Message::Ping(Bytes::new())).await?;
+                continue;
+            }
+        };
+        let Some(message) = heard else { return Ok(()) };
         let mut next = Some(Some(message));
         while let Some(Some(message)) = next {
             match message? {
@@ -46,7 +76,13 @@ async fn echo(stream: TcpStream) -> Result<(), Error> {
         }
         socket.flush().await?;
     }
-    Ok(())
+}
+
+async fn next(beats: &mut Option<Interval>) {
+    match beats {
+        Some(beats) => _ = beats.tick().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// SIGTERM or SIGINT.
@@ -59,5 +95,21 @@ pub(super) async fn told_to_stop() {
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beats_differ_by_a_tenth_at_most() {
+        let beat = Duration::from_secs(25);
+        let beats: Vec<Duration> = (0..201).map(|n| spread(beat, n)).collect();
+        assert_eq!(
+            (beats.iter().min(), beats.iter().max()),
+            (Some(&(beat * 9 / 10)), Some(&(beat * 11 / 10)))
+        );
+        assert!(spread(beat, u32::MAX) <= beat * 11 / 10);
     }
 }

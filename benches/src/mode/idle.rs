@@ -1,37 +1,50 @@
-//! Connections that do nothing: what each of them costs the server's memory, and what is left after them.
+//! Connections that do nothing: what each of them costs the server's memory and CPU time, whether all of them still
+//! work when they are spoken to, and what is left after them.
+mod guest;
+
 use crate::cli::Idle;
-use crate::connection::Line;
-use crate::mode::talk::{Job, Talk};
+use crate::process::Cpu;
 use crate::record::{Count, Measure};
 use crate::report::table::size;
 use crate::report::{self, Story};
 use crate::run::Run;
 use crate::trouble::Trouble;
-use crate::wire;
+use guest::Plan;
 use serde_json::json;
+use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 use turnway::cli::Exit;
 
-/// Words of a small turn.
-const SIZE: usize = 64;
-/// What a message holds beside its text, at the most: ids and names.
-const BESIDE: usize = 512;
-/// A server is given so long to hand its memory back.
+/// A server is given so long to hand its memory back, where it was idle as long.
 const SETTLE: Duration = Duration::from_secs(10);
 /// Allocators hand memory back while they are used.
 const TRAFFIC_EVERY: Duration = Duration::from_millis(250);
 
-/// Bytes of resident memory of the server, at the moments that matter.
+/// The server's process, at the moments that matter: bytes of resident memory, and CPU time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Memory {
+struct Seen {
     before: u64,
     opened: u64,
     idle: u64,
     closed: u64,
+    peak: u64,
+    opening: Cpu,
+    idling: Cpu,
+}
+
+/// How it went with the connections.
+#[derive(Clone, Copy, Debug)]
+struct Went {
+    /// Still there when the time was over.
+    held: u64,
+    /// Of these, answered then.
+    answered: u64,
+    opening: Duration,
+    idling: Duration,
 }
 
 /// Runs it.
@@ -41,102 +54,81 @@ pub async fn run(mut args: Idle) -> Result<Exit, Trouble> {
     let Some(server) = run.server() else {
         return Err(Trouble::Usage("idle needs --server-pid: it is about that process's memory".to_owned()));
     };
-    let rss = || server.process.rss().unwrap_or(0);
-    let mut memory = Memory { before: server.rss_before, ..Memory::default() };
+    let (process, plan) = (server.process, Plan::new(&run, &args));
+    let (rss, cpu) = (|| process.rss().unwrap_or(0), || process.cpu().unwrap_or_default());
+    let mut seen = Seen { before: server.rss_before, ..Seen::default() };
     run.begin();
-    let count = run.load().connections;
-    let (small, large) = jobs(&args);
-    let open = |n| {
-        let job = if n < args.big { &large } else { &small };
-        connect(&run, job, n, args.hello_only)
-    };
-    let lines = run.gather(count, open).await?;
-    let opened = run.begun().elapsed();
-    memory.opened = rss();
+    let (count, began) = (run.load().connections, cpu());
     let (over, watched) = watch::channel(false);
-    let mut tasks = JoinSet::new();
-    for line in lines {
-        tasks.spawn_local(hold(Rc::clone(&run), line, watched.clone()));
-    }
+    let tasks = RefCell::new(JoinSet::new());
+    // From its first moment on each answers pings: until all are there may take longer than a node waits for that.
+    let seat = async |n| {
+        let line = plan.seat(n).await?;
+        tasks.borrow_mut().spawn_local(Rc::clone(&plan).stay(line, watched.clone()));
+        Ok(())
+    };
+    run.gather(count, seat).await?;
+    let opening = run.begun().elapsed();
+    (seen.opened, seen.opening) = (rss(), cpu().since(began));
+    run.pause(args.rest).await;
+    let (since, from) = (Instant::now(), cpu());
     run.pause(run.load().duration).await;
-    memory.idle = rss();
+    (seen.idle, seen.idling) = (rss(), cpu().since(from));
+    let idling = since.elapsed();
     let left = run.record().borrow().counted(Count::Lost);
     over.send_replace(true);
-    run.drain(tasks).await;
-    memory.closed = settle(&run, &small, count).await?;
+    run.drain(tasks.into_inner()).await;
+    let went = Went { held: (count as u64).saturating_sub(left), answered: plan.answered(), opening, idling };
+    seen.closed = settle(&plan, rss, count, SETTLE.min(idling)).await?;
     run.end();
-    let held = (count as u64).saturating_sub(left);
-    report::finish(&run, &story(&args, memory, held, opened, server.rss_peak()))
-}
-
-fn jobs(args: &Idle) -> (Rc<Job>, Rc<Job>) {
-    let job = |bytes| {
-        let text = wire::words(bytes);
-        let answer = (args.agent == "echo").then(|| text.clone());
-        Rc::new(Job { agent: args.agent.clone(), text, answer, is_stamped: false, asks_again: false })
-    };
-    (job(SIZE), job(turnway_core::limits::MESSAGE_BYTES_MAX - BESIDE))
-}
-
-/// A connection that has had its turn, if it is to have one.
-async fn connect(run: &Rc<Run>, job: &Rc<Job>, n: usize, hello_only: bool) -> Result<Line, Trouble> {
-    let mut talk = Talk::open(run, job, n).await?;
-    if hello_only {
-        return Ok(talk.into_line());
-    }
-    run.count(Count::Asked, 1);
-    talk.one_turn().await?;
-    Ok(talk.into_line())
-}
-
-/// Answers pings, and otherwise does nothing.
-async fn hold(run: Rc<Run>, mut line: Line, mut over: watch::Receiver<bool>) {
-    loop {
-        tokio::select! {
-            heard = line.next() => if let Err(lost) = heard {
-                return run.lost(&lost);
-            },
-            _ = over.wait_for(|over| *over) => return line.close().await,
-        }
-    }
+    seen.peak = server.rss_peak();
+    report::finish(&run, &story(&args, seen, went))
 }
 
 /// A little traffic after everybody has left, until no more memory comes back; the least there was.
-async fn settle(run: &Rc<Run>, job: &Rc<Job>, n: usize) -> Result<u64, Trouble> {
-    let Some(server) = run.server() else { return Ok(0) };
-    let mut talk = Talk::open(run, job, n).await?;
-    let mut least = server.process.rss().unwrap_or(0);
+async fn settle(plan: &Plan, rss: impl Fn() -> u64, n: usize, wait: Duration) -> Result<u64, Trouble> {
+    let mut guest = plan.open(n).await?;
+    let mut least = rss();
     let mut ticks = interval(TRAFFIC_EVERY);
     let traffic = async {
         loop {
             ticks.tick().await;
-            talk.one_turn().await?;
-            least = least.min(server.process.rss().unwrap_or(least));
+            guest.ask().await?;
+            least = least.min(rss());
         }
     };
-    let ended: Result<Result<(), Trouble>, _> = timeout(SETTLE, traffic).await;
-    match ended {
-        Ok(Err(trouble)) => Err(trouble),
-        Ok(Ok(())) | Err(_) => Ok(least),
+    let ended: Result<Result<(), Trouble>, _> = timeout(wait, traffic).await;
+    if let Ok(Err(trouble)) = ended {
+        return Err(trouble);
     }
+    // A node that is told to stop waits for whoever has left without a word.
+    guest.into_line().close().await;
+    Ok(least)
 }
 
-fn story(args: &Idle, memory: Memory, held: u64, opened: Duration, peak: u64) -> Story {
+fn story(args: &Idle, seen: Seen, went: Went) -> Story {
+    let Went { held, answered, opening, idling } = went;
     #[expect(clippy::cast_precision_loss, reason = "bytes of one machine")]
-    let each = |rss: u64| rss.saturating_sub(memory.before) as f64 / held.max(1) as f64;
+    let each = |rss: u64| rss.saturating_sub(seen.before) as f64 / held.max(1) as f64;
     #[expect(clippy::cast_precision_loss, reason = "bytes of one machine")]
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    let of_peak = share(memory.closed, peak);
-    let of_growth = share(memory.closed.saturating_sub(memory.before), peak.saturating_sub(memory.before));
+    let of_peak = share(seen.closed, seen.peak);
+    let of_growth = share(seen.closed.saturating_sub(seen.before), seen.peak.saturating_sub(seen.before));
+    let of_core = seen.idling.total().as_secs_f64() / idling.as_secs_f64().max(1e-9);
     let more = json!({
-        "held": held, "big": args.big, "opened_s": opened.as_secs_f64(),
-        "rss_before_bytes": memory.before, "rss_opened_bytes": memory.opened,
-        "rss_idle_bytes": memory.idle, "rss_closed_bytes": memory.closed, "rss_peak_bytes": peak,
-        "bytes_per_connection_opened": each(memory.opened), "bytes_per_connection": each(memory.idle),
+        "held": held, "answered": answered, "big": args.big,
+        "opened_s": opening.as_secs_f64(), "opening_cpu_s": seen.opening.total().as_secs_f64(),
+        "idle_s": idling.as_secs_f64(), "idle_cpu_user_s": seen.idling.user.as_secs_f64(),
+        "idle_cpu_system_s": seen.idling.system.as_secs_f64(), "idle_cpu_share": of_core,
+        "rss_before_bytes": seen.before, "rss_opened_bytes": seen.opened,
+        "rss_idle_bytes": seen.idle, "rss_closed_bytes": seen.closed, "rss_peak_bytes": seen.peak,
+        "bytes_per_connection_opened": each(seen.opened), "bytes_per_connection": each(seen.idle),
         "closed_share_of_peak": of_peak, "closed_share_of_growth": of_growth,
     });
     let lines = vec![
-        ("each", format!("{} when opened, {} when idle", size(each(memory.opened)), size(each(memory.idle)))),
+        ("still there", format!("{held}, of which {answered} answered when they were spoken to again")),
+        ("each", format!("{} when opened, {} when idle", size(each(seen.opened)), size(each(seen.idle)))),
+        ("CPU while idle", format!("{:.2} % of a core over {:.0} s", of_core * 1e2, idling.as_secs_f64())),
         (
             "after closing",
             format!(

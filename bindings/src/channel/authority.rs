@@ -16,15 +16,18 @@ pub enum Action {
     Invoke,
     /// `cancel_run`.
     Cancel,
+    /// `switch_agent`, `invite_agent`, `remove_agent`.
+    Members,
 }
 
 impl Action {
     /// All of them: the matrix test has a row for each.
-    pub const ALL: [Self; 5] = [Self::Open, Self::Close, Self::Read, Self::Invoke, Self::Cancel];
+    pub const ALL: [Self; 6] =
+        [Self::Open, Self::Close, Self::Read, Self::Invoke, Self::Cancel, Self::Members];
     /// Whether it changes anything.
     pub fn writes(self) -> bool {
         match self {
-            Self::Open | Self::Close | Self::Invoke | Self::Cancel => true,
+            Self::Open | Self::Close | Self::Invoke | Self::Cancel | Self::Members => true,
             Self::Read => false,
         }
     }
@@ -32,7 +35,7 @@ impl Action {
     pub fn creates(self) -> bool {
         match self {
             Self::Open | Self::Invoke => true,
-            Self::Close | Self::Read | Self::Cancel => false,
+            Self::Close | Self::Read | Self::Cancel | Self::Members => false,
         }
     }
 }

@@ -3,7 +3,7 @@ use crate::channel::authority::Action;
 use crate::channel::pattern::Pattern;
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::history::History;
-use turnway_core::protocol::input::{Message, Strategy};
+use turnway_core::protocol::input::{Ask, Message, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::store::Birth;
 
@@ -59,6 +59,15 @@ pub enum Command {
         /// Which.
         run_id: RunId,
     },
+    /// Change who belongs to a session, or who answers there.
+    Members {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// Which.
+        session: SessionId,
+        /// What.
+        wish: MemberWish,
+    },
     /// Cancel a run, or whatever is in flight in a session.
     Cancel {
         /// Echoed.
@@ -78,6 +87,7 @@ impl Command {
             Self::Close { .. } => Action::Close,
             Self::Invoke(_) => Action::Invoke,
             Self::Cancel { .. } => Action::Cancel,
+            Self::Members { .. } => Action::Members,
             Self::Subscribe(_)
             | Self::Unsubscribe { .. }
             | Self::Look { .. }
@@ -93,10 +103,47 @@ impl Command {
             | Self::Close { request_id, .. }
             | Self::Unsubscribe { request_id, .. }
             | Self::Look { request_id, .. }
+            | Self::Members { request_id, .. }
             | Self::Cancel { request_id, .. } => request_id.as_ref(),
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
             Self::List { .. } | Self::Find { .. } => None,
+        }
+    }
+}
+
+/// What is to become of a member (protocol.md §1.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberWish {
+    /// Of which agent.
+    pub agent_id: AgentId,
+    /// What.
+    pub what: MemberChange,
+    /// Why: a line for a person.
+    pub reason: Option<String>,
+}
+
+/// See [`MemberWish`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberChange {
+    /// It is to answer where nobody is addressed.
+    Switch,
+    /// It is to come.
+    Invite {
+        /// And to answer where nobody is addressed.
+        activate: bool,
+    },
+    /// It is to go.
+    Remove,
+}
+
+impl From<MemberWish> for Ask {
+    fn from(wish: MemberWish) -> Self {
+        let MemberWish { agent_id, what, reason } = wish;
+        match what {
+            MemberChange::Switch => Self::Switch { agent_id, reason },
+            MemberChange::Invite { activate } => Self::Invite { agent_id, reason, activate },
+            MemberChange::Remove => Self::Remove { agent_id, reason },
         }
     }
 }

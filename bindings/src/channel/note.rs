@@ -57,6 +57,8 @@ pub enum Note {
         /// The session's present state.
         snapshot: Box<SnapshotNote>,
     },
+    /// The answer to a wish about members, once that is done or undone.
+    Members(Box<Members>),
     /// The answer to `session_close`, for a link that is not subscribed.
     Closed {
         /// Echoed.
@@ -188,6 +190,19 @@ pub struct RunNote {
     pub text_bytes: u64,
 }
 
+/// Who belongs to a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Members {
+    /// Echoed.
+    pub request_id: Option<RequestId>,
+    /// Which session.
+    pub session: SessionId,
+    /// In order.
+    pub agents: Vec<AgentId>,
+    /// Who answers where nobody is addressed.
+    pub active_agent: Option<AgentId>,
+}
+
 impl Note {
     /// Bytes it takes on its way to the link: an estimate that both ends compute alike.
     pub fn weight(&self) -> usize {
@@ -199,6 +214,7 @@ impl Note {
             }
             Self::Listed { sessions, .. } => 512 + 512 * sessions.len(),
             Self::Accepted(_)
+            | Self::Members(_)
             | Self::Closed { .. }
             | Self::CancelTaken { .. }
             | Self::Found { .. }

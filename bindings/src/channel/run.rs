@@ -145,6 +145,12 @@ impl Run {
             | Fact::SessionClosed { .. }
             | Fact::SessionNotice { .. }
             | Fact::AgentSwitched { .. }
+            | Fact::AgentAdding(_)
+            | Fact::AgentAdded(_)
+            | Fact::AgentAddFailed(_)
+            | Fact::AgentRemoving(_)
+            | Fact::AgentRemoved(_)
+            | Fact::AgentRemoveFailed(_)
             | Fact::AgentInvokeDone { .. }
             | Fact::RunState { scope: Scope::Agent, .. }
             | Fact::RunResumed { .. }

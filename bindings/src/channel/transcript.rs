@@ -160,6 +160,12 @@ impl Transcript {
             | Fact::SessionClosed { .. }
             | Fact::SessionNotice { .. }
             | Fact::AgentSwitched { .. }
+            | Fact::AgentAdding(_)
+            | Fact::AgentAdded(_)
+            | Fact::AgentAddFailed(_)
+            | Fact::AgentRemoving(_)
+            | Fact::AgentRemoved(_)
+            | Fact::AgentRemoveFailed(_)
             | Fact::AgentInvokeStarted { .. }
             | Fact::AgentInvokeDone { .. }
             | Fact::RunState { .. }

@@ -29,9 +29,11 @@ impl Switchboard {
                 Said::Record(record) => owned.backlog.push_back(record),
                 Said::Consume { place } => owned.consumed.push(place),
                 Said::Order(order) if lawful => self.outbox.push_back(Output::Order(order)),
-                other @ (Said::Order(_) | Said::Chunk { .. } | Said::Answered { .. } | Said::CatchUp) => {
-                    said.push(other);
-                }
+                other @ (Said::Order(_)
+                | Said::Chunk { .. }
+                | Said::Answered { .. }
+                | Said::Errand(_)
+                | Said::CatchUp) => said.push(other),
             }
         }
         if !lawful {
@@ -77,6 +79,7 @@ impl Switchboard {
                 let ringer = owned.ringers.remove(&control).unwrap_or(self.me);
                 self.tell(now, ringer, Words::Answered { key: key.clone(), control, shown });
             }
+            Said::Errand(errand) => self.errand(now, key, errand),
             Said::CatchUp => {
                 owned.catching_up = true;
                 self.read_inbox(key);

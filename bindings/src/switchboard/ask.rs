@@ -107,6 +107,7 @@ impl Switchboard {
             Command::Find { run_id } => self.find(link, principal, run_id),
             Command::Open { request_id, .. }
             | Command::Close { request_id, .. }
+            | Command::Members { request_id, .. }
             | Command::Cancel { request_id, .. }
                 if busy =>
             {
@@ -127,6 +128,10 @@ impl Switchboard {
                 let asker = Asker::new(now, link, request_id);
                 self.control(now, within(session), principal, asker, Asked::Close);
             }
+            Command::Members { request_id, session, wish } => {
+                let asker = Asker::new(now, link, request_id);
+                self.control(now, within(session), principal, asker, wish.into());
+            }
             Command::Cancel { request_id, target, receipt } => {
                 let (session, run_id) = match target {
                     Target::Run(run_id) => (run_id.session(), Some(run_id)),
@@ -143,7 +148,7 @@ impl Switchboard {
         self.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
     }
 
-    fn is_unknown(&self, agent: &AgentId) -> bool {
+    pub(super) fn is_unknown(&self, agent: &AgentId) -> bool {
         !self.directory.agents.contains_key(agent)
     }
 
@@ -201,11 +206,10 @@ impl Switchboard {
     }
 
     fn control(&mut self, now: Now, key: SessionKey, principal: Principal, asker: Asker, what: Asked) {
-        let name = match &what {
-            Asked::Cancel { run_id: Some(run_id) } => format!("cancel:{run_id}"),
-            Asked::Open { .. } | Asked::Close | Asked::Cancel { run_id: None } => {
-                EventId::new(now.store, self.rng.next_u128()).to_string()
-            }
+        let name = if let Asked::Cancel { run_id: Some(run_id) } = &what {
+            format!("cancel:{run_id}")
+        } else {
+            EventId::new(now.store, self.rng.next_u128()).to_string()
         };
         let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
         let create = matches!(what, Asked::Open { .. });

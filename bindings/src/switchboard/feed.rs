@@ -4,7 +4,7 @@ use super::view::Asked;
 use super::{Purpose, Switchboard, Timer, Waiting};
 use crate::channel::authority::{Action, authorize};
 use crate::channel::command::Subscribe;
-use crate::channel::note::Note;
+use crate::channel::note::{Members, Note};
 use crate::peer::Words;
 use std::collections::BTreeMap;
 use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seen, Seq, SessionKey, Stamp, UserId};
@@ -318,9 +318,15 @@ impl Switchboard {
                 (Phase::New, Purpose::Open) => {
                     Err(Refusal::new(Code::SessionOpenFailed, "no agent is configured"))
                 }
-                (Phase::New, Purpose::Look) | (Phase::Open | Phase::Closing | Phase::Closed, _) => Ok(()),
+                (Phase::New, Purpose::Look | Purpose::Members)
+                | (Phase::Open | Phase::Closing | Phase::Closed, _) => Ok(()),
             });
             match opened {
+                Ok(()) if purpose == Purpose::Members => {
+                    let (agents, active_agent) = (state.agents.clone(), state.active.clone());
+                    let members = Members { request_id, session: key.session.clone(), agents, active_agent };
+                    self.note(link, Note::Members(Box::new(members)));
+                }
                 Ok(()) => self.note(link, Note::Opened { request_id, snapshot: snapshot_note(key, state) }),
                 Err(refusal) => self.refuse(link, request_id, Some(key.session.clone()), None, refusal),
             }

@@ -147,6 +147,7 @@ impl Switchboard {
                 | Said::Consume { .. }
                 | Said::Chunk { .. }
                 | Said::Answered { .. }
+                | Said::Errand(_)
                 | Said::CatchUp => None,
             });
             for order in unsaid.chain(owned.runtime.give_up()) {

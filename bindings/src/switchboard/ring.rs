@@ -1,5 +1,5 @@
 //! Asks that are durable: ringing their owner until it has them, and how they end.
-use super::ask::{Ask, AskKey, RING, What};
+use super::ask::{Ask, AskKey, Asker, RING, What};
 use super::{Purpose, Switchboard, Timer, Waiting};
 use crate::channel::note::Note;
 use crate::peer::{Item, Words};
@@ -122,7 +122,11 @@ impl Switchboard {
             What::Input(_) => None,
             What::Control { control, .. } => match &control.what {
                 Asked::Cancel { run_id } => run_id.clone(),
-                Asked::Open { .. } | Asked::Close => None,
+                Asked::Open { .. }
+                | Asked::Close
+                | Asked::Switch { .. }
+                | Asked::Invite { .. }
+                | Asked::Remove { .. } => None,
             },
         };
         for asker in ask.askers.into_iter().filter(|asker| !asker.told) {
@@ -165,12 +169,9 @@ impl Switchboard {
         let What::Control { control, .. } = &ask.what else { return };
         for asker in ask.askers {
             match &control.what {
-                Asked::Open { .. } => {
-                    let asked = self.view_number(&ask.key);
-                    let (link, request_id, purpose) = (asker.link, asker.request_id, Purpose::Open);
-                    let waiting = Waiting { link, request_id, asked, purpose };
-                    self.views.entry(ask.key.clone()).or_default().push(waiting);
-                    self.view(&ask.key);
+                Asked::Open { .. } => self.show(&ask.key, asker, Purpose::Open),
+                Asked::Switch { .. } | Asked::Invite { .. } | Asked::Remove { .. } => {
+                    self.show(&ask.key, asker, Purpose::Members);
                 }
                 Asked::Close => {
                     let follows = self.links.get(asker.link).is_some_and(|link| link.follows(&ask.key));
@@ -187,6 +188,14 @@ impl Switchboard {
                 }
             }
         }
+    }
+
+    /// Shows who asked for something what has become of it.
+    fn show(&mut self, key: &SessionKey, asker: Asker, purpose: Purpose) {
+        let asked = self.view_number(key);
+        let waiting = Waiting { link: asker.link, request_id: asker.request_id, asked, purpose };
+        self.views.entry(key.clone()).or_default().push(waiting);
+        self.view(key);
     }
 
     pub(super) fn forget_askers(&mut self, link: LinkId, asks: BTreeSet<AskKey>) {

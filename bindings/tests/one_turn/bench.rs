@@ -180,6 +180,10 @@ pub(crate) fn line(note: &Note) -> String {
         Note::Subscribed { snapshot, reset, .. } => format!("subscribed {} {reset:?}", snapshot.seq.0),
         Note::Opened { snapshot, .. } => format!("opened {}", snapshot.seq.0),
         Note::Closed { .. } => "closed".to_owned(),
+        Note::Members(members) => {
+            let agents: Vec<&str> = members.agents.iter().map(AgentId::as_str).collect();
+            format!("members {}", agents.join(" "))
+        }
         Note::CancelTaken { .. } => "cancel taken".to_owned(),
         Note::Listed { sessions, more } => {
             let names: Vec<&str> = sessions.iter().map(|listed| listed.birth.session.as_str()).collect();

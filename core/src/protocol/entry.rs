@@ -1,14 +1,17 @@
 //! Facts: what a session's log consists of. Stored as the JSON envelope of the protocol, because
 //! they outlive releases.
-use crate::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionKey, UserId};
+mod envelope;
+
+use crate::id::{AgentId, MessageId, RequestId, UserId};
 use crate::private::Private;
 use crate::protocol::agent::{Mark, StopReason};
 use crate::protocol::input::{Message, Strategy};
 use crate::protocol::json::Json;
+use crate::protocol::member::{ChangeAsked, ChangeDone, ChangeFailed};
 use crate::protocol::refusal::Code;
 use crate::time::Millis;
+pub use envelope::{Entry, Envelope};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 /// What the owner decided to do with an accepted input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +86,28 @@ pub enum Fact {
         reason: String,
         /// What caused it.
         trigger: String,
+        /// Of the request, where one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request_id: Option<RequestId>,
     },
+    /// An agent is to become a member (SR-E2).
+    #[serde(rename = "agent.adding")]
+    AgentAdding(ChangeAsked),
+    /// It is one.
+    #[serde(rename = "agent.added")]
+    AgentAdded(ChangeDone),
+    /// It is none.
+    #[serde(rename = "agent.add_failed")]
+    AgentAddFailed(ChangeFailed),
+    /// A member is to leave, and is asked nothing new from here on (SR-D3, SR-D5).
+    #[serde(rename = "agent.removing")]
+    AgentRemoving(ChangeAsked),
+    /// It has left.
+    #[serde(rename = "agent.removed")]
+    AgentRemoved(ChangeDone),
+    /// It has not, and everything is as it was (RX-9).
+    #[serde(rename = "agent.remove_failed")]
+    AgentRemoveFailed(ChangeFailed),
     /// Somebody said something.
     #[serde(rename = "user.message")]
     UserMessage {
@@ -275,6 +299,12 @@ impl Fact {
             Self::SessionClosed { .. } => "session.closed",
             Self::SessionNotice { .. } => "session.notice",
             Self::AgentSwitched { .. } => "agent.switched",
+            Self::AgentAdding(_) => "agent.adding",
+            Self::AgentAdded(_) => "agent.added",
+            Self::AgentAddFailed(_) => "agent.add_failed",
+            Self::AgentRemoving(_) => "agent.removing",
+            Self::AgentRemoved(_) => "agent.removed",
+            Self::AgentRemoveFailed(_) => "agent.remove_failed",
             Self::UserMessage { .. } => "user.message",
             Self::TurnAdmitted { .. } => "turn.admitted",
             Self::RunStarted { .. } => "run.started",
@@ -291,93 +321,13 @@ impl Fact {
             Self::RunCancelled { .. } => "run.cancelled",
         }
     }
+    /// Whether a change of members begins with it, or begins and ends: then it gives it its name.
+    pub fn begins_change(&self) -> bool {
+        matches!(self, Self::AgentAdding(_) | Self::AgentRemoving(_))
+    }
     /// Whether a turn ends with it.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::RunDone { .. } | Self::RunFailed { .. } | Self::RunCancelled { .. })
-    }
-}
-
-/// One fact with what is said about every fact. Its place and epoch are the log's to give.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Its name.
-    pub id: EventId,
-    /// When it was decided, by the store's clock.
-    #[serde(with = "crate::time::rfc3339")]
-    pub time: Millis,
-    /// Who caused it: `user:<id>`, `agent:<id>` or `turnway`.
-    pub source: Arc<str>,
-    /// The chain it belongs to: its turn's id, or its own.
-    pub correlation_id: Arc<str>,
-    /// The fact it follows from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub causation_id: Option<EventId>,
-    /// W3C trace context.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub traceparent: Option<Arc<str>>,
-    /// The turn it belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<RunId>,
-    /// What.
-    #[serde(flatten)]
-    pub fact: Fact,
-}
-
-/// A fact in its place: the envelope of protocol.md §4, a CloudEvents 1.0 shape.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Envelope<E> {
-    /// `1.0`.
-    pub specversion: String,
-    /// Whose.
-    pub session_id: String,
-    /// Where.
-    pub seq: Seq,
-    /// By which ownership.
-    pub epoch: Epoch,
-    /// What.
-    #[serde(flatten)]
-    pub entry: E,
-}
-
-impl Entry {
-    /// The envelope as JSON: what the store keeps and what `events` shows.
-    pub fn to_json(&self, key: &SessionKey, seq: Seq, epoch: Epoch) -> String {
-        let session_id = key.session.as_str().to_owned();
-        let envelope = Envelope { specversion: "1.0".to_owned(), session_id, seq, epoch, entry: self };
-        // Facts have string keys and finite numbers only, so they always serialise.
-        serde_json::to_string(&envelope).unwrap_or_default()
-    }
-    /// Reads an envelope back.
-    pub fn from_json(json: &str) -> Result<Envelope<Self>, serde_json::Error> {
-        serde_json::from_str(json)
-    }
-    /// Bytes it takes in a queue, a read or a frame: an estimate that is the same everywhere.
-    pub fn weight(&self) -> usize {
-        let content = match &self.fact {
-            Fact::UserMessage { message, .. } => match &message.content {
-                crate::protocol::input::Content::Text(text) => text.len(),
-                crate::protocol::input::Content::Parts(parts) => parts.len() * 512,
-            },
-            Fact::AgentStreamDelta { text, .. } => text.reveal().len(),
-            Fact::SessionOpened { .. }
-            | Fact::SessionClosing { .. }
-            | Fact::SessionClosed { .. }
-            | Fact::SessionNotice { .. }
-            | Fact::AgentSwitched { .. }
-            | Fact::TurnAdmitted { .. }
-            | Fact::RunStarted { .. }
-            | Fact::RunRestarted { .. }
-            | Fact::RunResumed { .. }
-            | Fact::AgentInvokeStarted { .. }
-            | Fact::AgentInvokeDone { .. }
-            | Fact::RunState { .. }
-            | Fact::RunSuspended { .. }
-            | Fact::RunCancelling { .. }
-            | Fact::RunDone { .. }
-            | Fact::RunFailed { .. }
-            | Fact::RunCancelled { .. } => 0,
-        };
-        content + 512
     }
 }
 

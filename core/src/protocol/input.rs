@@ -183,6 +183,29 @@ pub enum Ask {
     },
     /// Cancel what speaks, end what waits, close (SR-H2).
     Close,
+    /// Let another member answer where nobody is addressed (SR-S5).
+    Switch {
+        /// Which.
+        agent_id: AgentId,
+        /// Why, in their words.
+        reason: Option<String>,
+    },
+    /// Make an agent a member (SR-E1).
+    Invite {
+        /// Which.
+        agent_id: AgentId,
+        /// Why, in their words.
+        reason: Option<String>,
+        /// It answers from then on where nobody is addressed (SR-E6).
+        activate: bool,
+    },
+    /// Make a member leave (SR-D1).
+    Remove {
+        /// Which.
+        agent_id: AgentId,
+        /// Why, in their words.
+        reason: Option<String>,
+    },
     /// Cancel a run, or with none whatever is in flight (SR-C1).
     Cancel {
         /// Which.

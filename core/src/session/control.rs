@@ -32,6 +32,9 @@ impl SessionRuntime {
                     self.open_asked(now, place, &control, agents, active);
                 }
                 Ask::Close => self.close_asked(now, place, control),
+                Ask::Switch { .. } | Ask::Invite { .. } | Ask::Remove { .. } => {
+                    self.member_asked(now, place, &control);
+                }
                 Ask::Cancel { run_id: Some(run_id) } => {
                     let run_id = run_id.clone();
                     self.cancel_asked(now, place, control, run_id);
@@ -112,10 +115,11 @@ impl SessionRuntime {
         self.end(now, run_id, Ending::Failed { code: Code::SessionClosed, message, agent_code: None });
     }
 
-    /// A close is done once nothing is open any more; its entry stays in the lane until then, so that
+    /// A close is done once no turn and no change of members is open any more; its entry stays in the lane until then, so that
     /// it survives its owner (SR-H2).
     pub(super) fn finish_close(&mut self, now: Now) {
-        if self.state.phase != Phase::Closing || self.state.has_open_turn() {
+        let open = self.state.has_open_turn() || !self.state.changes.is_empty();
+        if self.state.phase != Phase::Closing || open {
             return;
         }
         let Some((place, control)) = self.close.take() else { return };
@@ -190,18 +194,18 @@ impl SessionRuntime {
         self.end(now, run_id, Ending::Cancelled { reason, forced: false, answers: None });
     }
 
-    fn notice(&mut self, now: Now, name: &str, place: Place, control: &Arc<Control>) {
+    pub(super) fn notice(&mut self, now: Now, name: &str, place: Place, control: &Arc<Control>) {
         let fact = Fact::SessionNotice { name: name.to_owned(), request_id: control.request_id.clone() };
         self.record(now, fact, About { answers: Some(place), ..About::default() });
         self.answered(control);
     }
 
-    fn consume(&mut self, place: Place, control: &Arc<Control>) {
+    pub(super) fn consume(&mut self, place: Place, control: &Arc<Control>) {
         self.outbox.now(Output::Consume { place });
         self.answer(control, false);
     }
 
-    fn answered(&mut self, control: &Arc<Control>) {
+    pub(super) fn answered(&mut self, control: &Arc<Control>) {
         self.answer(control, true);
     }
 

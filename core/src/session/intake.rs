@@ -102,13 +102,8 @@ impl SessionRuntime {
     }
 
     fn admit(&mut self, now: Now, run_id: &RunId, agent: AgentId, strategy: Strategy) {
-        if let Some(from) = self.state.active.clone().filter(|active| *active != agent) {
-            let (reason, trigger) = ("addressed".to_owned(), "mention".to_owned());
-            self.record(
-                now,
-                Fact::AgentSwitched { from, to: agent.clone(), reason, trigger },
-                About::run(run_id),
-            );
+        if self.state.active.as_ref() != Some(&agent) {
+            self.switch(now, &agent, ("addressed".to_owned(), "mention"), None, About::run(run_id));
         }
         let ahead = self.state.waiting.len() + usize::from(self.state.running.is_some());
         let interrupts = matches!(strategy, Strategy::Interrupt | Strategy::Rollback) && ahead > 0;

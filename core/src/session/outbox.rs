@@ -4,6 +4,7 @@ use crate::private::Private;
 use crate::protocol::agent::{Order, TextKind};
 use crate::protocol::entry::Entry;
 use crate::protocol::input::Strategy;
+use crate::protocol::member::Errand;
 use crate::time::Mono;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub enum Output {
         /// A fact says so: whoever follows the session has been told.
         shown: bool,
     },
+    /// Let whoever keeps sessions do this, and say [`super::Input::Receipt`].
+    Errand(Errand),
     /// Read the inbox up to its end, then say [`super::Input::CaughtUp`]: something names a turn that
     /// may lie there.
     CatchUp,
@@ -127,6 +130,7 @@ impl Outbox {
             | Output::Consume { .. }
             | Output::Chunk { .. }
             | Output::Answered { .. }
+            | Output::Errand(_)
             | Output::CatchUp => None,
         });
         drops.collect()
@@ -146,6 +150,7 @@ impl Outbox {
                 | Output::Consume { .. }
                 | Output::Chunk { .. }
                 | Output::Answered { .. }
+                | Output::Errand(_)
                 | Output::CatchUp => {}
             }
         }

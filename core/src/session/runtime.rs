@@ -5,8 +5,10 @@ use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::{AgentEvent, Directory, Order};
 use crate::protocol::entry::{Entry, Fact};
 use crate::protocol::input::{self, Control};
+use crate::protocol::member::Receipt;
 use crate::rng::Rng;
 use crate::session::attempt::Attempt;
+use crate::session::membership::Changes;
 use crate::session::outbox::{Ended, Outbox, Output, Record};
 use crate::session::state::{Phase, State};
 use crate::time::{Deadline, Mono, Now};
@@ -45,6 +47,13 @@ pub enum Input {
     },
     /// The log is durable up to here.
     Durable(Seq),
+    /// An errand came back.
+    Receipt {
+        /// Whose.
+        tx_id: EventId,
+        /// What became of it.
+        receipt: Receipt,
+    },
     /// Begin nothing new: the node leaves.
     Hold,
     /// The same, and what another owner can go on with is left to it.
@@ -100,6 +109,7 @@ pub struct SessionRuntime {
     pub(super) close: Option<(Place, Arc<Control>)>,
     /// Cancels of turns that are not known (yet).
     pub(super) early_cancels: BTreeMap<RunId, (Place, Arc<Control>)>,
+    pub(super) changes: Changes,
     pub(super) attempt: Attempt,
     pub(super) held: bool,
     pub(super) outbox: Outbox,
@@ -122,6 +132,7 @@ impl SessionRuntime {
             controls: VecDeque::new(),
             close: None,
             early_cancels: BTreeMap::new(),
+            changes: Changes::default(),
             attempt: Attempt::None,
             held: false,
             outbox,
@@ -185,14 +196,22 @@ impl SessionRuntime {
     pub fn is_quiet(&self) -> bool {
         let resting = self.held || self.inputs.is_empty();
         let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
-        idle && resting && self.early_cancels.is_empty() && self.outbox.is_empty()
+        let settled = self.early_cancels.is_empty() && self.state.changes.is_empty();
+        idle && resting && settled && self.outbox.is_empty()
+    }
+
+    /// A name for what is about to be recorded.
+    pub(super) fn event_id(&mut self, now: Now) -> EventId {
+        EventId::new(now.store, self.rng.next_u128())
     }
 
     /// The one way to change anything: record a fact, apply it, write it down.
     pub(super) fn record(&mut self, now: Now, fact: Fact, about: About<'_>) -> Seq {
-        let id = EventId::new(now.store, self.rng.next_u128());
+        // The first fact of a transaction gives it its name.
+        let names = about.tx.filter(|_| fact.begins_change());
+        let id = names.unwrap_or_else(|| self.event_id(now));
         let run = about.run.and_then(|run| self.state.runs.get(run));
-        let cause = run.map(|run| run.cause);
+        let cause = run.map(|run| run.cause).or(about.tx.filter(|_| names.is_none()));
         let traceparent = about.run.and_then(|run| self.inputs.get(run));
         let traceparent = traceparent.and_then(|taken| taken.input.traceparent.as_deref()).map(Arc::from);
         let source = match (about.source, run) {
@@ -204,7 +223,10 @@ impl SessionRuntime {
             id,
             time: now.store,
             source: source.as_deref().unwrap_or("turnway").into(),
-            correlation_id: about.run.map_or_else(|| id.to_string().into(), |run| run.as_str().into()),
+            correlation_id: match about.run {
+                Some(run) => run.as_str().into(),
+                None => about.tx.unwrap_or(id).to_string().into(),
+            },
             causation_id: cause,
             traceparent,
             run_id: about.run.cloned(),
@@ -230,6 +252,8 @@ pub(super) enum Source {
 #[derive(Clone, Debug, Default)]
 pub(super) struct About<'a> {
     pub(super) run: Option<&'a RunId>,
+    /// The change of members it belongs to.
+    pub(super) tx: Option<EventId>,
     pub(super) source: Source,
     pub(super) user: Option<&'a crate::id::UserId>,
     pub(super) ends: Option<Ended>,
@@ -243,6 +267,9 @@ impl<'a> About<'a> {
     }
     pub(super) fn agent(run: &'a RunId) -> Self {
         Self { run: Some(run), source: Source::Agent, ..Self::default() }
+    }
+    pub(super) fn tx(tx: EventId) -> Self {
+        Self { tx: Some(tx), ..Self::default() }
     }
 }
 
@@ -270,6 +297,7 @@ impl Machine for SessionRuntime {
                 self.ordered(now, seq);
                 self.credit(seq);
             }
+            Input::Receipt { tx_id, receipt } => self.receipt(now, tx_id, receipt),
             Input::Hold => self.hold(),
             Input::HandOver => self.hand_over(now),
             Input::Suspend => self.suspend(now),
@@ -287,7 +315,7 @@ impl Machine for SessionRuntime {
     }
 
     fn poll_timeout(&self) -> Option<Deadline> {
-        self.attempt.poll_timeout()
+        [self.attempt.poll_timeout(), self.changes.poll_timeout()].into_iter().flatten().min()
     }
 }
 
@@ -298,6 +326,7 @@ impl SessionRuntime {
             let before = self.state.tail.seq;
             self.finish_close(now);
             self.run_controls(now);
+            self.settle_members(now);
             self.begin(now);
             if self.state.tail.seq == before {
                 return;

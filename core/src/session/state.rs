@@ -4,7 +4,9 @@ use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::Mark;
 use crate::protocol::codec::{self, CodecError, Kind};
 use crate::protocol::entry::{Admission, Entry, Fact, Scope};
+use crate::protocol::member::Member;
 use crate::session::digest::TextHash;
+use crate::session::members::Change;
 use crate::shrink::Shrink;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -108,6 +110,10 @@ pub struct State {
     pub waiting: Vec<RunId>,
     /// Every turn that has not ended (SR-T5).
     pub runs: BTreeMap<RunId, Run>,
+    /// What is known of each of them, in the same order.
+    pub members: Vec<Member>,
+    /// Changes of the members that are under way, by whom they are about (SR-T14).
+    pub changes: BTreeMap<AgentId, Change>,
 }
 
 impl State {
@@ -153,13 +159,19 @@ impl State {
             Fact::SessionOpened { user, agents, active_agent, .. } => {
                 self.phase = Phase::Open;
                 self.user = Some(user.clone());
-                self.agents.clone_from(agents);
+                self.enter_all(entry.time, agents);
                 self.active = Some(active_agent.clone());
             }
             Fact::SessionClosing { .. } => self.phase = Phase::Closing,
             Fact::SessionClosed { .. } => self.phase = Phase::Closed,
             Fact::SessionNotice { .. } => {}
-            Fact::AgentSwitched { to, .. } => self.active = Some(to.clone()),
+            Fact::AgentSwitched { .. }
+            | Fact::AgentAdding(_)
+            | Fact::AgentAdded(_)
+            | Fact::AgentAddFailed(_)
+            | Fact::AgentRemoving(_)
+            | Fact::AgentRemoved(_)
+            | Fact::AgentRemoveFailed(_) => self.apply_to_members(entry),
             Fact::UserMessage { .. }
             | Fact::TurnAdmitted { .. }
             | Fact::RunStarted { .. }
@@ -181,6 +193,15 @@ impl State {
         }
     }
 
+    /// One that waits already, and is now to be answered by somebody else, stays where it is.
+    fn enqueue(&mut self, run_id: &RunId, strategy: Admission) {
+        if self.runs.contains_key(run_id) && !self.waiting.contains(run_id) {
+            let first = strategy == Admission::Interrupts && !planted(Mutant::InterruptQueues);
+            let place = if first { 0 } else { self.waiting.len() };
+            self.waiting.insert(place, run_id.clone());
+        }
+    }
+
     fn apply_to_run(&mut self, run_id: &RunId, entry: &Entry) {
         let seq = self.tail.seq;
         if let Fact::UserMessage { message_id, request_id, user, .. } = &entry.fact {
@@ -189,20 +210,19 @@ impl State {
             return;
         }
         if entry.fact.is_terminal() {
+            self.answered(run_id, &entry.fact);
             self.runs.remove(run_id);
             self.runs.shrink_if_empty();
             self.waiting.retain(|waiting| waiting != run_id);
             self.running = self.running.take().filter(|running| running != run_id);
             return;
         }
+        if let Fact::TurnAdmitted { strategy, .. } = &entry.fact {
+            self.enqueue(run_id, *strategy);
+        }
         let Some(run) = self.runs.get_mut(run_id) else { return };
         match &entry.fact {
-            Fact::TurnAdmitted { agent_id, strategy, .. } => {
-                run.agent = Some(agent_id.clone());
-                let first = *strategy == Admission::Interrupts && !planted(Mutant::InterruptQueues);
-                let place = if first { 0 } else { self.waiting.len() };
-                self.waiting.insert(place, run_id.clone());
-            }
+            Fact::TurnAdmitted { agent_id, .. } => run.agent = Some(agent_id.clone()),
             Fact::RunStarted { attempt, deadline_ms, resumable, .. } => {
                 (run.deadline, run.cause) = (*deadline_ms, entry.id);
                 run.begin(*attempt, seq, *resumable);
@@ -240,6 +260,12 @@ impl State {
             | Fact::SessionClosed { .. }
             | Fact::SessionNotice { .. }
             | Fact::AgentSwitched { .. }
+            | Fact::AgentAdding(_)
+            | Fact::AgentAdded(_)
+            | Fact::AgentAddFailed(_)
+            | Fact::AgentRemoving(_)
+            | Fact::AgentRemoved(_)
+            | Fact::AgentRemoveFailed(_)
             | Fact::UserMessage { .. }
             | Fact::RunDone { .. }
             | Fact::RunFailed { .. }

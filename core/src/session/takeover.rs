@@ -29,6 +29,7 @@ impl SessionRuntime {
         } else if self.is_open()
             && let Some(run_id) = self.state.waiting.first().cloned()
             && self.inputs.contains_key(&run_id)
+            && !self.is_waited_for(&run_id)
         {
             self.start(now, &run_id);
         }
@@ -66,6 +67,12 @@ impl SessionRuntime {
         } else {
             self.attempt = Attempt::Delayed { at: now.mono + limits::TURN_ATTEMPT_WAIT };
         }
+    }
+
+    /// Whether its agent is to leave: until that is done or undone, the turn waits.
+    fn is_waited_for(&self, run_id: &RunId) -> bool {
+        let agent = self.state.runs.get(run_id).and_then(|run| run.agent.as_ref());
+        agent.is_some_and(|agent| self.state.is_leaving(agent)) && !planted(Mutant::LeaverAsked)
     }
 
     fn policy(&self, run: &Run) -> AgentPolicy {

@@ -1,6 +1,7 @@
 //! The session machine by script: what is said to it, and what it records, orders and shows.
 mod bounds;
 mod kinds;
+mod members;
 mod resume;
 mod script;
 
@@ -133,7 +134,7 @@ fn a_second_input_waits_or_interrupts() {
 fn an_addressed_member_answers_and_a_stranger_does_not() {
     check(
         "open a b; say m1 to b; done; say m2",
-        "session.opened answered user.message agent.switched admitted(b,Run) run.started INVOKE(b,1) \
+        "session.opened answered user.message switched(b,mention) admitted(b,Run) run.started INVOKE(b,1) \
          agent.invoke.done done(0) user.message admitted(b,Run) run.started INVOKE(b,1)",
     );
     check("open a; say m1 to b", "session.opened answered user.message failed(agent_not_in_session)");

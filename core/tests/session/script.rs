@@ -18,6 +18,7 @@ use turnway_core::protocol::entry::{Entry, Fact, Scope};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Content, Control, Input as Request, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::member::{Errand, Member, Receipt};
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input, Output, SessionRuntime, State};
 use turnway_core::time::{Millis, Mono, Now};
@@ -34,6 +35,8 @@ pub(crate) struct Script {
     epoch: u64,
     pub(super) durable: bool,
     running: Option<(RunId, u32, Epoch)>,
+    errand: Option<Errand>,
+    kept: Option<Member>,
     pub(crate) record: Vec<String>,
 }
 
@@ -60,7 +63,8 @@ fn said(id: &str) -> SaidId {
 impl Script {
     pub(crate) fn new(policy: OnOwnerLoss) -> Self {
         let policy = AgentPolicy { on_owner_loss: policy, ..AgentPolicy::default() };
-        let agents = [("a", policy.clone()), ("b", policy)].map(|(name, policy)| (agent(name), policy));
+        let names = ["a", "b", "c"].map(|name| (name, policy.clone()));
+        let agents = names.map(|(name, policy)| (agent(name), policy));
         let directory = Arc::new(Directory { agents: BTreeMap::from(agents), default: Some(agent("a")) });
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_000_000) };
         let runtime = owner(&directory, 1, State::default());
@@ -77,6 +81,8 @@ impl Script {
             epoch: 1,
             durable: true,
             running,
+            errand: None,
+            kept: None,
             record,
         }
     }
@@ -138,6 +144,12 @@ impl Script {
             Output::Order(Order::Credit { upto, .. }) => format!("CREDIT({upto})"),
             Output::Chunk { offset, text, .. } => format!("{offset}'{}'", text.reveal()),
             Output::Answered { .. } => "answered".to_owned(),
+            Output::Errand(errand) => {
+                let word = if errand.keep.is_some() { "REQUEST_REMOVE" } else { "REQUEST_ADD" };
+                let word = format!("{word}({})", errand.agent_id);
+                self.errand = Some(errand);
+                word
+            }
             Output::CatchUp => {
                 self.record.push("catch_up".to_owned());
                 return;
@@ -182,6 +194,13 @@ impl Script {
         self.give(Input::Agent { run_id, attempt, epoch, event });
     }
 
+    /// What an errand kept is brought back by the next one that is done.
+    fn receipt(&mut self, receipt: Receipt) {
+        let errand = self.errand.take().expect("an errand went out");
+        self.kept = errand.keep;
+        self.give(Input::Receipt { tx_id: errand.tx_id, receipt });
+    }
+
     fn say(&mut self, text: &str, id: Option<SaidId>) {
         self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(text.to_owned()), id });
     }
@@ -214,6 +233,25 @@ impl Script {
         self.now = Now { mono: until, store: self.now.store.after(passed) };
     }
 
+    fn members(&mut self, words: &[&str]) {
+        match words {
+            ["switch", to] => self.ask(Ask::Switch { agent_id: agent(to), reason: None }),
+            ["invite", who] => {
+                self.ask(Ask::Invite { agent_id: agent(who), reason: None, activate: false });
+            }
+            ["invite", who, "active"] => {
+                self.ask(Ask::Invite { agent_id: agent(who), reason: None, activate: true });
+            }
+            ["remove", who] => self.ask(Ask::Remove { agent_id: agent(who), reason: None }),
+            ["errand-done"] => {
+                let kept = self.kept.take();
+                self.receipt(Receipt::Done(kept));
+            }
+            ["errand-failed"] => self.receipt(Receipt::Failed("the store is away".to_owned())),
+            other => panic!("no such step: {other:?}"),
+        }
+    }
+
     pub(crate) fn step(&mut self, step: &str) {
         let words: Vec<&str> = step.split_whitespace().collect();
         match words.as_slice() {
@@ -229,6 +267,7 @@ impl Script {
             ["close"] => self.ask(Ask::Close),
             ["cancel"] => self.ask(Ask::Cancel { run_id: None }),
             ["cancel", message] => self.ask(Ask::Cancel { run_id: Some(run(message)) }),
+            ["switch" | "invite" | "remove" | "errand-done" | "errand-failed", ..] => self.members(&words),
             ["caught-up"] => self.give(Input::CaughtUp),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => {
@@ -312,6 +351,15 @@ fn name(fact: &Fact) -> String {
             format!("run.state({})", shown(mark.as_ref()).trim_start())
         }
         Fact::SessionNotice { name, .. } => name.clone(),
+        Fact::AgentSwitched { to, trigger, .. } => format!("switched({to},{trigger})"),
+        Fact::AgentAdding(asked) => format!("adding({})", asked.agent_id),
+        Fact::AgentAdded(done) if done.restored => format!("added({},again)", done.agent_id),
+        Fact::AgentAdded(done) => format!("added({})", done.agent_id),
+        Fact::AgentRemoving(asked) => format!("removing({})", asked.agent_id),
+        Fact::AgentRemoved(done) => format!("removed({})", done.agent_id),
+        Fact::AgentAddFailed(failed) | Fact::AgentRemoveFailed(failed) => {
+            format!("{}({})", failed.code.as_str(), failed.agent_id)
+        }
         other => other.name().to_owned(),
     }
 }

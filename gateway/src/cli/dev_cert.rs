@@ -11,25 +11,43 @@ use std::path::PathBuf;
 pub struct DevCertArgs {
     /// A directory for `cert.pem` and `key.pem`; made if it is not there
     pub dir: PathBuf,
+
+    /// How long it is good; browsers take one by its hash only up to 13
+    #[arg(long, value_name = "DAYS", default_value_t = development::DAYS,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(development::DAYS)))]
+    pub days: u16,
 }
 
 /// Writes a pair, and says what to do with it.
 pub fn run(args: &DevCertArgs, json: bool) -> Result<Exit, Trouble> {
-    let written = development::write(&args.dir, Clock::start().now().store).map_err(|error| match error {
+    let written = development::write(&args.dir, Clock::start().now().store, args.days);
+    let written = written.map_err(|error| match error {
         NoPair::Unwritten { .. } => Trouble::Failed(error.to_string()),
         NoPair::Unmade(_) | NoPair::Bad(_) => Trouble::Bug(error.to_string()),
     })?;
     let (cert, key) = (written.cert.display().to_string(), written.key.display().to_string());
+    let (hash, days) = (&written.hash, args.days);
     if json {
-        say_json(&json!({ "cert": cert, "key": key }))?;
+        say_json(&json!({ "cert": cert, "key": key, "days": days, "sha256": hash }))?;
         return Ok(Exit::Fine);
     }
     say(&format!(
-        "{cert} and {key}, good for a year, for localhost, 127.0.0.1 and ::1.\n\n  \
+        "{cert} and {key}, good for {days} days, for localhost, 127.0.0.1 and ::1.\n\n  \
            turnway serve --demo --tls-cert {cert} --tls-key {key}\n  \
            SSL_CERT_FILE={cert} turnway chat --url wss://localhost:8080\n  \
            curl --cacert {cert} https://localhost:8080/\n\n\
-         Nobody else trusts it. For other machines get a certificate from somebody they trust.\n"
+         SHA-256 of the certificate, in base64: {hash}\n{by_hash}\n\
+         Nobody else trusts it. For other machines get a certificate from somebody they trust.\n",
+        by_hash = by_hash(days),
     ))?;
     Ok(Exit::Fine)
+}
+
+/// What a web page can do with the hash (`serverCertificateHashes` of WebTransport).
+fn by_hash(days: u16) -> &'static str {
+    if days <= development::DAYS_BY_HASH {
+        "A page may name it to connect by WebTransport: docs/protocol.md, 1.9.\n"
+    } else {
+        "For pages that connect by WebTransport make one with --days 13: browsers take no longer one by its hash.\n"
+    }
 }

@@ -12,6 +12,8 @@ pub enum Key {
     Log,
     ListenHttp,
     ListenQuic,
+    ListenWebtransport,
+    ListenQuicConnections,
     ListenAdmin,
     ListenHosts,
     ListenOrigins,

@@ -11,6 +11,7 @@ use super::welcome::{Hosts, Origin};
 use super::{Config, Durability, LogFormat, PerAddress, Rates, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use turnway_core::limits;
 
 /// Said wherever a store is asked for that this release does not have.
 const STORES: &str = "this release has embedded:DIR, redis://HOST:PORT and memory:";
@@ -21,6 +22,8 @@ const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 struct Draft {
     http: (SocketAddr, Place),
     quic: (Option<SocketAddr>, Place),
+    webtransport: bool,
+    quic_connections: usize,
     admin: (SocketAddr, Place),
     hosts: Option<Hosts>,
     origins: Vec<Origin>,
@@ -72,6 +75,8 @@ pub(super) fn read(raw: &mut Raw) -> Config {
     Config {
         http: draft.http.0,
         quic: draft.quic.0,
+        webtransport: draft.webtransport,
+        quic_connections: draft.quic_connections,
         admin: draft.admin.0,
         hosts: draft.hosts.unwrap_or_default(),
         origins: draft.origins,
@@ -98,6 +103,8 @@ impl Default for Draft {
         Self {
             http: nowhere(),
             quic: (None, Place::Default),
+            webtransport: true,
+            quic_connections: 0,
             admin: nowhere(),
             hosts: None,
             origins: Vec::new(),
@@ -131,9 +138,11 @@ impl Draft {
     fn set(&mut self, key: Key, text: &str, place: &Place) -> Result<(), String> {
         match key {
             Key::ListenHttp => self.http = (address(text)?, place.clone()),
+            Key::ListenQuicConnections => self.quic_connections = quic_connections(text)?,
             Key::ListenAdmin => self.admin = (address(text)?, place.clone()),
             Key::ListenQuic if text == "off" => self.quic = (None, place.clone()),
             Key::ListenQuic => self.quic = (Some(address(text)?), place.clone()),
+            Key::ListenWebtransport => self.webtransport = switch(text)?,
             Key::ListenHosts => self.hosts = Some(Hosts::parse(text)?),
             Key::ListenOrigins => self.origins = Origin::parse_list(text)?,
             Key::ListenProxies => self.proxies = Networks::parse(text)?,
@@ -271,6 +280,12 @@ fn address(text: &str) -> Result<SocketAddr, String> {
         }
         None => text.parse().map_err(|_| bad.into()),
     }
+}
+
+fn quic_connections(text: &str) -> Result<usize, String> {
+    let most = limits::QUIC_CONNECTIONS_MAX;
+    let count = text.parse().ok().filter(|count| (1..=most).contains(count));
+    count.ok_or_else(|| format!("expected a number of connections, from 1 to {most}"))
 }
 
 fn per_address(text: &str) -> Result<PerAddress, String> {

@@ -2,7 +2,7 @@
 use super::key::{Fallback, Key, Kind, Setting};
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 29] = [
+pub const SETTINGS: [Setting; 31] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -50,6 +50,26 @@ pub const SETTINGS: [Setting; 29] = [
         doc: "Where clients connect by QUIC: a port of UDP, or `off`. Port 0 takes a free one; the ready line names it. \
               Without `tls.cert` it shows a certificate that it makes itself, as `turnway dev-cert` would: with an \
               embedded store in the directory `quic` beside its files, else a new one at every start.",
+    },
+    Setting {
+        key: Key::ListenWebtransport,
+        name: "listen.webtransport",
+        kind: Kind::Switch,
+        form: "BOOL",
+        flag: None,
+        default: Fallback::Fixed("true"),
+        doc: "Whether web pages may connect by WebTransport, which is HTTP/3 on the port of `listen.quic`; the same names \
+              and pages are welcome there as by WebSocket.",
+    },
+    Setting {
+        key: Key::ListenQuicConnections,
+        name: "listen.quic_connections",
+        kind: Kind::Text,
+        form: "N",
+        flag: Some("--quic-connections"),
+        default: Fallback::Fixed("18000"),
+        doc: "Connections of clients by QUIC at a time; who comes beyond them is refused. They need no files, which is \
+              what bounds WebSockets, but some 31 KB of memory each.",
     },
     Setting {
         key: Key::ListenAdmin,

@@ -182,6 +182,7 @@ impl Guest {
                     | Note::Subscribed { .. }
                     | Note::Opened { .. }
                     | Note::Closed { .. }
+                    | Note::Members(_)
                     | Note::CancelTaken { .. }
                     | Note::Listed { .. }
                     | Note::Found { .. }

@@ -1,6 +1,7 @@
 //! How a link ends, and with which close code.
 use super::seam::Breach;
 use crate::links::{Fate, Gone};
+use quinn::ConnectionError;
 use std::borrow::Cow;
 use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
@@ -39,6 +40,20 @@ impl End {
             | Error::Url(_)
             | Error::Http(_)
             | Error::HttpFormat(_) => Some(Self::Lost),
+        }
+    }
+
+    /// How a connection of QUIC has ended that is gone; `code` reads the application's own codes.
+    pub(super) fn of_quic(error: &ConnectionError, code: fn(u64) -> u16) -> Self {
+        match error {
+            ConnectionError::ApplicationClosed(close) => Self::Closed(code(close.error_code.into_inner())),
+            ConnectionError::ConnectionClosed(_)
+            | ConnectionError::VersionMismatch
+            | ConnectionError::TransportError(_)
+            | ConnectionError::Reset
+            | ConnectionError::TimedOut
+            | ConnectionError::LocallyClosed
+            | ConnectionError::CidsExhausted => Self::Lost,
         }
     }
 

@@ -2,27 +2,40 @@
 //!
 //! - [`QuicListener`]: a bound socket and its accept loop.
 //! - `terms`: what a connection is granted: windows, streams, times.
-//! - `pace`: who has to prove first that its address is its own.
+//! - `pace`: who has to prove first that its address is its own; `ration`: what is sent there before.
+//! - `greeting`: TLS of a connection.
+//! - `fence`: what becomes of a panic inside quinn.
 //! - `ids`: names of connections that say whose they are; `tokens`: proofs of addresses.
-//! - `wire`: a connection as a [`super::wire::Wire`]; `lanes`: text on streams of its own.
+//! - `road`: what streams run over, ours or WebTransport's; `wire`: a road as a [`super::wire::Wire`]; `lanes`: text
+//!   on streams of its own.
+//! - [`h3`]: from a connection of HTTP/3 to a session of WebTransport.
 //! - [`frames`]: length and JSON.
+mod fence;
 pub mod frames;
-mod ids;
+mod greeting;
+pub mod h3;
+pub mod ids;
 mod lanes;
 mod pace;
+mod ration;
+mod road;
 mod terms;
-mod tokens;
+pub mod tokens;
 mod wire;
 
 use super::crowd::{Crowd, Guest};
 use super::upgrade::Reception;
 use super::{Arrival, Place, visit};
 use crate::config::Networks;
+use crate::door::browser::Rules;
 use crate::metrics::{Denial, Greeting, Handshake};
 use crate::phase::{Life, Phase};
 use crate::tls::Shown;
+use fence::{Fenced, Held};
 use pace::{HalfOpen, Pace};
 use quinn::{Connecting, Connection, Endpoint, Incoming, VarInt};
+use ration::Books;
+use road::Bare;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -50,6 +63,10 @@ pub struct QuicListener {
 pub struct QuicHouse {
     /// Where links are received.
     pub reception: Arc<Reception>,
+    /// By which names it is called, and by which pages; of browsers.
+    pub rules: Rules,
+    /// Whether browsers are received: HTTP/3, and WebTransport over it.
+    pub webtransport: bool,
     /// Who passes on datagrams of many, and cannot say whose (S-49): there is no PROXY protocol in QUIC.
     pub proxies: Networks,
     /// Those who are connected, by address; the same as of other listeners.
@@ -87,48 +104,78 @@ impl QuicListener {
     pub async fn serve(self, house: Arc<QuicHouse>) -> io::Result<()> {
         let mut shown = house.shown.clone();
         let reception = &house.reception;
-        let mut terms = Terms::new(&shown, &reception.clock).map_err(io::Error::other)?;
-        let endpoint = Endpoint::new(
-            ids::endpoint(reception.node),
-            Some(terms.first()),
-            self.socket,
-            Arc::new(quinn::TokioRuntime),
-        )?;
+        let mut terms = Terms::new(&shown, &reception.clock, house.also()).map_err(io::Error::other)?;
+        let config = ids::endpoint(reception.node);
         let rooms = Arc::new(Semaphore::new(house.connections_max));
-        let mut pace = Pace::default();
         loop {
-            tokio::select! {
-                incoming = endpoint.accept() => match incoming {
-                    Some(incoming) => house.meet(incoming, &mut pace, &mut terms, &rooms),
-                    None => return Ok(()),
-                },
-                () = shown.changed() => match Terms::new(&shown, &reception.clock) {
-                    Ok(fresh) => {
-                        terms = fresh.after(&terms);
-                        endpoint.set_server_config(Some(terms.first()));
-                    }
-                    Err(error) => tracing::error!(%error, "QUIC goes on with the certificate from before"),
-                },
-                () = house.life.reached(house.until) => break,
+            let fenced = Fenced::new(config.clone(), terms.first(), self.socket.try_clone()?)?;
+            let attend = async |endpoint: &Endpoint, books: &Books| {
+                house.attend(endpoint, books, &mut shown, &mut terms, &rooms).await;
+            };
+            match fenced.hold(attend).await {
+                Held::Over => return Ok(()),
+                Held::Broken => {
+                    tracing::error!("QUIC has broken: who was connected by it has to come again");
+                    reception.metrics.links.broke();
+                    tokio::time::sleep(fence::PAUSE).await;
+                }
             }
         }
-        // Whoever comes now is told to come to another node.
-        while let Some(incoming) = tokio::select! {
-            incoming = endpoint.accept() => incoming,
-            () = house.life.reached(Phase::Leaving) => None,
-        } {
-            incoming.refuse();
-        }
-        endpoint.set_server_config(None);
-        // The last words are still on their way.
-        endpoint.wait_idle().await;
-        Ok(())
     }
 }
 
 // === impl QuicHouse ===
 
 impl QuicHouse {
+    /// What is spoken beside our own protocol.
+    fn also(&self) -> Option<&'static [u8]> {
+        self.webtransport.then_some(h3::ALPN)
+    }
+
+    /// Lets people in until the last phase, and waits for those who are there.
+    async fn attend(
+        self: &Arc<Self>,
+        endpoint: &Endpoint,
+        books: &Books,
+        shown: &mut Shown,
+        terms: &mut Terms,
+        rooms: &Arc<Semaphore>,
+    ) {
+        let mut pace = Pace::default();
+        loop {
+            tokio::select! {
+                incoming = endpoint.accept() => match incoming {
+                    Some(incoming) => {
+                        if incoming.remote_address_validated() {
+                            books.believed(incoming.remote_address(), incoming.orig_dst_cid());
+                        }
+                        self.meet(incoming, &mut pace, terms, rooms);
+                    }
+                    // Whoever drives it tells why.
+                    None => return std::future::pending().await,
+                },
+                () = shown.changed() => match Terms::new(shown, &self.reception.clock, self.also()) {
+                    Ok(fresh) => {
+                        *terms = fresh.after(terms);
+                        endpoint.set_server_config(Some(terms.first()));
+                    }
+                    Err(error) => tracing::error!(%error, "QUIC goes on with the certificate from before"),
+                },
+                () = self.life.reached(self.until) => break,
+            }
+        }
+        // Whoever comes now is told to come to another node.
+        while let Some(incoming) = tokio::select! {
+            incoming = endpoint.accept() => incoming,
+            () = self.life.reached(Phase::Leaving) => None,
+        } {
+            incoming.refuse();
+        }
+        endpoint.set_server_config(None);
+        // The last words are still on their way.
+        endpoint.wait_idle().await;
+    }
+
     /// Decides about somebody of whom there is one datagram.
     fn meet(
         self: &Arc<Self>,
@@ -169,19 +216,24 @@ impl QuicHouse {
         // On the heap, and gone when it is over.
         let greeted = Box::pin(self.greet(connecting, half_open));
         let Some(connection) = greeted.await else { return };
+        let is_h3 = h3::is_spoken(&connection);
         let Some(guest) = self.enter(connection.remote_address().ip()) else {
             self.reception.metrics.links.began(Handshake::Crowded);
-            return turn_away(&connection, "too many connections from this address");
+            let code = if is_h3 { h3::EXCESSIVE_LOAD } else { 4429 };
+            return turn_away(&connection, code, "too many connections from this address");
         };
+        if is_h3 {
+            return Box::pin(self.browser(connection, Place { _permit: permit, guest })).await;
+        }
         if guest.locked(false).is_some() {
             self.reception.metrics.auth.denied(Denial::Locked);
-            return turn_away(&connection, "too many credentials that are not good came from this address");
+            return turn_away(&connection, 4429, h3::LOCKED);
         }
         let arrival = Arrival { room: Arc::new(Place { _permit: permit, guest }), is_page: false };
         // What a handshake needed is not kept.
         let reception = Arc::clone(&self.reception);
         self.tasks.spawn(async move {
-            visit::serve(Box::new(Quic::new(connection)), &reception, arrival).await;
+            visit::serve(Box::new(Quic::new(Bare::new(connection))), &reception, arrival).await;
         });
     }
 
@@ -214,6 +266,6 @@ impl QuicHouse {
 }
 
 /// Says no; what waits for it is a client that is asked to wait.
-fn turn_away(connection: &Connection, why: &str) {
-    connection.close(VarInt::from_u32(4429), why.as_bytes());
+fn turn_away(connection: &Connection, code: u32, why: &str) {
+    connection.close(VarInt::from_u32(code), why.as_bytes());
 }

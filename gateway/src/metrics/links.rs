@@ -11,6 +11,7 @@ pub struct LinkMetrics {
     closes: Grid<IntCounter>,
     messages: [IntCounter; Direction::NAMES.len()],
     bytes: [IntCounter; Direction::NAMES.len()],
+    breaks: IntCounter,
 }
 
 label_values! {
@@ -26,7 +27,7 @@ label_values! {
         Abandoned = "abandoned",
         /// It came from a page or by a name that is not welcome.
         Unwelcome = "unwelcome",
-        /// It was not a WebSocket handshake.
+        /// It was no handshake of a WebSocket, or of WebTransport.
         Malformed = "malformed",
         /// The process had no room for it.
         Full = "full",
@@ -56,6 +57,8 @@ label_values! {
         WebSocket = "websocket",
         /// By QUIC.
         Quic = "quic",
+        /// By WebTransport, which is HTTP/3 over QUIC.
+        WebTransport = "webtransport",
     }
 }
 
@@ -110,6 +113,10 @@ impl LinkMetrics {
                 "direction",
                 &Direction::NAMES,
             )?,
+            breaks: workshop.counter(
+                "turnway_quic_breaks_total",
+                "How often QUIC broke as a whole, by a failure of its socket, and was put up again.",
+            )?,
         })
     }
 
@@ -129,6 +136,11 @@ impl LinkMetrics {
     /// A connection began like this.
     pub fn began(&self, how: Handshake) {
         self.handshakes[how as usize].inc();
+    }
+
+    /// QUIC broke, and whoever was connected by it has to come again.
+    pub fn broke(&self) {
+        self.breaks.inc();
     }
 
     /// A message of this size passed.

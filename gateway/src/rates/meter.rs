@@ -166,6 +166,7 @@ impl Lane {
             Command::Subscribe(_) | Command::Unsubscribe { .. } => Self::Reading,
             Command::Open { .. }
             | Command::Invoke(_)
+            | Command::Members { .. }
             | Command::Look { .. }
             | Command::List { .. }
             | Command::Find { .. } => Self::Work,

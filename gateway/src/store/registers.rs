@@ -1,6 +1,6 @@
 //! Small values under names, asked for by the shell itself: what it keeps in the store beside sessions.
 //!
-//! The switchboard never asks for one, so their answers need not pass through it.
+//! Their answers need not pass through the switchboard. What that asks for itself has names of its own.
 use super::{Answers, Store};
 use futures_util::future::try_join_all;
 use std::collections::VecDeque;
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use turnway_bindings::switchboard::MEMBER_NAMES;
 use turnway_core::store::{Op, Reply, StoreError};
 
 /// A store that has not answered by then is asked again by whoever needs it.
@@ -50,7 +51,8 @@ impl Counter {
     pub fn before(&self, answers: Answers) -> Answers {
         let waiting = Arc::clone(&self.0);
         Arc::new(move |op, result| {
-            if !matches!(op, Op::Get { .. } | Op::Put { .. }) {
+            let (Op::Get { name } | Op::Put { name, .. }) = &op else { return answers(op, result) };
+            if name.starts_with(MEMBER_NAMES) {
                 return answers(op, result);
             }
             let mut waiting = locked(&waiting);

@@ -1,7 +1,12 @@
 //! A pair to try things with: it vouches for itself, so only who is told to trust it does.
 use super::pair::{BadPair, Pair};
 use crate::config::{Place, TlsFiles};
-use rcgen::{CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, KeyPair, PKCS_ECDSA_P256_SHA256,
+};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -12,9 +17,13 @@ use turnway_core::time::Millis;
 /// Names of this machine, as itself.
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// Long enough to forget it, and short enough that nobody can use it for ever.
-const LASTS: Duration = Duration::from_secs(365 * 86_400);
+pub const DAYS: u16 = 365;
+/// Browsers take a certificate by its hash alone where it is good for two weeks at the most (W3C WebTransport,
+/// `serverCertificateHashes`); it begins a day early.
+pub const DAYS_BY_HASH: u16 = 13;
+const DAY: Duration = Duration::from_secs(86_400);
 /// Clocks of machines that talk to each other differ.
-const EARLIER: Duration = Duration::from_secs(86_400);
+const EARLIER: Duration = DAY;
 
 /// Where a pair was written.
 #[derive(Clone, Debug)]
@@ -23,6 +32,8 @@ pub struct Written {
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
+    /// The certificate's SHA-256, in base64.
+    pub hash: String,
 }
 
 /// Why there is no pair.
@@ -44,9 +55,16 @@ pub enum NoPair {
     Bad(#[from] BadPair),
 }
 
-/// Makes a pair for this machine, good for a year from now: its certificate and its key, in PEM.
-fn make(now: Millis) -> Result<(String, String), NoPair> {
-    let key = KeyPair::generate()?;
+/// A certificate and its key, in PEM.
+struct Made {
+    cert: String,
+    key: String,
+    hash: String,
+}
+
+/// Makes a pair for this machine, good for so many days from now. Its key is of P-256, as browsers want it.
+fn make(now: Millis, days: u16) -> Result<Made, NoPair> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut params = CertificateParams::new(NAMES.map(str::to_owned))?;
     let name = DnValue::Utf8String("Turnway development".to_owned());
     params.distinguished_name.push(DnType::CommonName, name);
@@ -54,14 +72,15 @@ fn make(now: Millis) -> Result<(String, String), NoPair> {
     params.is_ca = IsCa::ExplicitNoCa;
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + Duration::from_millis(now.0).saturating_sub(EARLIER);
-    params.not_after = epoch + Duration::from_millis(now.0) + LASTS;
+    params.not_after = epoch + Duration::from_millis(now.0) + DAY * u32::from(days);
     let cert = params.self_signed(&key)?;
-    Ok((cert.pem(), key.serialize_pem()))
+    let hash = STANDARD.encode(digest(&SHA256, cert.der()));
+    Ok(Made { cert: cert.pem(), key: key.serialize_pem(), hash })
 }
 
 /// Makes a pair that is in no file.
 pub fn passing(now: Millis) -> Result<Pair, NoPair> {
-    let (cert, key) = make(now)?;
+    let Made { cert, key, .. } = make(now, DAYS)?;
     let (cert_name, key_name) = (Path::new("certificate"), Path::new("key"));
     Ok(Pair::of((cert_name, cert.as_bytes()), (key_name, key.as_bytes()), now)?)
 }
@@ -83,7 +102,7 @@ pub fn kept(dir: &Path, now: Millis) -> Result<Pair, NoPair> {
         // One of the two may have been there: it is of no use alone.
         let _ = std::fs::remove_file(path);
     }
-    write(dir, now)?;
+    write(dir, now, DAYS)?;
     Ok(read()?)
 }
 
@@ -91,18 +110,18 @@ fn names(dir: &Path) -> (PathBuf, PathBuf) {
     (dir.join("cert.pem"), dir.join("key.pem"))
 }
 
-/// Makes a pair for this machine, good for a year from now, as `cert.pem` and `key.pem` in a directory.
-pub fn write(dir: &Path, now: Millis) -> Result<Written, NoPair> {
-    let (cert_pem, key_pem) = make(now)?;
+/// Makes a pair for this machine, good for so many days from now, as `cert.pem` and `key.pem` in a directory.
+pub fn write(dir: &Path, now: Millis, days: u16) -> Result<Written, NoPair> {
+    let made = make(now, days)?;
     let unwritten = |path: &Path| {
         let path = path.to_owned();
         move |error| NoPair::Unwritten { path, error }
     };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unwritten(dir))?;
     let (cert, key) = names(dir);
-    let written = Written { cert, key };
-    create(&written.key, 0o600, &key_pem).map_err(unwritten(&written.key))?;
-    create(&written.cert, 0o644, &cert_pem).map_err(unwritten(&written.cert))?;
+    let written = Written { cert, key, hash: made.hash };
+    create(&written.key, 0o600, &made.key).map_err(unwritten(&written.key))?;
+    create(&written.cert, 0o644, &made.cert).map_err(unwritten(&written.cert))?;
     Ok(written)
 }
 

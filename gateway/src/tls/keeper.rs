@@ -203,8 +203,8 @@ mod tests {
     fn what_has_changed_and_settled_is_read_once() {
         let dir = std::env::temp_dir().join(format!("turnway-keeper-{}", std::process::id()));
         let clock = Clock::start();
-        let one = development::write(&dir.join("one"), clock.now().store).expect("a pair");
-        let two = development::write(&dir.join("two"), clock.now().store).expect("a pair");
+        let one = development::write(&dir.join("one"), clock.now().store, development::DAYS).expect("a pair");
+        let two = development::write(&dir.join("two"), clock.now().store, development::DAYS).expect("a pair");
         let at = |path: &Path| (path.to_owned(), Place::Default);
         let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
         let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));

@@ -231,8 +231,8 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("turnway-pair-{}", std::process::id()));
         let now = Clock::start().now().store;
         let (one, other) = (dir.join("one"), dir.join("other"));
-        let one = development::write(&one, now).expect("a pair");
-        let other = development::write(&other, now).expect("a pair");
+        let one = development::write(&one, now, development::DAYS).expect("a pair");
+        let other = development::write(&other, now, development::DAYS).expect("a pair");
         let pair = Pair::read(&files(&one.cert, &one.key), now).expect("good");
         assert!(pair.end() > now.after(Duration::from_secs(300 * 86_400)));
         let read = |cert: &Path, key: &Path, now| {

@@ -1,5 +1,4 @@
-//! How long to wait before the next try, and for a sign of life.
-use crate::conversation::Conversation;
+//! How long to wait before the next try.
 use crate::limits;
 use std::time::Duration;
 
@@ -24,16 +23,6 @@ impl Backoff {
     pub(crate) fn wait(self, failures: u32, chance: &mut Chance) -> Duration {
         let whole = self.base.saturating_mul(1u32 << failures.min(16)).min(self.max);
         whole / 2 + chance.below(whole / 2)
-    }
-}
-
-/// After how much silence to ask whether anybody is there; where that was asked, after how much nobody is.
-pub(crate) fn patience<'a>(mut all: impl Iterator<Item = &'a Conversation>, asked: bool) -> Duration {
-    match (all.any(Conversation::is_waiting), asked) {
-        (true, false) => limits::WAITING_PING_AFTER,
-        (true, true) => limits::WAITING_TIMEOUT,
-        (false, false) => limits::PING_AFTER,
-        (false, true) => limits::IDLE_TIMEOUT,
     }
 }
 

@@ -12,6 +12,11 @@ pub enum Output {
     Send(String),
     /// Close the connection; nothing more is to be heard of it.
     Hangup,
+    /// Open another connection beside this one, and say this on it; its first message is for `handle_spare`. This
+    /// one stays the one that is spoken on until then.
+    Spare(String),
+    /// Close that other connection, however far it has come.
+    DropSpare,
     /// Tell the application.
     Tell(Event),
 }
@@ -50,6 +55,12 @@ impl Fx {
     }
     pub(crate) fn hang_up(&mut self) {
         self.out.push_back(Output::Hangup);
+    }
+    pub(crate) fn spare(&mut self, hello: String) {
+        self.out.push_back(Output::Spare(hello));
+    }
+    pub(crate) fn drop_spare(&mut self) {
+        self.out.push_back(Output::DropSpare);
     }
     pub(crate) fn tell(&mut self, event: Event) {
         self.out.push_back(Output::Tell(event));

@@ -37,6 +37,7 @@ mod place;
 mod quic;
 mod refuse;
 mod road;
+mod silence;
 mod socket;
 mod state;
 mod text;

@@ -60,7 +60,18 @@ pub const PING_AFTER: Duration = Duration::from_secs(35);
 /// The same while something is awaited. A machine that has lost its power says nothing, and over QUIC neither does a
 /// process that was killed: that is to be noticed soon, and to ask costs next to nothing.
 pub const WAITING_PING_AFTER: Duration = Duration::from_secs(2);
-/// And then the connection is lost: a gateway that is merely busy has answered by then.
+/// The same over QUIC, where nothing tells that the way leads to another node now, or to none: this long in mid-answer.
+/// A router that gave the client another port learns of it by this question, and the answer goes on.
+pub const QUIC_PING_AFTER: Duration = Duration::from_millis(400);
+/// It doubles up to this while nothing comes but answers to it: an agent may think for long, and of many clients that
+/// wait each costs its node one question in a second.
+pub const QUIC_PING_AFTER_MAX: Duration = Duration::from_secs(1);
+/// From the question until another connection is tried beside this one (QUIC); whichever speaks first stays. Silent
+/// for 1.8 s at the most, and there on any road of less than 50 ms before 2 s are over. Longer where the gateway's
+/// last answer took more than half of this: a network that is only slow is not given a second connection each time.
+pub const QUIC_SPARE_AFTER: Duration = Duration::from_millis(800);
+/// And then the connection is lost, 4 s after the question however late that came: a gateway that is merely busy has
+/// answered by then.
 pub const WAITING_TIMEOUT: Duration = Duration::from_secs(6);
 /// A polite close may take this long.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

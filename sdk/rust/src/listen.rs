@@ -14,7 +14,8 @@ impl Conversation {
         match frame.kind() {
             "turn_accepted" => self.handle_accepted(frame, fx),
             "subscribed" => self.handle_subscribed(frame, fx),
-            "error" => self.handle_error(frame, fx),
+            // One with a place is a fact: somebody's request came to nothing, and all are told.
+            "error" if frame.place().is_none() => self.handle_error(frame, fx),
             "session_opened" => self.handle_opened(frame, fx),
             "session_closed" => self.handle_closed(frame, fx),
             _ => self.handle_shown(frame, fx),
@@ -208,6 +209,7 @@ impl Conversation {
     fn handle_note(&mut self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
         let name = match frame.kind() {
             "event" => frame.string("name").unwrap_or_default(),
+            "error" => frame.string("code").unwrap_or_default(),
             kind => kind.to_owned(),
         };
         if matches!(name.as_str(), "CANCEL_SENT" | "CANCELED" | "NO_ACTIVE_SPEAKING") {

@@ -60,6 +60,10 @@ impl Options {
         self.ca = Some(pem.into());
         self
     }
+    /// Whether it is QUIC.
+    pub(crate) fn is_quic(&self) -> bool {
+        self.endpoint().is_ok_and(|endpoint| endpoint.starts_with("quic:"))
+    }
     /// The address this comes to.
     pub fn endpoint(&self) -> Result<String, ClientError> {
         let bad = |why| ClientError::BadUrl { url: self.url.clone(), why };

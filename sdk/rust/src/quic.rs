@@ -35,6 +35,8 @@ pub(crate) struct Quic {
     taken: u64,
     lanes: Vec<Lane>,
     accepting: Accepting,
+    /// Acknowledgements that had come when it was last asked whether it lives.
+    lived: u64,
 }
 
 /// The text of one attempt.
@@ -121,7 +123,7 @@ impl Quic {
         let connection = connecting.await.map_err(|error| gone(&error))?;
         let (to, from) = connection.open_bi().await.map_err(|error| gone(&error))?;
         let (control, accepting) = (Reader::new(from), accept(&connection));
-        Ok(Self { endpoint, connection, to, control, taken: 0, lanes: Vec::new(), accepting })
+        Ok(Self { endpoint, connection, to, control, taken: 0, lanes: Vec::new(), accepting, lived: 0 })
     }
 
     /// What comes next; of the control stream nothing, if it `waits`. Safe to drop and to ask again.
@@ -179,6 +181,17 @@ impl Quic {
         let length = u32::try_from(text.len()).map_err(|error| error.to_string())?;
         let whole = [&length.to_be_bytes()[..], text.as_bytes()].concat();
         self.to.write_all(&whole).await.map_err(|error| error.to_string())
+    }
+
+    /// Whether the other end has acknowledged anything since this was last asked.
+    pub(crate) fn lives(&mut self) -> bool {
+        let now = self.connection.stats().frame_rx.acks;
+        std::mem::replace(&mut self.lived, now) < now
+    }
+
+    /// Says that it ends, and waits for nothing.
+    pub(crate) fn leave(&self) {
+        self.connection.close(VarInt::from_u32(1000), b"");
     }
 
     /// Says goodbye, and sees that it is on its way.

@@ -57,6 +57,29 @@ impl Road {
         timeout(limits::CONNECT_TIMEOUT, dialed).await.unwrap_or_else(|_| Err(late()))
     }
 
+    /// Connects, says this, and waits for the first message.
+    pub(crate) async fn greet(to: Gateway, hello: String) -> Option<(Self, String)> {
+        let mut road = Self::dial(to).await.ok()?;
+        road.feed(hello).await.ok()?;
+        road.flush().await.ok()?;
+        loop {
+            match road.hear(false).await {
+                Heard::Text(text) => return Some((road, text)),
+                Heard::Aside(_) | Heard::Bytes => {}
+                Heard::Lost(_) => return None,
+            }
+        }
+    }
+
+    /// Whether anything has come since this was last asked, also where nothing was heard of it.
+    pub(crate) fn lives(&mut self) -> bool {
+        match self {
+            // What comes is heard.
+            Self::WebSocket(_) => false,
+            Self::Quic(quic) => quic.lives(),
+        }
+    }
+
     /// Whether messages come in more than one order.
     pub(crate) fn has_streams(&self) -> bool {
         matches!(self, Self::Quic(_))
@@ -86,6 +109,14 @@ impl Road {
             Self::WebSocket(socket) => socket.flush().await.map_err(|error| error.to_string()),
             // A stream waits for nothing.
             Self::Quic(_) => Ok(()),
+        }
+    }
+
+    /// Is not needed any more; waits for nothing.
+    pub(crate) fn leave(self) {
+        match self {
+            Self::WebSocket(_) => {}
+            Self::Quic(quic) => quic.leave(),
         }
     }
 

@@ -14,6 +14,8 @@ use tokio::sync::mpsc;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout};
 
+/// Another connection, and its first message.
+type Sparing = Pin<Box<dyn Future<Output = Option<(Road, String)>> + Send>>;
 type Dialing = Pin<Box<dyn Future<Output = Result<Road, Lost>> + Send>>;
 
 /// The task between a [`ClientState`] and the world.
@@ -29,6 +31,8 @@ pub(crate) struct Driver {
     /// The end of a run that has come before its text, and how long it waits for it.
     early: Option<(String, Instant)>,
     dialing: Option<Dialing>,
+    /// What is tried beside a road that is silent.
+    sparing: Option<Sparing>,
     quit: bool,
 }
 
@@ -38,6 +42,7 @@ enum Woken {
     Command(Option<Command>),
     Dialed(Result<Road, Lost>),
     Heard(Heard),
+    Spared(Option<(Road, String)>),
     Time,
     Enough,
     Alone,
@@ -61,6 +66,7 @@ impl Driver {
             road: None,
             early: None,
             dialing: None,
+            sparing: None,
             quit: false,
         }
     }
@@ -90,7 +96,8 @@ impl Driver {
                 }
                 Woken::Heard(heard) => self.handle_heard(heard),
                 Woken::Enough => self.tell_end(true),
-                Woken::Time => self.state.handle_timeout(self.now()),
+                Woken::Spared(spared) => self.handle_spared(spared),
+                Woken::Time => self.handle_time(),
                 Woken::Alone | Woken::Command(None) => break,
             }
         }
@@ -129,6 +136,13 @@ impl Driver {
                 None => std::future::pending().await,
             }
         };
+        let sparing = &mut self.sparing;
+        let spared = async move {
+            match sparing {
+                Some(sparing) => sparing.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             room = self.events.reserve(), if !calm => {
@@ -141,6 +155,7 @@ impl Driver {
             dialed = dialed => Woken::Dialed(dialed),
             () = wait, if calm => Woken::Time,
             heard = heard, if calm => Woken::Heard(heard),
+            spared = spared, if calm => Woken::Spared(spared),
             () = enough, if calm => Woken::Enough,
         }
     }
@@ -160,6 +175,10 @@ impl Driver {
                 Output::Dial => self.dialing = Some(Box::pin(Road::dial(self.gateway.clone()))),
                 Output::Tell(event) => self.tell(event),
                 Output::Hangup => self.hang_up().await,
+                Output::Spare(hello) => {
+                    self.sparing = Some(Box::pin(Road::greet(self.gateway.clone(), hello)));
+                }
+                Output::DropSpare => self.sparing = None,
                 Output::Send(text) => self.send(text).await,
             }
         }
@@ -195,7 +214,7 @@ impl Driver {
             // Read on: the close frame that says why may still be on its way.
             Ok(Err(error)) => tracing::debug!(%error, "a write failed"),
             Err(_) => {
-                (self.road, self.early) = (None, None);
+                self.forget_road();
                 let reason = "the gateway takes nothing".to_owned();
                 self.state.handle_lost(self.now(), Lost { code: None, reason, refused: false });
             }
@@ -203,14 +222,40 @@ impl Driver {
     }
 
     async fn hang_up(&mut self) {
-        (self.dialing, self.early) = (None, None);
+        (self.dialing, self.sparing, self.early) = (None, None, None);
         if let Some(road) = self.road.take() {
             // Politeness only; the gateway notices a lost connection too.
             let _ = timeout(limits::CLOSE_TIMEOUT, road.close()).await;
         }
     }
 
+    fn forget_road(&mut self) {
+        (self.road, self.sparing, self.early) = (None, None, None);
+    }
+
     // --- what happens ---
+
+    fn handle_time(&mut self) {
+        // While an end waits for its text nothing else is read; that the other end lives is to be seen all the same.
+        if self.early.is_some() && self.road.as_mut().is_some_and(Road::lives) {
+            self.state.handle_bytes(self.now());
+        }
+        self.state.handle_timeout(self.now());
+    }
+
+    /// The road that was tried beside a silent one speaks first, or not at all.
+    fn handle_spared(&mut self, spared: Option<(Road, String)>) {
+        self.sparing = None;
+        let Some((road, text)) = spared else { return };
+        let now = self.now();
+        if !self.state.handle_spare(now, &text) {
+            return road.leave();
+        }
+        self.early = None;
+        if let Some(before) = self.road.replace(road) {
+            before.leave();
+        }
+    }
 
     fn handle_heard(&mut self, heard: Heard) {
         let now = self.now();
@@ -231,7 +276,7 @@ impl Driver {
             }
             Heard::Bytes => self.state.handle_bytes(now),
             Heard::Lost(lost) => {
-                (self.road, self.early) = (None, None);
+                self.forget_road();
                 return self.state.handle_lost(now, lost);
             }
         }

@@ -1,7 +1,7 @@
 //! The client's brain: no sockets, no clock, no tasks. It is told what happened and when, and says
 //! what to do; whoever has a socket can drive it.
 use crate::ask::AskKind;
-use crate::backoff::{Backoff, Chance, patience};
+use crate::backoff::{Backoff, Chance};
 use crate::conversation::{Attach, Conversation, is_session_id};
 use crate::error::ClientError;
 use crate::event::{Bookmark, Event};
@@ -12,6 +12,7 @@ use crate::invoke::{Invoke, Open, Subscribe};
 use crate::limits;
 use crate::options::Options;
 use crate::refuse::failure_of;
+use crate::silence::Silence;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,9 +39,7 @@ pub struct ClientState {
     impatient: bool,
     phase: Phase,
     failures: u32,
-    /// When a byte last came.
-    heard: Duration,
-    pinged: bool,
+    silence: Silence,
     message_bytes_max: usize,
     conversations: BTreeMap<String, Conversation>,
     fx: Fx,
@@ -58,8 +57,7 @@ impl ClientState {
             impatient,
             phase: Phase::Dialing,
             failures: 0,
-            heard: Duration::ZERO,
-            pinged: false,
+            silence: Silence::new(options.is_quic()),
             message_bytes_max: limits::MESSAGE_BYTES_MAX,
             conversations: BTreeMap::new(),
             fx: Fx::new(seed),
@@ -77,9 +75,8 @@ impl ClientState {
             Phase::Waiting { until } | Phase::Greeting { until } => Some(until),
             Phase::Dialing | Phase::Over => None,
             Phase::Ready { leave, .. } => {
-                let silence = patience(self.conversations.values(), self.pinged);
                 let due = self.conversations.values().filter_map(Conversation::deadline).min();
-                [leave, due, Some(self.heard + silence)].into_iter().flatten().min()
+                [leave, due, Some(self.silence.deadline(self.is_waiting()))].into_iter().flatten().min()
             }
         }
     }
@@ -94,8 +91,7 @@ impl ClientState {
     /// The connection asked for is open.
     pub fn handle_open(&mut self, now: Duration) {
         self.set_now(now);
-        self.heard = now;
-        self.pinged = false;
+        self.silence.begin(now);
         self.phase = Phase::Greeting { until: now + limits::WELCOME_TIMEOUT };
         self.is_stale = false;
         let hello = self.hello_with_resume();
@@ -105,14 +101,16 @@ impl ClientState {
     /// Something came, whatever it was.
     pub fn handle_bytes(&mut self, now: Duration) {
         self.set_now(now);
-        self.heard = now;
-        self.pinged = false;
+        if self.silence.handle_bytes(now) {
+            self.fx.drop_spare();
+        }
     }
 
     /// A text message came. What is not a message of the protocol is ignored.
     pub fn handle_text(&mut self, now: Duration, text: &str) {
         self.handle_bytes(now);
         let Some(frame) = Frame::parse(text) else { return };
+        self.silence.handle_message(frame.kind() == "pong");
         match frame.kind() {
             "welcome" => self.handle_welcome(&frame),
             "go_away" => self.handle_go_away(&frame),
@@ -160,7 +158,6 @@ impl ClientState {
     /// Time has passed. A call before the deadline does nothing.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.set_now(now);
-        let silence = patience(self.conversations.values(), self.pinged);
         match self.phase {
             Phase::Waiting { until } if until <= now => {
                 self.phase = Phase::Dialing;
@@ -168,16 +165,7 @@ impl ClientState {
             }
             Phase::Greeting { until } if until <= now => self.hang_up("the gateway says no welcome"),
             Phase::Ready { leave: Some(leave), .. } if leave <= now => self.go_elsewhere(),
-            Phase::Ready { .. } if self.pinged && self.heard + silence <= now => {
-                self.hang_up(&format!("not a byte for {} s", silence.as_secs()));
-            }
-            Phase::Ready { .. } => {
-                if !self.pinged && self.heard + silence <= now {
-                    self.pinged = true;
-                    self.fx.send(json!({ "type": "ping", "ts": 0 }).to_string());
-                }
-                self.pump();
-            }
+            Phase::Ready { .. } => self.handle_silence(),
             Phase::Waiting { .. } | Phase::Greeting { .. } | Phase::Dialing | Phase::Over => {}
         }
     }
@@ -189,7 +177,11 @@ impl ClientState {
         self.set_now(now);
         let refresh = self.hello.refresh(token);
         match self.phase {
-            Phase::Ready { .. } => self.fx.send(refresh.to_string()),
+            Phase::Ready { .. } => {
+                self.fx.send(refresh.to_string());
+                // Another connection that is tried was shown the one before.
+                self.is_stale = self.silence.is_spared();
+            }
             // The one before has been shown, and nothing else may be said yet.
             Phase::Greeting { .. } => self.is_stale = true,
             Phase::Waiting { .. } | Phase::Dialing => {}
@@ -396,5 +388,6 @@ impl ClientState {
     }
 }
 
+mod silent;
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,8 @@ use tokio::time::timeout;
 pub struct Bench {
     dir: PathBuf,
     url: String,
+    /// Whom it believes, where that is nobody whom the system does.
+    trust: Option<PathBuf>,
     pid: Option<u32>,
     patience: Duration,
 }
@@ -41,7 +43,14 @@ fn command(dir: &Path, args: &[&str]) -> Command {
 impl Bench {
     /// One that leaves its files in this directory.
     pub fn new(dir: &Path, server: SocketAddr) -> Self {
-        Self { dir: dir.to_owned(), url: format!("ws://{server}"), pid: None, patience: PATIENCE }
+        let (dir, url) = (dir.to_owned(), format!("ws://{server}"));
+        Self { dir, url, trust: None, pid: None, patience: PATIENCE }
+    }
+
+    /// The same by QUIC, to a server that shows this certificate.
+    pub fn by_quic(dir: &Path, server: SocketAddr, trust: &Path) -> Self {
+        let url = format!("quic://{server}");
+        Self { url, trust: Some(trust.to_owned()), ..Self::new(dir, server) }
     }
 
     /// Loads are told the server's process.
@@ -79,17 +88,21 @@ impl Bench {
 
     /// Begins at once; wait for its end.
     pub fn begin(&self, args: &[&str]) -> tokio::task::JoinHandle<Ended> {
-        let (dir, url) = (self.dir.clone(), self.url.clone());
+        let (dir, url, trust) = (self.dir.clone(), self.url.clone(), self.trust.clone());
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         tokio::spawn(async move {
             let args: Vec<&str> = args.iter().map(String::as_str).chain(["--url", &url]).collect();
-            let bench = Self { dir, url: url.clone(), pid: None, patience: PATIENCE };
+            let bench = Self { dir, url: url.clone(), trust, pid: None, patience: PATIENCE };
             bench.end(&args).await
         })
     }
 
     async fn end(&self, args: &[&str]) -> Ended {
-        let output = timeout(self.patience, command(&self.dir, args).output());
+        let mut command = command(&self.dir, args);
+        if let Some(trust) = &self.trust {
+            command.env("SSL_CERT_FILE", trust);
+        }
+        let output = timeout(self.patience, command.output());
         let output = output.await.expect("it ends by itself").expect("it runs");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
         Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }

@@ -21,6 +21,8 @@ use tokio::task::JoinHandle;
 
 /// A name that is not this machine's, and leads to it all the same: what an attacker's name server says.
 pub const ELSEWHERE: &str = "elsewhere.example";
+/// A page that a browser takes for this machine's, and lets use what only pages of HTTPS may; a node does not.
+pub const APART: &str = "apart.localhost";
 
 /// What `CHROMIUM_BIN` names, else what is on the path, else what `./test` unpacks.
 pub fn binary() -> PathBuf {
@@ -115,7 +117,7 @@ async fn answer(
 // === impl Chromium ===
 
 impl Chromium {
-    /// Shows a page. Nothing but this machine can be reached from it, also under the name [`ELSEWHERE`].
+    /// Shows a page. Nothing but this machine can be reached from it, also under the names [`ELSEWHERE`] and [`APART`].
     pub fn show(dir: &Path, url: &str) -> Self {
         let log = dir.join("chromium.log");
         let mut command = Command::new(binary());
@@ -123,7 +125,7 @@ impl Chromium {
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
         command.args(["--no-first-run", "--disable-background-networking", "--remote-debugging-port=0"]);
         command.arg(format!(
-            "--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+            "--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1, MAP {APART} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
         ));
         command.arg(format!("--user-data-dir={}", dir.join("chromium").display()));
         command.arg(url).env("NO_PROXY", "*").kill_on_drop(true);

@@ -51,9 +51,14 @@ impl Node {
 
     /// Starts one that clients reach by every address of this machine.
     pub async fn start_public(dir: &Path, args: &[&str]) -> Self {
-        let (public, any) = (SocketAddr::from(([0, 0, 0, 0], 0)), SocketAddr::from(([127, 0, 0, 1], 0)));
         let store = format!("embedded:{}", dir.join("data").display());
-        let args = ["--store", &store].iter().chain(args).map(|&arg| arg.to_owned()).collect();
+        Self::start_public_on(&store, dir, args).await
+    }
+
+    /// The same on this store.
+    pub async fn start_public_on(store: &str, dir: &Path, args: &[&str]) -> Self {
+        let (public, any) = (SocketAddr::from(([0, 0, 0, 0], 0)), SocketAddr::from(([127, 0, 0, 1], 0)));
+        let args = ["--store", store].iter().chain(args).map(|&arg| arg.to_owned()).collect();
         Self::start_at(dir, args, public, any).await
     }
 
@@ -136,6 +141,18 @@ impl Node {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a Linux process");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// The processor's time that it has used so far.
+    pub fn cpu(&self) -> std::time::Duration {
+        let pid = self.child.id().expect("the node is running");
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a Linux process");
+        // Behind the name, which may hold anything: fields 14 and 15, in hundredths of a second.
+        let (_, behind) = stat.rsplit_once(')').expect("a name");
+        let ticks = behind.split_whitespace().skip(11).take(2);
+        ticks
+            .map(|ticks| std::time::Duration::from_millis(10 * ticks.parse::<u64>().expect("a number")))
+            .sum()
     }
 
     /// Everything it has logged.

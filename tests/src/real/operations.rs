@@ -19,6 +19,11 @@ pub fn requests(action: Action, session: &str, run: &str) -> Vec<Value> {
             json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "strategy": "interrupt"}),
             json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "strategy": "reject"}),
         ],
+        Action::Members => vec![
+            json!({"type": "switch_agent", "session_id": session, "agent_id": "held"}),
+            json!({"type": "invite_agent", "session_id": session, "agent_id": "echo", "active": true}),
+            json!({"type": "remove_agent", "session_id": session, "agent_id": "held", "reason": "mine now"}),
+        ],
         Action::Cancel => vec![
             json!({"type": "cancel_run", "run_id": run}),
             json!({"type": "cancel_run", "session_id": session}),

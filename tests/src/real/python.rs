@@ -2,7 +2,7 @@
 use super::PATIENCE;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
 /// What `TURNWAY_PYTHON` names, else the environment that `./test` makes.
@@ -55,6 +55,18 @@ impl Running {
         let mut child = command.spawn().expect("Python starts");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
         Self { child, stdout }
+    }
+
+    /// Starts one that waits for [`Self::go_on`] where it says so.
+    pub fn start_in_steps(mut command: Command) -> Self {
+        command.stdin(Stdio::piped());
+        Self::start(command)
+    }
+
+    /// Lets it take its next step.
+    pub async fn go_on(&mut self) {
+        let stdin = self.child.stdin.as_mut().expect("started in steps");
+        stdin.write_all(b"\n").await.expect("it runs");
     }
 
     /// The next line it says.

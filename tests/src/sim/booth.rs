@@ -9,6 +9,7 @@ use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
 use turnway_core::protocol::input::{Ask, Control, Input as Said, Strategy};
+use turnway_core::protocol::member::Receipt;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as Told, Output as Wanted, SessionRuntime, State};
 use turnway_core::store::{Op, Shelf, StoreError};
@@ -105,7 +106,8 @@ impl Booth {
         let user = cast::user(&format!("u{}", link % 2), "default", false);
         let n = 1 + pick % 5;
         let run_id = RunId::derive(&key, &user.user, &cast::message_id(n));
-        match pick % 9 {
+        match pick % 10 {
+            9 => Command::Members { request_id, session, wish: super::tricks::wish(pick / 10) },
             0 => Command::Open { request_id, session: Some(session), agents: Vec::new(), active: None },
             1 => Command::Close { request_id, session },
             2 => Command::Cancel { request_id, target: Target::Run(run_id), receipt: false },
@@ -268,7 +270,12 @@ impl Desk {
                 control(self.place, Ask::Open { agents, active: None })
             }
             Move::Disconnect(_) => control(self.place, Ask::Close),
-            Move::Written(_) => control(self.place, Ask::Cancel { run_id: None }),
+            Move::Written(pick) if pick % 3 == 0 => control(self.place, Ask::Cancel { run_id: None }),
+            Move::Written(pick) => control(self.place, super::tricks::wish(self.place + pick).into()),
+            Move::Trouble(pick) if pick % 3 == 0 => {
+                let (_, change) = self.runtime.state().changes.iter().next()?;
+                Told::Receipt { tx_id: change.tx_id, receipt: Receipt::Done(None) }
+            }
             Move::Trouble(_) => Told::CaughtUp,
             Move::Drain if self.place.is_multiple_of(2) => Told::HandOver,
             Move::Drain => Told::Suspend,

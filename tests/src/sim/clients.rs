@@ -53,6 +53,8 @@ pub(crate) enum Act {
     Unsubscribe,
     /// Try what may not be.
     Probe(u64),
+    /// Change who belongs to the session.
+    Members(u64),
     /// Leave without a word.
     Vanish,
 }
@@ -244,6 +246,7 @@ impl World {
                 }
             }
             Act::Probe(way) => self.probe(id, way),
+            Act::Members(way) => self.change_members(id, way),
             Act::Vanish => self.desert(id, 8000),
         }
     }
@@ -310,11 +313,8 @@ impl World {
                 self.was_accepted(id, &accepted.run_id, accepted.request_id.as_ref());
                 // What a link follows already is not shown again: the end may lie before that.
                 if accepted.duplicate {
-                    self.later(
-                        1000,
-                        4000,
-                        Happening::Client { client: id, act: Act::LookBack(accepted.run_id.clone()) },
-                    );
+                    let act = Act::LookBack(accepted.run_id.clone());
+                    self.later(1000, 4000, Happening::Client { client: id, act });
                 }
             }
             Note::Subscribed { reset: None, .. } => self.clients[id].synced = true,
@@ -343,6 +343,7 @@ impl World {
             Note::Fact { .. }
             | Note::Delta { .. }
             | Note::Opened { .. }
+            | Note::Members(_)
             | Note::Closed { .. }
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
@@ -409,6 +410,7 @@ impl World {
             | Act::LookBack(_)
             | Act::Unsubscribe
             | Act::Probe(_)
+            | Act::Members(_)
             | Act::Vanish => {}
         }
     }

@@ -42,6 +42,8 @@ pub struct Faults {
     pub keep: u64,
     /// Some turns are of an agent that outlives its owners: no fault, but a world of its own.
     pub lasting: bool,
+    /// Members come and go: no fault either.
+    pub company: bool,
 }
 
 impl Faults {
@@ -66,6 +68,7 @@ impl Faults {
         restart: 0,
         keep: 0,
         lasting: false,
+        company: false,
     };
     /// What the worst day looks like.
     pub const BRUTAL: Self = Self {
@@ -88,6 +91,7 @@ impl Faults {
         restart: 0,
         keep: 0,
         lasting: false,
+        company: false,
     };
 
     /// The same with a store that forgets.
@@ -103,6 +107,11 @@ impl Faults {
     /// The same with an agent that outlives its owners.
     pub fn lasting(self) -> Self {
         Self { lasting: true, ..self }
+    }
+
+    /// The same where members come and go.
+    pub fn company(self) -> Self {
+        Self { company: true, ..self }
     }
 
     /// A mix of its own for every seed: two faults that hide each other are apart in some world.
@@ -143,6 +152,7 @@ impl Faults {
                 0
             },
             lasting: false,
+            company: false,
         }
     }
 }

@@ -49,6 +49,7 @@ pub(crate) fn told_of(note: &Note) -> Option<&SessionId> {
         | Note::Closed { session, .. }
         | Note::CancelTaken { session, .. } => Some(session),
         Note::Accepted(accepted) => Some(&accepted.session),
+        Note::Members(members) => Some(&members.session),
         Note::Subscribed { snapshot, .. } | Note::Opened { snapshot, .. } => Some(&snapshot.session),
         Note::Refused { .. } | Note::GoAway { .. } | Note::Listed { .. } | Note::Found { .. } => None,
     }
@@ -210,6 +211,7 @@ impl Line {
     fn answered(&mut self, note: &Note) {
         let id = match note {
             Note::Accepted(accepted) => accepted.request_id.as_ref(),
+            Note::Members(members) => members.request_id.as_ref(),
             Note::Subscribed { request_id, .. }
             | Note::Opened { request_id, .. }
             | Note::Closed { request_id, .. }
@@ -230,6 +232,7 @@ pub(crate) fn request_id(command: &Command) -> Option<&RequestId> {
         | Command::Close { request_id, .. }
         | Command::Unsubscribe { request_id, .. }
         | Command::Look { request_id, .. }
+        | Command::Members { request_id, .. }
         | Command::Cancel { request_id, .. } => request_id.as_ref(),
         Command::Subscribe(ask) => ask.request_id.as_ref(),
         Command::Invoke(ask) => ask.request_id.as_ref(),
@@ -247,6 +250,12 @@ fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId
         Fact::SessionOpened { .. }
         | Fact::SessionClosing { .. }
         | Fact::AgentSwitched { .. }
+        | Fact::AgentAdding(_)
+        | Fact::AgentAdded(_)
+        | Fact::AgentAddFailed(_)
+        | Fact::AgentRemoving(_)
+        | Fact::AgentRemoved(_)
+        | Fact::AgentRemoveFailed(_)
         | Fact::UserMessage { .. }
         | Fact::TurnAdmitted { .. }
         | Fact::RunStarted { .. }

@@ -68,6 +68,12 @@ const TRAPS: &[Trap] = &[
         often: 1,
         spring: |seed| scenario(seed, Faults { crash: 40, drain: 20, ..Faults::CRUEL }.lasting()),
     },
+    Trap {
+        name: "company",
+        for_bugs: &[Mutant::RemovalHasty, Mutant::LeaverAsked, Mutant::ChangeNeverFails],
+        often: 1,
+        spring: |seed| scenario(seed, Faults { outage: 10, ..Faults::CRUEL }.company()),
+    },
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
 ];
 

@@ -143,6 +143,12 @@ impl World {
         often(self, 25, light, Act::Close);
         often(self, 30, talker, Act::Open);
         often(self, 30, light, Act::Unsubscribe);
+        if self.faults.company {
+            for client in [talker, light, talker, light] {
+                let way = self.rng.next_u64();
+                often(self, 60, client, Act::Members(way));
+            }
+        }
         for client in [talker, light, watcher] {
             let way = self.rng.next_u64();
             often(self, 40, client, Act::Resubscribe(way));

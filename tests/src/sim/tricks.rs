@@ -2,7 +2,7 @@
 use super::cast;
 use super::clients::Act;
 use super::world::World;
-use turnway_bindings::channel::command::{Command, Subscribe, Target};
+use turnway_bindings::channel::command::{Command, MemberChange, MemberWish, Subscribe, Target};
 use turnway_core::id::{Epoch, Seq};
 
 impl World {
@@ -32,6 +32,14 @@ impl World {
         self.say_on(line, Command::Subscribe(ask));
     }
 
+    /// Wants another agent to answer, to come or to go; also one that does not exist.
+    pub(crate) fn change_members(&mut self, id: usize, way: u64) {
+        let line = self.line_of(id);
+        let request_id = self.request(id, Act::Members(way));
+        let session = self.clients[id].key.session.clone();
+        self.say_on(line, Command::Members { request_id, session, wish: wish(way) });
+    }
+
     /// Tries a session of somebody else, and one that nobody has.
     pub(crate) fn probe(&mut self, id: usize, way: u64) {
         let line = self.line_of(id);
@@ -52,6 +60,7 @@ impl World {
             }),
             (2, _) => Command::Cancel { request_id, target: Target::Session(session), receipt: false },
             (3, Some(run_id)) => Command::Cancel { request_id, target: Target::Run(run_id), receipt: false },
+            (4, _) if way.is_multiple_of(3) => Command::Members { request_id, session, wish: wish(way / 16) },
             (4, _) => Command::Close { request_id, session },
             (5, _) if taken => {
                 Command::Open { request_id, session: Some(key.session), agents: Vec::new(), active: None }
@@ -68,4 +77,16 @@ impl World {
         };
         self.say_on(line, command);
     }
+}
+
+/// A wish about members, by number.
+pub(crate) fn wish(way: u64) -> MemberWish {
+    let what = match way % 7 {
+        0 | 1 => MemberChange::Switch,
+        2 | 3 => MemberChange::Invite { activate: way.is_multiple_of(2) },
+        _ => MemberChange::Remove,
+    };
+    let known = cast::AGENTS.iter().map(|(name, _)| *name).chain([cast::STRANGER, "nobody"]);
+    let name = known.into_iter().nth((way / 7 % 6) as usize).unwrap_or("nobody");
+    MemberWish { agent_id: cast::agent(name), what, reason: None }
 }

@@ -139,6 +139,7 @@ pub(crate) fn brief(output: &Output) -> String {
             Command::Unsubscribe { .. } => "unsubscribe".to_owned(),
             Command::Invoke(_) => "invoke".to_owned(),
             Command::Cancel { .. } => "cancel".to_owned(),
+            Command::Members { .. } => "members".to_owned(),
             Command::Look { .. } => "look".to_owned(),
             Command::List { .. } => "list".to_owned(),
             Command::Find { .. } => "find".to_owned(),

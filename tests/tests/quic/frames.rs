@@ -92,21 +92,36 @@ async fn what_is_said_later_is_answered_as_anywhere() {
 async fn nothing_else_is_spoken() {
     let dir = tempdir().expect("a directory");
     let (mut node, quic, trust) = node(&dir, &["--demo"]).await;
-    let other = config(&trust, b"h3", TransportConfig::default());
+    let other = config(&trust, b"h2", TransportConfig::default());
     let refused = Line::open_from(&endpoint(), quic, other).await;
     assert!(matches!(&refused, Err(Gone::Broken(why)) if why.contains("known protocol")), "{refused:?}");
     // A ticket would be needed for early data, and none is ever given.
-    let end = endpoint();
+    let from = endpoint();
     for _ in 0..2 {
         let config = config(&trust, b"turnway/1", TransportConfig::default());
-        let connecting = end.connect_with(config, quic, "localhost").expect("a good address");
+        let connecting = from.connect_with(config, quic, "localhost").expect("a good address");
         let early = connecting.into_0rtt();
         assert!(early.is_err(), "early data");
         early.err().expect("no early data").await.expect("the usual way");
     }
-    let line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
+    let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     let second = tokio::time::timeout(std::time::Duration::from_millis(300), line.connection.open_bi()).await;
     assert!(second.is_err(), "a second stream of a client");
+    // HTTP/3 needs streams of its own on the same port; where it is not spoken they are one word too many.
+    let mut aside = line.connection.open_uni().await.expect("the transport lets it by");
+    aside.write_all(b"?").await.expect("written");
+    line.say(&json!({"type": "ping", "request_id": "p"})).await.expect("said");
+    assert_eq!(end(line).await, (Value::Null, Gone::Closed(4400)));
+    // Without HTTP/3 the transport lets nothing by.
+    let alone = tempdir().expect("a directory");
+    std::fs::write(alone.path().join("turnway.toml"), "[listen]\nwebtransport = false\n").expect("written");
+    let (_alone, quic, trust) = super::node(&alone, &["--demo", "--config", "turnway.toml"]).await;
+    for alpn in [&b"h3"[..], b"h2"] {
+        let refused =
+            Line::open_from(&endpoint(), quic, config(&trust, alpn, TransportConfig::default())).await;
+        assert!(matches!(&refused, Err(Gone::Broken(why)) if why.contains("known protocol")), "{refused:?}");
+    }
+    let line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     let aside = tokio::time::timeout(std::time::Duration::from_millis(300), line.connection.open_uni()).await;
     assert!(aside.is_err(), "a stream beside the first");
     assert_eq!(line.connection.max_datagram_size(), None);

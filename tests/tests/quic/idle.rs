@@ -8,13 +8,13 @@ use tokio::time::{Instant, interval};
 use turnway_tests::real::quic::{Line, config, endpoint};
 use turnway_tests::real::{PATIENCE, figure, size};
 
-/// A connection that has had a turn and rests, with everything that QUIC needs. 36 KiB would be good; it is 40, of which
-/// some 33 are quinn's, and this sees to it that it does not become more.
+/// A connection that has had a turn and rests, with everything that QUIC needs: at most 36 KiB of the node's own memory.
+/// Where it lies is in docs/benchmarks.md; of the 31 KB that 5,000 of them cost each, 24 are quinn's.
 ///
 /// Covers: G-15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_connection_is_small() {
-    const BYTES_MAX: u64 = 44 * 1024;
+    const BYTES_MAX: u64 = 36 * 1024;
     let count = size("QUIC_IDLE", 1000);
     let dir = tempdir().expect("a directory");
     let (node, quic, trust) = node(&dir, &["--demo"]).await;

@@ -1,11 +1,39 @@
 //! A QUIC of another maker: aioquic, from the document alone.
-use super::node;
+use super::{node, sample};
 use tempfile::tempdir;
+use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, run, script};
 
 /// Covers: MP-A1, G-22, RX-21.
 #[tokio::test]
 async fn aioquic_talks_and_changes_roads_within_an_answer() {
+    let (said, _) = talk("client_quic.py").await;
+    assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 5, "{said}");
+}
+
+/// By WebTransport, as a browser would; and what becomes of whoever speaks it wrongly. In the Python file each case stands
+/// with the status, or the code of HTTP/3, that it has to end with.
+///
+/// Covers: MP-A1, G-22, RX-21, S-04, S-09, S-10, S-19.
+#[tokio::test]
+async fn aioquic_talks_by_webtransport_and_is_refused_by_name() {
+    let (said, node) = talk("client_webtransport.py").await;
+    assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 10, "{said}");
+    // Origins and names of others, and whatever else was no session or no HTTP/3.
+    for (outcome, count) in [("unwelcome", 4.0), ("malformed", 18.0)] {
+        let name = format!("turnway_link_handshakes_total{{outcome=\"{outcome}\"}} ");
+        assert_eq!(sample(&node, &name).await, count, "{outcome}");
+    }
+    // Who said no hello, and ours of both other roads.
+    assert_eq!(
+        sample(&node, "turnway_link_closes_total{code=\"4401\",transport=\"webtransport\"} ").await,
+        1.0
+    );
+    assert_eq!(sample(&node, "turnway_link_connections{transport=\"webtransport\"} ").await, 0.0);
+}
+
+/// Runs a client against a node with a slow agent: what it said.
+async fn talk(client: &str) -> (String, Node) {
     let mut agent = Running::start(script("agent_plain.py", &["4"]));
     let line = agent.line().await;
     let port = line.strip_prefix("listening ").expect("its port");
@@ -14,7 +42,7 @@ async fn aioquic_talks_and_changes_roads_within_an_answer() {
     let (mut node, quic, _) = node(&dir, &["--agent", &flag]).await;
     let ca = dir.path().join("pair/cert.pem");
     let (quic, wss) = (quic.port().to_string(), node.http.port().to_string());
-    let said = run("client_quic.py", &[&quic, &wss, ca.to_str().expect("UTF-8"), "plain"]).await;
-    assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 5, "{said}");
+    let said = run(client, &[&quic, &wss, ca.to_str().expect("UTF-8"), "plain"]).await;
     node.must_run();
+    (said, node)
 }

@@ -2,7 +2,8 @@
 //!
 //! - `talk`: turns; `front`: behind nginx; `frames`: what is no message; `client`: the Rust client and `turnway chat`; `interop`: aioquic.
 //! - `lanes`: text on streams of its own, and who does not read it.
-//! - `life`: who comes in, who has to go, and which certificate is shown; `idle`: what a connection costs.
+//! - `life`: who comes in, who has to go, and which certificate is shown; `pages`: the same by WebTransport; `idle`: what
+//!   a connection costs.
 mod client;
 mod frames;
 mod front;
@@ -10,6 +11,7 @@ mod idle;
 mod interop;
 mod lanes;
 mod life;
+mod pages;
 mod talk;
 
 use std::net::SocketAddr;

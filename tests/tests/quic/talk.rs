@@ -26,6 +26,19 @@ async fn a_turn_has_its_text_on_a_stream_of_its_own() {
     node.must_run();
 }
 
+/// A node keeps nothing of TLS but what the next keys are made from: that is enough.
+#[tokio::test]
+async fn keys_change_between_turns() {
+    let dir = tempdir().expect("a directory");
+    let (_node, quic, trust) = node(&dir, &["--demo"]).await;
+    let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
+    for n in 0..4 {
+        line.connection.force_key_update();
+        let (said, _) = line.turn("s1", "echo", &format!("m{n}"), "with other keys").await.expect("a turn");
+        assert_eq!(said, "with other keys");
+    }
+}
+
 /// Who takes no streams gets everything in one, and in order.
 #[tokio::test]
 async fn without_streams_all_comes_on_one() {

@@ -1,7 +1,7 @@
 //! The shapes that are written: borrowed views that go straight into text.
 use crate::channel::note::{Reset, RunNote, SnapshotNote};
 use serde::{Serialize, Serializer};
-use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId, UserId};
+use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
 use turnway_core::protocol::agent::{StopReason, TextKind};
 use turnway_core::protocol::entry::{Admission, Scope};
 use turnway_core::protocol::input::{Content, Message};
@@ -92,6 +92,12 @@ pub(super) struct Event<'a> {
     pub(super) trigger: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) deadline_ts: Option<Millis>,
+    /// Of a change of members: its name on all of its messages (SR-T13).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tx_id: Option<EventId>,
+    /// It was here before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) restored: Option<bool>,
 }
 
 /// `event` of a fact that is shown only to who asked for it: as it lies in the log.
@@ -163,9 +169,14 @@ pub(super) struct Trouble<'a> {
 }
 
 /// `error.detail`.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Detail<'a> {
-    pub(super) agent_code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) agent_code: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) agent_id: Option<&'a AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tx_id: Option<EventId>,
 }
 
 /// `session_opened`.
@@ -175,6 +186,14 @@ pub(super) struct Opened<'a> {
     pub(super) active_agent: Option<&'a AgentId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) snapshot: Option<Snapshot<'a>>,
+}
+
+/// `members`.
+#[derive(Serialize)]
+pub(super) struct Membership<'a> {
+    pub(super) agents: &'a [AgentId],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) active_agent: Option<&'a AgentId>,
 }
 
 /// `subscribed`.

@@ -2,7 +2,7 @@
 //!
 //! A client that knows the first form of this protocol works unchanged. Fields nobody knows are
 //! ignored, `null` counts as absent, and ids are checked here, so that behind this door they are right.
-use crate::channel::command::{Command, Invoke, Subscribe, Target, TextCursor};
+use crate::channel::command::{Command, Invoke, MemberChange, MemberWish, Subscribe, Target, TextCursor};
 use crate::channel::hello::{Credential, Hello, Role};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Flaw, Malformed};
@@ -10,7 +10,9 @@ use crate::channel::json::{mention, strict};
 use crate::channel::pattern::Pattern;
 use serde_json::Value;
 use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId, UserId};
-use turnway_core::limits::{LINK_SUBSCRIPTIONS_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX};
+use turnway_core::limits::{
+    LINK_SUBSCRIPTIONS_MAX, REASON_BYTES_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX,
+};
 use turnway_core::protocol::input::{self, Message, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::trace::is_traceparent;
@@ -32,9 +34,9 @@ pub const TYPES: &[(&str, bool)] = &[
     ("ping", true),
     ("tool_result", false),
     ("approval_decision", false),
-    ("switch_agent", false),
-    ("invite_agent", false),
-    ("remove_agent", false),
+    ("switch_agent", true),
+    ("invite_agent", true),
+    ("remove_agent", true),
     ("handover_decision", false),
     ("register_tools", false),
 ];
@@ -117,6 +119,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "unsubscribe" => Command::Unsubscribe { request_id, session: session(fields)? },
         "agent_invoke" => Command::Invoke(Box::new(invoke(request_id, fields)?)),
         "cancel_run" | "INTERRUPT" => Command::Cancel { request_id, target: target(fields)?, receipt: false },
+        "switch_agent" | "invite_agent" | "remove_agent" => members(kind.as_str(), request_id, fields)?,
         other => {
             let known = TYPES.iter().find(|(name, _)| *name == other);
             let (type_name, _) = known.ok_or(Flaw::UnknownType)?;
@@ -159,6 +162,30 @@ fn open(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Command, F
     let parse = |agent: &Value| agent.as_str().and_then(|id| AgentId::parse(id).ok());
     let agents = agents.iter().map(parse).collect::<Option<_>>().ok_or(Flaw::Wrong("agents"))?;
     Ok(Command::Open { request_id, session, agents, active })
+}
+
+/// Which agent, by `agent_id`, or where one is invited by `agent_spec`: an id, or an object that has one.
+fn members(kind: &str, request_id: Option<RequestId>, fields: &mut Fields) -> Result<Command, Flaw> {
+    let session = session(fields)?;
+    let named = fields::name(fields, "agent_id", AgentId::parse)?;
+    let specified = match fields::any(fields, "agent_spec").filter(|_| kind == "invite_agent") {
+        Some(Value::String(id)) => Some(AgentId::parse(&id).map_err(|_| Flaw::Wrong("agent_spec"))?),
+        Some(Value::Object(mut spec)) => fields::name(&mut spec, "agent_id", AgentId::parse)?,
+        Some(_) => return Err(Flaw::Wrong("agent_spec")),
+        None => None,
+    };
+    let agent_id = required(named.or(specified), "agent_id")?;
+    let reason = fields::text(fields, "reason")?;
+    if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+        return Err(Flaw::Wrong("reason"));
+    }
+    let activate = fields::flag(fields, "active")?.unwrap_or(false);
+    let what = match kind {
+        "switch_agent" => MemberChange::Switch,
+        "invite_agent" => MemberChange::Invite { activate },
+        _ => MemberChange::Remove,
+    };
+    Ok(Command::Members { request_id, session, wish: MemberWish { agent_id, what, reason } })
 }
 
 fn subscribe(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Subscribe, Flaw> {

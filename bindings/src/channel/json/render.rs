@@ -2,6 +2,8 @@
 //!
 //! A fact may be one message, two or three, or none: see [`SHOWN`]. Only the last one carries `seq`
 //! and `epoch`, so a client that breaks off between them asks for the fact again.
+mod members;
+
 use crate::channel::json::frame::{
     self, Attempt, Bare, Delta, Detail, Done, Event, Frame, GoAway, Limits, Opened, Raw, Refreshed, Said,
     Snapshot, State, StreamDelta, Subscribed, Trouble, TurnAccepted, Welcome,
@@ -18,7 +20,8 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
 
 /// Every fact and the messages it is shown as, in order. In parentheses: only where it was so; `event`
-/// is followed by its name. Facts shown as nothing come as `event` of their own type to a link whose
+/// is followed by its name. A notice that has the name of an error code is shown as `error`: a request came
+/// to nothing. Facts shown as nothing come as `event` of their own type to a link whose
 /// `types` ask for them.
 pub const SHOWN: &[(&str, &str)] = &[
     ("session.opened", "session_opened"),
@@ -26,6 +29,12 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("session.closed", "session_closed"),
     ("session.notice", "event <its name>"),
     ("agent.switched", "event ACTIVE_AGENT_CHANGED"),
+    ("agent.adding", "event ADDING_AGENT"),
+    ("agent.added", "event AGENT_ADDED"),
+    ("agent.add_failed", "error"),
+    ("agent.removing", "event AGENT_REMOVING"),
+    ("agent.removed", "event AGENT_REMOVED"),
+    ("agent.remove_failed", "error"),
     ("user.message", "message"),
     ("turn.admitted", "event TURN_ADMITTED"),
     ("run.started", "run_started"),
@@ -75,6 +84,7 @@ pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(Stri
                 Frame { session_id: Some(session), ..answer(ts, "session_closed", request_id, Bare {}) };
             to(frame.text(160));
         }
+        Note::Members(members) => to(members::told(ts, members)),
         // Facts say so.
         Note::CancelTaken { .. } => {}
         // Nobody on a link can ask for these.
@@ -217,7 +227,7 @@ impl<'a> Teller<'a, '_> {
     }
     fn error(&mut self, code: Code, message: &str, agent_code: Option<&str>, terminal: bool) {
         let (retryable, terminal) = (code.retryable(), Some(terminal));
-        let detail = agent_code.map(|agent_code| Detail { agent_code });
+        let detail = agent_code.map(|_| Detail { agent_code, ..Detail::default() });
         self.first("error", Trouble { code, message, retryable, retry_after_ms: None, detail, terminal });
     }
     fn done(&mut self, done: Done<'a>) {
@@ -236,14 +246,14 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
             tell.last("event", request_id, 256, Event { name: "SESSION_CLOSING", ..Event::default() });
         }
         Fact::SessionClosed { request_id } => tell.last("session_closed", request_id, 256, Bare {}),
-        Fact::SessionNotice { name, request_id } => {
-            tell.last("event", request_id, 256, Event { name, ..Event::default() });
-        }
-        Fact::AgentSwitched { from, to, reason, trigger } => {
-            let (from, to, reason, trigger) = (Some(from), Some(to), Some(&**reason), Some(&**trigger));
-            let name = "ACTIVE_AGENT_CHANGED";
-            tell.event(Event { name, from, to, reason, trigger, ..Event::default() });
-        }
+        Fact::SessionNotice { name, request_id } => members::notice(tell, name, request_id),
+        Fact::AgentSwitched { .. }
+        | Fact::AgentAdding(_)
+        | Fact::AgentAdded(_)
+        | Fact::AgentAddFailed(_)
+        | Fact::AgentRemoving(_)
+        | Fact::AgentRemoved(_)
+        | Fact::AgentRemoveFailed(_) => members::fact(tell, &entry.fact),
         Fact::UserMessage {
             message_id,
             request_id,

@@ -92,6 +92,7 @@ impl Progress {
             | Note::Accepted(_)
             | Note::Opened { .. }
             | Note::Closed { .. }
+            | Note::Members(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. }

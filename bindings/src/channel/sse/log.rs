@@ -65,6 +65,7 @@ impl Log {
             | Note::Accepted(_)
             | Note::Opened { .. }
             | Note::Closed { .. }
+            | Note::Members(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. } => {}

@@ -82,6 +82,7 @@ impl Turn {
             | Note::Accepted(_)
             | Note::Opened { .. }
             | Note::Closed { .. }
+            | Note::Members(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. } => {}

@@ -30,6 +30,7 @@ impl Link {
             | Note::Subscribed { .. }
             | Note::Opened { .. }
             | Note::Closed { .. }
+            | Note::Members(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. }
@@ -62,6 +63,7 @@ impl Link {
             | Note::Accepted(_)
             | Note::Opened { .. }
             | Note::Closed { .. }
+            | Note::Members(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. }

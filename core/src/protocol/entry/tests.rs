@@ -1,6 +1,6 @@
 //! Facts and their envelopes.
 use super::*;
-use crate::id::{SessionId, TenantId};
+use crate::id::{Epoch, EventId, Seq, SessionId, SessionKey, TenantId};
 
 /// Covers: ST-1, MP-E7, EV-C1, LN-EV1, MP-D14.
 #[test]

@@ -30,12 +30,14 @@ impl Shared {
         let shown = house.tls.clone().map_or_else(|| self.own(config), Ok)?;
         let house = QuicHouse {
             reception,
+            rules: house.rules.clone(),
+            webtransport: config.webtransport,
             proxies: house.proxies.clone(),
             crowd: house.crowd.clone(),
             shown,
             until: house.until,
             life: self.life.clone(),
-            connections_max: house.connections_max,
+            connections_max: config.quic_connections,
             tasks: self.tasks.clone(),
         };
         Ok(Some((listener, Arc::new(house))))

@@ -44,6 +44,16 @@ impl Line<'_> {
             },
             ("event", "SESSION_CLOSING") => "session.closing",
             ("event", "ACTIVE_AGENT_CHANGED") => "agent.switched",
+            ("event", "ADDING_AGENT") => "agent.adding",
+            ("event", "AGENT_ADDED") => "agent.added",
+            ("event", "AGENT_REMOVING") => "agent.removing",
+            ("event", "AGENT_REMOVED") => "agent.removed",
+            ("error", _) => match word("code") {
+                "ADD_AGENT_FAILED" => "agent.add_failed",
+                "REMOVE_AGENT_FAILED" => "agent.remove_failed",
+                // A request that came to nothing.
+                _ => "session.notice",
+            },
             ("event", "TURN_ADMITTED") => "turn.admitted",
             ("event", "RUN_RESTARTED") => "run.restarted",
             ("event", "RUN_RESUMED") => "run.resumed",
@@ -178,6 +188,10 @@ mod tests {
                 ("done", _) => {
                     let status = fact.rsplit('.').next().unwrap_or_default();
                     json!({"type": "done", "status": status.replace("done", "completed")})
+                }
+                ("error", _) => {
+                    let change = fact.trim_start_matches("agent.").trim_end_matches("_failed");
+                    json!({"type": "error", "code": format!("{}_AGENT_FAILED", change.to_uppercase())})
                 }
                 (kind, name) => json!({"type": kind, "name": name}),
             };

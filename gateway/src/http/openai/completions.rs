@@ -206,6 +206,7 @@ async fn present_attempt(
         | Note::Accepted(_)
         | Note::Subscribed { .. }
         | Note::Closed { .. }
+        | Note::Members(_)
         | Note::CancelTaken { .. }
         | Note::Listed { .. }
         | Note::Found { .. }

@@ -11,13 +11,13 @@ const SERVER_BYTES: usize = 4;
 /// Chance, so that nobody guesses a name (RFC 9000 §5.1).
 const CHANCE_BYTES: usize = 8;
 /// All of a name.
-const ID_BYTES: usize = 1 + SERVER_BYTES + CHANCE_BYTES;
+pub(super) const ID_BYTES: usize = 1 + SERVER_BYTES + CHANCE_BYTES;
 /// As draft-ietf-quic-load-balancers has it: configuration 0, and how many bytes follow.
 const FIRST: u8 = (ID_BYTES - 1) as u8;
 
-/// Gives names.
+/// Gives names, and knows which are its own.
 #[derive(Clone, Copy, Debug)]
-struct Ids {
+pub struct Ids {
     server: [u8; SERVER_BYTES],
 }
 
@@ -45,7 +45,8 @@ fn chance<const N: usize>() -> [u8; N] {
 // === impl Ids ===
 
 impl Ids {
-    fn of(node: NodeId) -> Self {
+    /// Of this node.
+    pub fn of(node: NodeId) -> Self {
         let [a, b, c, d, ..] = node.0.to_be_bytes();
         Self { server: [a, b, c, d] }
     }

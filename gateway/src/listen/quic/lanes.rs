@@ -1,5 +1,6 @@
 //! Text on streams of its own: one for each attempt, opened by us. Each waits for its own reader and for nobody
 //! else; a session whose text waits too long a queue is held at its source.
+use super::fence::Kept;
 use super::frames;
 use bytes::{Buf, BytesMut};
 use quinn::{Connection, ConnectionError, SendStream, WriteError};
@@ -40,7 +41,7 @@ struct Lane {
     run_id: RunId,
     attempt: u32,
     /// None: not opened yet.
-    stream: Option<SendStream>,
+    stream: Option<Kept<SendStream>>,
     waiting: BytesMut,
     /// Nothing more comes.
     is_ended: bool,
@@ -62,8 +63,9 @@ struct Head<'a> {
 // === impl Lanes ===
 
 impl Lanes {
-    /// Takes a piece of text. `after`: so many messages of the control stream come before it.
-    pub(super) fn put(&mut self, aside: Aside, after: u64) -> Result<(), Overfull> {
+    /// Takes a piece of text. `after`: so many messages of the control stream come before it; `prelude`: what a
+    /// stream begins with.
+    pub(super) fn put(&mut self, aside: Aside, after: u64, prelude: &[u8]) -> Result<(), Overfull> {
         let Aside { session, run_id, attempt, text } = aside;
         // A later attempt of a run ends the one before.
         for lane in &mut self.lanes {
@@ -74,7 +76,7 @@ impl Lanes {
             Some(at) => at,
             None => {
                 self.make_room();
-                self.lanes.push(Lane::new(session.clone(), run_id, attempt, after));
+                self.lanes.push(Lane::new(session.clone(), run_id, attempt, (after, prelude)));
                 self.lanes.len() - 1
             }
         };
@@ -123,7 +125,7 @@ impl Lanes {
             let Poll::Ready(opened) = opening.as_mut().poll(cx) else { return };
             self.opening = None;
             match opened {
-                Ok(stream) => lane.stream = Some(stream),
+                Ok(stream) => lane.stream = Some(Kept::new(stream)),
                 // The connection is gone, which its reader finds out.
                 Err(_) => return,
             }
@@ -172,9 +174,9 @@ impl Lanes {
 // === impl Lane ===
 
 impl Lane {
-    fn new(session: SessionId, run_id: RunId, attempt: u32, after: u64) -> Self {
+    fn new(session: SessionId, run_id: RunId, attempt: u32, (after, prelude): (u64, &[u8])) -> Self {
         let head = Head { kind: "stream", session_id: &session, run_id: &run_id, attempt, after };
-        let mut waiting = BytesMut::new();
+        let mut waiting = BytesMut::from(prelude);
         // Strings and numbers cannot fail to be written.
         frames::put(&serde_json::to_string(&head).unwrap_or_default(), &mut waiting);
         Self { session, run_id, attempt, stream: None, waiting, is_ended: false, is_stopped: false }
@@ -196,7 +198,7 @@ impl Lane {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(stream) = &mut self.stream else { return Poll::Pending };
         while !self.waiting.is_empty() {
-            match ready!(Pin::new(&mut *stream).poll_write(cx, &self.waiting)) {
+            match ready!(Pin::new(&mut **stream).poll_write(cx, &self.waiting)) {
                 Ok(written) => self.waiting.advance(written),
                 Err(WriteError::Stopped(_)) => {
                     self.is_stopped = true;

@@ -1,12 +1,15 @@
 //! What a connection is granted. quinn's own defaults are made for few and fast connections; ours are many and
 //! mostly idle, and each must stay small whatever its client does (S-18, S-19).
+use super::greeting::Greeting;
 use super::tokens::{self, TokenKeys};
 use crate::clock::Clock;
 use crate::tls::Shown;
-use quinn::crypto::rustls::{NoInitialCipherSuite, QuicServerConfig};
-use quinn::{IdleTimeout, ServerConfig, TransportConfig, ValidationTokenConfig, VarInt};
+use quinn::crypto::rustls::NoInitialCipherSuite;
+use quinn::{
+    BloomTokenLog, IdleTimeout, ServerConfig, TokenLog, TransportConfig, ValidationTokenConfig, VarInt,
+};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use turnway_core::limits;
 
 /// First datagrams that wait for a decision.
@@ -21,6 +24,12 @@ const RECEIVE_BYTES_MAX: u32 = 2 * limits::MESSAGE_BYTES_MAX as u32;
 const SEND_BYTES_MAX: u64 = 256 * 1024;
 /// The control stream, and no other: what else a client has to say it says there.
 const STREAMS_OF_CLIENTS: u32 = 1;
+/// Where HTTP/3 is spoken too its clients must be granted so many (RFC 9114 §6.2) before anybody knows which of the two
+/// it will be; Chromium hangs up on a server that grants them later.
+const LANES_OF_HTTP: u32 = 3;
+/// WebTransport has to say that it takes datagrams (RFC 9297 §2.1.1), and nobody here reads them: one is kept, and
+/// the next takes its place.
+const DATAGRAM_BYTES_MAX: usize = 1200;
 /// So many beats, so that not all connections of a node beat together: 25 s with a tenth more or less.
 const BEATS: u32 = 16;
 
@@ -37,17 +46,24 @@ pub(super) struct Terms {
 
 impl Terms {
     /// Of the certificate that is shown now.
-    pub(super) fn new(shown: &Shown, clock: &Clock) -> Result<Self, NoInitialCipherSuite> {
-        let (greeting, secret) = shown.quic();
-        let crypto = Arc::new(QuicServerConfig::try_from(greeting)?);
+    /// `also`: what may be spoken beside our own protocol.
+    pub(super) fn new(
+        shown: &Shown,
+        clock: &Clock,
+        also: Option<&'static [u8]>,
+    ) -> Result<Self, NoInitialCipherSuite> {
+        let (mut tls, secret) = shown.quic();
+        if let Some(also) = also {
+            Arc::make_mut(&mut tls).alpn_protocols.push(also.to_vec());
+        }
+        let greeting = Arc::new(Greeting::new(tls)?);
         let keys = Arc::new(TokenKeys::new(&[secret], clock.clone()));
-        // With one memory of which were used, of 20 MiB at the most, for all connections.
         let mut proof = ValidationTokenConfig::default();
-        proof.lifetime(tokens::PERIOD);
+        proof.lifetime(tokens::PERIOD).log(Arc::new(used(clock)));
         let config = |n| {
-            let mut config = ServerConfig::new(Arc::clone(&crypto) as _, Arc::clone(&keys) as _);
+            let mut config = ServerConfig::new(Arc::clone(&greeting) as _, Arc::clone(&keys) as _);
             config
-                .transport_config(Arc::new(transport(beat(n))))
+                .transport_config(Arc::new(transport(beat(n), also.is_some())))
                 .max_incoming(INCOMING_MAX)
                 .incoming_buffer_size(INCOMING_BYTES_MAX)
                 .incoming_buffer_size_total(INCOMING_BYTES_TOTAL);
@@ -80,24 +96,33 @@ impl Terms {
     }
 }
 
+/// Which proofs were used, of 20 MiB at the most, for all connections. It takes the first that it sees for the oldest
+/// there is, and none that was made before: so it is shown one that is over just now.
+fn used(clock: &Clock) -> BloomTokenLog {
+    let log = BloomTokenLog::default();
+    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(clock.now().store.0);
+    _ = log.check_and_insert(0, now - tokens::PERIOD, tokens::PERIOD);
+    log
+}
+
 fn beat(n: u32) -> Duration {
     limits::HEARTBEAT * (900 + 200 * n / (BEATS - 1)) / 1000
 }
 
-fn transport(beat: Duration) -> TransportConfig {
+fn transport(beat: Duration, is_also_http: bool) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let idle = u32::try_from(limits::IDLE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
     transport
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(idle))))
         .keep_alive_interval(Some(beat))
         .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_OF_CLIENTS))
-        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .max_concurrent_uni_streams(VarInt::from_u32(if is_also_http { LANES_OF_HTTP } else { 0 }))
         .stream_receive_window(VarInt::from_u32(RECEIVE_BYTES_MAX))
         .receive_window(VarInt::from_u32(RECEIVE_BYTES_MAX))
         .send_window(SEND_BYTES_MAX)
         // Each connection would keep room for ten datagrams for ever, 14 KB, to save a busy one some calls.
         .enable_segmentation_offload(false)
-        .datagram_receive_buffer_size(None);
+        .datagram_receive_buffer_size(is_also_http.then_some(DATAGRAM_BYTES_MAX));
     transport
 }
 

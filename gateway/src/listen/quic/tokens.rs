@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(super) const PERIOD: Duration = Duration::from_secs(86_400);
 
 /// Seals and opens them.
-pub(super) struct TokenKeys {
+pub struct TokenKeys {
     /// What keys are made of; the first seals.
     secrets: Vec<hkdf::Prk>,
     clock: Clock,
@@ -26,7 +26,7 @@ struct Good(Vec<LessSafeKey>);
 
 impl TokenKeys {
     /// Keys of these secrets, the one in use first.
-    pub(super) fn new(secrets: &[[u8; 32]], clock: Clock) -> Self {
+    pub fn new(secrets: &[[u8; 32]], clock: Clock) -> Self {
         let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"turnway address tokens");
         Self { secrets: secrets.iter().map(|secret| salt.extract(secret)).collect(), clock }
     }

@@ -1,12 +1,13 @@
-//! A QUIC connection as what carries a link.
+//! A road of QUIC as what carries a link.
 use super::frames::{self, Frame, Frames};
 use super::lanes::{Lanes, Overfull};
+use super::road::{Control, Road};
 use crate::links::Fate;
 use crate::listen::end::End;
 use crate::listen::wire::{Beat, Heard, Wire};
 use crate::metrics::Transport;
 use bytes::{Buf, BytesMut};
-use quinn::{Connection, ConnectionError, ReadError, RecvStream, SendStream, VarInt, WriteError};
+use quinn::{ReadError, WriteError};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -19,35 +20,44 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Messages that come together leave together.
 const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 
-/// A connection, and what is under way on it.
-pub(super) struct Quic {
-    connection: Connection,
+/// A road, and what is under way on it.
+pub(super) struct Quic<R> {
     /// None: the client has not opened it yet.
-    control: Option<(SendStream, RecvStream)>,
+    control: Option<Control>,
     frames: Frames,
     waiting: BytesMut,
     /// Messages of the control stream so far.
     messages: u64,
     lanes: Lanes,
+    /// Behind its streams.
+    road: R,
 }
 
 // === impl Quic ===
 
-impl Quic {
-    pub(super) fn new(connection: Connection) -> Self {
+impl<R: Road> Quic<R> {
+    pub(super) fn new(road: R) -> Self {
         let (frames, waiting, lanes) = (Frames::default(), BytesMut::new(), Lanes::default());
-        Self { connection, control: None, frames, waiting, messages: 0, lanes }
+        Self { control: None, frames, waiting, messages: 0, lanes, road }
     }
 
     fn poll_hear(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, End>> {
-        if self.lanes.poll(&self.connection, cx).is_ready() {
+        if self.lanes.poll(self.road.connection(), cx).is_ready() {
             return Poll::Ready(Ok(Heard::Held));
         }
+        match self.poll_message(cx) {
+            Poll::Ready(heard) => Poll::Ready(heard),
+            // What was said before the end is heard before it.
+            Poll::Pending => self.road.poll_end(cx).map(Err),
+        }
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, End>> {
         let Some((_, from)) = &mut self.control else { return Poll::Pending };
         loop {
             let count = match ready!(from.poll_read(cx, self.frames.room())) {
                 Ok(count) => count,
-                Err(error) => return Poll::Ready(Err(broken(error))),
+                Err(error) => return Poll::Ready(Err(broken::<R>(error))),
             };
             if count == 0 {
                 let end = if self.frames.is_between() { End::Closed(1000) } else { undelimited() };
@@ -55,7 +65,7 @@ impl Quic {
             }
             match self.frames.filled(count) {
                 None => {}
-                Some(Frame::Text(text)) => return Poll::Ready(Ok(Heard::Text(text))),
+                Some(Frame::Text(text)) => return Poll::Ready(self.road.check().map(|()| Heard::Text(text))),
                 Some(Frame::TooLarge) => return Poll::Ready(Ok(Heard::TooLarge)),
                 Some(Frame::NotText) => return Poll::Ready(Err(End::Close(4400, "not UTF-8".into()))),
             }
@@ -65,13 +75,15 @@ impl Quic {
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let Some((to, _)) = &mut self.control else { return Poll::Ready(Ok(())) };
         while !self.waiting.is_empty() {
-            match ready!(Pin::new(&mut *to).poll_write(cx, &self.waiting)) {
+            match ready!(Pin::new(&mut **to).poll_write(cx, &self.waiting)) {
                 Ok(written) => self.waiting.advance(written),
                 Err(WriteError::Stopped(_)) => {
                     let why = "the control stream is not read";
                     return Poll::Ready(Err(End::Close(4400, why.into())));
                 }
-                Err(WriteError::ConnectionLost(error)) => return Poll::Ready(Err(lost(&error))),
+                Err(WriteError::ConnectionLost(error)) => {
+                    return Poll::Ready(Err(End::of_quic(&error, R::code)));
+                }
                 Err(WriteError::ClosedStream | WriteError::ZeroRttRejected) => {
                     return Poll::Ready(Err(End::Lost));
                 }
@@ -95,13 +107,13 @@ impl Quic {
     }
 }
 
-impl Wire for Quic {
-    const TRANSPORT: Transport = Transport::Quic;
+impl<R: Road> Wire for Quic<R> {
+    const TRANSPORT: Transport = R::TRANSPORT;
     const TAKES_ASIDES: bool = true;
 
     async fn hear(&mut self) -> Result<Heard, End> {
         if self.control.is_none() {
-            self.control = Some(self.connection.accept_bi().await.map_err(|error| lost(&error))?);
+            self.control = Some(self.road.accept().await?);
         }
         poll_fn(|cx| self.poll_hear(cx)).await
     }
@@ -118,20 +130,20 @@ impl Wire for Quic {
 
     /// The connection keeps itself alive, and ends by itself where it is not.
     fn beat(&mut self) -> Result<Beat, End> {
-        match self.connection.close_reason() {
+        match self.road.connection().close_reason() {
             None => Ok(Beat::Heard),
-            Some(error) => Err(lost(&error)),
+            Some(error) => Err(End::of_quic(&error, R::code)),
         }
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         // Text goes on also while the control stream waits; its news are told later.
-        let _ = self.lanes.poll(&self.connection, cx);
+        let _ = self.lanes.poll(self.road.connection(), cx);
         self.poll_written(cx)
     }
 
     fn aside(&mut self, aside: Aside) -> Result<(), End> {
-        self.lanes.put(aside, self.messages).map_err(|Overfull| Fate::Slow.into())
+        self.lanes.put(aside, self.messages, self.road.prelude()).map_err(|Overfull| Fate::Slow.into())
     }
 
     fn no_more_aside(&mut self, session: &SessionId, run_id: Option<&RunId>) {
@@ -143,15 +155,10 @@ impl Wire for Quic {
     }
 
     async fn close(mut self: Box<Self>, end: End) {
-        let (code, reason) = match end {
-            End::Close(code, reason) => {
-                let _ = tokio::time::timeout(FAREWELL, self.take_leave()).await;
-                (code, reason)
-            }
-            End::Closed(_) => (1000, "".into()),
-            End::Lost => (1001, "".into()),
-        };
-        self.connection.close(VarInt::from_u32(code.into()), reason.as_bytes());
+        if let End::Close(..) = end {
+            let _ = tokio::time::timeout(FAREWELL, self.take_leave()).await;
+        }
+        self.road.hang_up(&end).await;
     }
 }
 
@@ -160,26 +167,10 @@ fn undelimited() -> End {
 }
 
 /// Why nothing more is read of the control stream.
-fn broken(error: ReadError) -> End {
+fn broken<R: Road>(error: ReadError) -> End {
     match error {
-        ReadError::ConnectionLost(error) => lost(&error),
+        ReadError::ConnectionLost(error) => End::of_quic(&error, R::code),
         ReadError::Reset(_) => undelimited(),
         ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected => End::Lost,
-    }
-}
-
-/// How a connection has ended that is gone.
-fn lost(error: &ConnectionError) -> End {
-    match error {
-        ConnectionError::ApplicationClosed(close) => {
-            End::Closed(u16::try_from(close.error_code.into_inner()).unwrap_or(u16::MAX))
-        }
-        ConnectionError::ConnectionClosed(_)
-        | ConnectionError::VersionMismatch
-        | ConnectionError::TransportError(_)
-        | ConnectionError::Reset
-        | ConnectionError::TimedOut
-        | ConnectionError::LocallyClosed
-        | ConnectionError::CidsExhausted => End::Lost,
     }
 }

@@ -65,7 +65,12 @@ impl Desk {
     ) -> Done<Reply> {
         let cancelled = match &control.what {
             Ask::Cancel { run_id: Some(run_id) } => run_id.as_str(),
-            Ask::Cancel { run_id: None } | Ask::Open { .. } | Ask::Close => "",
+            Ask::Cancel { run_id: None }
+            | Ask::Open { .. }
+            | Ask::Close
+            | Ask::Switch { .. }
+            | Ask::Invite { .. }
+            | Ask::Remove { .. } => "",
         };
         let json = serde_json::to_vec(control).unwrap_or_default();
         let bell = self.bell(session, json.len());

@@ -8,6 +8,7 @@ use serde_json::Value;
 mod model;
 mod reconnect;
 mod requests;
+mod silent;
 
 /// A client whose outputs are read as short lines.
 pub(super) struct Rig {
@@ -29,7 +30,10 @@ impl Rig {
         rig
     }
     pub(super) fn offline() -> Self {
-        let state = ClientState::new(&Options::new("ws://test").user("ann"), 7, false);
+        Self::to("ws://test")
+    }
+    pub(super) fn to(url: &str) -> Self {
+        let state = ClientState::new(&Options::new(url).user("ann"), 7, false);
         let mut rig = Self { state, now: Duration::from_secs(1), events: Vec::new(), sent: Vec::new() };
         rig.drain();
         rig
@@ -40,6 +44,8 @@ impl Rig {
             match output {
                 Output::Dial => lines.push("dial".to_owned()),
                 Output::Hangup => lines.push("hangup".to_owned()),
+                Output::Spare(hello) => lines.push(format!("spare {hello}")),
+                Output::DropSpare => lines.push("drop spare".to_owned()),
                 Output::Send(text) => {
                     let message: Value = serde_json::from_str(&text).expect("we send JSON");
                     lines.push(format!("> {}", wire(&message)));

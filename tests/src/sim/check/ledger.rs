@@ -1,4 +1,5 @@
 //! G1, G2, G3: what the store took, kept apart from the store, and checked with every write.
+use super::company::Company;
 use super::story::Story;
 use crate::sim::answer::pieces;
 use crate::sim::cast;
@@ -23,6 +24,8 @@ pub(crate) struct Chronicle {
     pub(crate) active: Option<RunId>,
     /// Closing has begun.
     pub(crate) closing: bool,
+    /// Who belongs to it.
+    pub(super) company: Company,
     /// The store may forget, so owners may for a moment remember more than it.
     pub(super) rewinds: bool,
 }
@@ -208,7 +211,11 @@ impl Ledger {
                 Ask::Cancel { run_id: None } => {
                     assert!(was_active.is_none_or(stopped), "G3: a cancel of what speaks has stopped it");
                 }
-                Ask::Open { .. } | Ask::Close => {}
+                Ask::Open { .. }
+                | Ask::Close
+                | Ask::Switch { .. }
+                | Ask::Invite { .. }
+                | Ask::Remove { .. } => {}
             }
         }
     }

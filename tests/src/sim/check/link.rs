@@ -93,6 +93,7 @@ impl Follow {
             }
             Note::Opened { snapshot, .. } => portrait(snapshot, view),
             Note::Closed { .. }
+            | Note::Members(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. }

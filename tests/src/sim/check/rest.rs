@@ -31,6 +31,10 @@ impl World {
             if let Some(holder) = slot.holder.filter(|_| !self.rewinds) {
                 return Some(format!("G8: what is idle is released: {key} by n{}", holder.node.0));
             }
+            let unsettled = self.ledger.chronicles.get(key).and_then(|c| c.company.unsettled());
+            if let Some(agent) = unsettled.filter(|_| !self.rewinds) {
+                return Some(format!("G9: a change of members ends: {key} {agent}"));
+            }
             let open = self.ledger.chronicles.get(key).and_then(|c| c.active.as_ref());
             if let Some(open) = open.filter(|_| !self.rewinds) {
                 return Some(format!("G9: what was begun ends: {key} {open}"));
@@ -149,6 +153,7 @@ fn must_be_answered(ask: &turnway_bindings::channel::command::Command) -> bool {
         Command::Open { .. }
         | Command::Subscribe(_)
         | Command::Invoke(_)
+        | Command::Members { .. }
         | Command::Look { .. }
         | Command::List { .. }
         | Command::Find { .. } => true,

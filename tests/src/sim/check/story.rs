@@ -135,6 +135,8 @@ impl Chronicle {
         slot: Option<&Slot>,
         directory: &Directory,
     ) {
+        let speaks = self.active.as_ref().and_then(|run_id| self.stories.get(run_id)?.agent.clone());
+        self.company.take(entry, speaks.as_ref());
         match &entry.fact {
             Fact::SessionOpened { user, .. } => {
                 self.closing = false;
@@ -147,7 +149,14 @@ impl Chronicle {
                 let open = self.stories.values().any(|story| story.ended.is_none());
                 assert!(!open, "G3: every turn that was begun or waits ends before its session closes");
             }
-            Fact::SessionNotice { .. } | Fact::AgentSwitched { .. } => {}
+            Fact::SessionNotice { .. }
+            | Fact::AgentSwitched { .. }
+            | Fact::AgentAdding(_)
+            | Fact::AgentAdded(_)
+            | Fact::AgentAddFailed(_)
+            | Fact::AgentRemoving(_)
+            | Fact::AgentRemoved(_)
+            | Fact::AgentRemoveFailed(_) => {}
             Fact::UserMessage { .. }
             | Fact::TurnAdmitted { .. }
             | Fact::RunStarted { .. }
@@ -183,12 +192,15 @@ impl Chronicle {
         let Some(story) = self.stories.get_mut(run_id) else { panic!("G3: {run_id} has no message") };
         let name = entry.fact.name();
         assert!(story.ended.is_none(), "G3: nothing follows the end of a turn: {run_id} {name}");
+        #[expect(clippy::wildcard_enum_match_arm, reason = "what a turn's story is made of is above")]
         match &entry.fact {
             Fact::TurnAdmitted { agent_id, strategy, .. } => {
                 story.agent = Some(agent_id.clone());
-                story.admitted = Some(*strategy);
+                // Said again where another is to answer, which changes nothing else.
+                story.admitted.get_or_insert(*strategy);
             }
-            Fact::RunStarted { attempt, .. } => {
+            Fact::RunStarted { attempt, agent_id, .. } => {
+                self.company.asks(agent_id);
                 story.begins(run_id, *attempt, directory, self.rewinds);
                 self.active = Some(run_id.clone());
             }
@@ -213,29 +225,26 @@ impl Chronicle {
                 whole(run_id, *text_bytes, text_sha256, answer);
                 story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: true });
             }
-            Fact::RunFailed { attempt, text_bytes, .. } => {
-                assert!(!story.cancelling, "G3: a turn that is being cancelled ends cancelled: {run_id}");
-                story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: false });
-            }
-            Fact::RunCancelled { attempt, text_bytes, .. } => {
+            Fact::RunFailed { attempt, text_bytes, .. } | Fact::RunCancelled { attempt, text_bytes, .. } => {
+                let cancels = story.cancelling && matches!(entry.fact, Fact::RunFailed { .. });
+                assert!(!cancels, "G3: a turn that is being cancelled ends cancelled: {run_id}");
                 story.ends(run_id, End { attempt: *attempt, text_bytes: *text_bytes, done: false });
             }
             Fact::AgentInvokeStarted { attempt, .. } | Fact::AgentInvokeDone { attempt, .. } => {
                 assert_eq!(*attempt, story.attempt, "G3: an agent is heard in its attempt: {run_id}");
             }
-            Fact::UserMessage { .. }
-            | Fact::RunState { scope: Scope::Run, .. }
-            | Fact::SessionOpened { .. }
-            | Fact::SessionClosing { .. }
-            | Fact::SessionClosed { .. }
-            | Fact::SessionNotice { .. }
-            | Fact::AgentSwitched { .. } => {}
+            // The message itself, and facts of no turn, which are told apart before.
+            _ => {}
         }
         if entry.fact.is_terminal() {
-            self.active = self.active.take().filter(|active| active != run_id);
-            let left = slot.is_some_and(|slot| slot.inbox.values().any(|input| input.run_id == *run_id));
-            assert!(!left, "G3: an input leaves the inbox with its turn's end: {run_id}");
+            self.is_over(run_id, slot);
         }
+    }
+
+    fn is_over(&mut self, run_id: &RunId, slot: Option<&Slot>) {
+        self.active = self.active.take().filter(|active| active != run_id);
+        let left = slot.is_some_and(|slot| slot.inbox.values().any(|input| input.run_id == *run_id));
+        assert!(!left, "G3: an input leaves the inbox with its turn's end: {run_id}");
     }
 
     /// Turns begin in the order of their inputs, except that an interrupt begins next. (I6)

@@ -101,6 +101,39 @@ fn sessions_are_opened_closed_and_left() {
     );
 }
 
+/// Covers: SR-S5, SR-D1, SR-E1.
+#[test]
+fn members_are_switched_to_invited_and_removed() {
+    let wish = |text: &str| {
+        let Command::Members { session, wish, request_id: None } = command(text) else { panic!("{text}") };
+        assert_eq!(session, session_id());
+        wish
+    };
+    let agent_id = AgentId::parse("a").expect("a name");
+    let expected = |what| MemberWish { agent_id: agent_id.clone(), what, reason: None };
+    let body = r#""session_id":"s1","agent_id":"a""#;
+    assert_eq!(wish(&format!(r#"{{"type":"switch_agent",{body}}}"#)), expected(MemberChange::Switch));
+    assert_eq!(wish(&format!(r#"{{"type":"remove_agent",{body}}}"#)), expected(MemberChange::Remove));
+    for (spec, activate) in [
+        (r#""agent_id":"a""#, false),
+        (r#""agent_spec":"a","active":true"#, true),
+        (r#""agent_spec":{"agent_id":"a","x":1},"active":false"#, false),
+    ] {
+        let text = format!(r#"{{"type":"invite_agent","session_id":"s1",{spec}}}"#);
+        assert_eq!(wish(&text), expected(MemberChange::Invite { activate }), "{spec}");
+    }
+    let with_reason = wish(&format!(r#"{{"type":"remove_agent",{body},"reason":"it is late"}}"#));
+    assert_eq!(with_reason.reason.as_deref(), Some("it is late"));
+    let long = format!(r#"{{"type":"remove_agent",{body},"reason":"{}"}}"#, "x".repeat(1025));
+    for wrong in [
+        &*long,
+        r#"{"type":"switch_agent","session_id":"s1","agent_spec":"a"}"#,
+        r#"{"type":"invite_agent","session_id":"s1"}"#,
+    ] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+}
+
 /// Covers: LN-MP16, LN-EV3.
 #[test]
 fn a_subscription_names_its_cursor() {

@@ -202,34 +202,6 @@ fn go_away_is_obeyed_within_its_time() {
     assert_eq!(rig.connect()[0], "> hello [subscribe after 2.1 s.r@1+0]");
 }
 
-#[test]
-fn silence_is_questioned_and_then_final() {
-    let mut rig = Rig::new();
-    assert_eq!(rig.wait(limits::PING_AFTER), ["> ping"]);
-    rig.hear(json!({"type": "pong"}));
-    assert_eq!(rig.wait(limits::PING_AFTER), ["> ping"]);
-    let lines = rig.wait(limits::IDLE_TIMEOUT - limits::PING_AFTER);
-    assert_eq!(lines, ["hangup", "disconnected 0 retry"]);
-    assert_eq!(rig.wait(Duration::from_secs(1)), ["dial"]);
-    rig.state.handle_open(rig.now);
-    rig.drain();
-    assert_eq!(rig.wait(limits::WELCOME_TIMEOUT), ["hangup", "disconnected 0 retry"], "no welcome");
-}
-
-/// Who waits for an answer finds out soon that nobody is there any more.
-#[test]
-fn silence_within_an_answer_is_questioned_sooner() {
-    let mut rig = Rig::new();
-    rig.subscribe(Start::Now);
-    rig.subscribed(1, json!({}));
-    rig.s(started(2));
-    assert_eq!(rig.wait(limits::WAITING_PING_AFTER), ["> ping"]);
-    rig.hear(json!({"type": "pong"}));
-    assert_eq!(rig.wait(limits::WAITING_PING_AFTER), ["> ping"], "an agent may think for long");
-    let lines = rig.wait(limits::WAITING_TIMEOUT - limits::WAITING_PING_AFTER);
-    assert_eq!(lines, ["hangup", "disconnected 0 retry"]);
-}
-
 /// The gateway reads no long `hello` of a stranger.
 #[test]
 fn what_does_not_fit_into_hello_is_subscribed_to_afterwards() {

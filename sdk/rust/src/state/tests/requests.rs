@@ -181,3 +181,15 @@ fn a_session_left_is_forgotten() {
     assert_eq!(rig.s(started(4)), none());
     assert_eq!(rig.reconnect(), ["> hello []", "connected"]);
 }
+
+/// An error that is a fact is nobody's answer, and counts like any other.
+#[test]
+fn a_request_of_somebody_else_that_came_to_nothing_is_a_note() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Beginning);
+    rig.subscribed(2, json!({}));
+    rig.s(started(1));
+    let error = json!({"type": "error", "code": "ADD_AGENT_FAILED", "message": "there is no such agent",
+        "request_id": "theirs", "seq": 2, "epoch": 1});
+    assert_eq!(rig.s(error), ["note ADD_AGENT_FAILED", "caught up 2"]);
+}

@@ -5,13 +5,15 @@ use turnway_core::id::{Cursor, EventId, UserId};
 use turnway_core::protocol::entry::{Admission, Scope};
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::member::{ChangeAsked, ChangeDone, ChangeFailed, Member};
 
 fn shown(fact: Fact, asked: bool) -> Vec<Value> {
     texts(&told(fact, asked))
 }
 
 fn told(fact: Fact, asked: bool) -> Note {
-    let of_a_run = !fact.name().starts_with("session.") && fact.name() != "agent.switched";
+    let of_a_session = ["session.", "agent.add", "agent.remov", "agent.switched"];
+    let of_a_run = !of_a_session.iter().any(|kind| fact.name().starts_with(kind));
     let entry = Entry {
         id: EventId::default(),
         time: Millis(5),
@@ -78,13 +80,84 @@ fn of_the_session() -> Vec<(Fact, Vec<Value>)> {
                 to: agent("b"),
                 reason: why(),
                 trigger: "mention".to_owned(),
+                request_id: request(),
             },
             vec![of_session(
                 "event",
-                json!({"name": "ACTIVE_AGENT_CHANGED", "from": "a", "to": "b", "reason": "why", "trigger": "mention"}),
+                json!({"name": "ACTIVE_AGENT_CHANGED", "from": "a", "to": "b", "reason": "why", "trigger": "mention", "request_id": "r1"}),
             )],
         ),
     ]
+}
+
+/// The name of a change of members.
+const TX: &str = "00000000-0000-7000-8000-000000000001";
+
+/// Facts of members that come and go.
+fn of_members() -> Vec<(Fact, Vec<Value>)> {
+    let tx_id = EventId(TX.parse().expect("a UUID"));
+    let asked = ChangeAsked {
+        tx_id,
+        agent_id: agent("a"),
+        user: UserId::parse("ann").expect("a name"),
+        reason: Some("why".to_owned()),
+        activate: true,
+        deadline_ms: Millis(9),
+        request_id: request(),
+    };
+    let done = ChangeDone {
+        tx_id,
+        agent_id: agent("a"),
+        member: Member::default(),
+        reason: None,
+        restored: true,
+        request_id: request(),
+    };
+    let failed = |code| ChangeFailed {
+        tx_id,
+        agent_id: agent("a"),
+        code,
+        message: "why".to_owned(),
+        request_id: request(),
+    };
+    let change = |mut body: Value| {
+        for (name, value) in [("agent_id", "a"), ("tx_id", TX), ("request_id", "r1")] {
+            body[name] = value.into();
+        }
+        vec![of_session("event", body)]
+    };
+    let asks = |name| change(json!({"name": name, "reason": "why", "deadline_ts": 9}));
+    let error = |code: &str, retryable: bool| {
+        let detail = json!({"agent_id": "a", "tx_id": TX});
+        let body = json!({"code": code, "message": "why", "retryable": retryable, "detail": detail, "request_id": "r1"});
+        vec![of_session("error", body)]
+    };
+    vec![
+        (Fact::AgentAdding(asked.clone()), asks("ADDING_AGENT")),
+        (Fact::AgentAdded(done.clone()), change(json!({"name": "AGENT_ADDED", "restored": true}))),
+        (
+            Fact::AgentAddFailed(failed(Code::AddAgentFailed)),
+            error("ADD_AGENT_FAILED", Code::AddAgentFailed.retryable()),
+        ),
+        (Fact::AgentRemoving(asked), asks("AGENT_REMOVING")),
+        (
+            Fact::AgentRemoved(ChangeDone { restored: false, ..done }),
+            change(json!({"name": "AGENT_REMOVED"})),
+        ),
+        (
+            Fact::AgentRemoveFailed(failed(Code::RemoveAgentFailed)),
+            error("REMOVE_AGENT_FAILED", Code::RemoveAgentFailed.retryable()),
+        ),
+    ]
+}
+
+/// Covers: SR-M6: a notice that is named like a code is an error, told to all.
+#[test]
+fn a_request_that_came_to_nothing_is_an_error() {
+    let notice = Fact::SessionNotice { name: "agent_not_in_session".to_owned(), request_id: request() };
+    let [told] = &shown(notice, false)[..] else { panic!("one message") };
+    assert_eq!((&told["type"], &told["code"]), (&"error".into(), &"agent_not_in_session".into()));
+    assert_eq!((&told["request_id"], told["seq"].is_u64()), (&"r1".into(), true));
 }
 
 /// Facts on the way through a turn.
@@ -210,7 +283,7 @@ fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
 
 /// One fact of each kind, in the order of the table.
 fn samples() -> Vec<(Fact, Vec<Value>)> {
-    let mut samples = [of_the_session(), of_the_turn(), of_the_lost(), of_the_end()].concat();
+    let mut samples = [of_the_session(), of_members(), of_the_turn(), of_the_lost(), of_the_end()].concat();
     samples.sort_by_key(|(fact, _)| SHOWN.iter().position(|(name, _)| *name == fact.name()));
     samples
 }

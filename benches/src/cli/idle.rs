@@ -1,0 +1,46 @@
+//! What can be typed after `turnway-bench idle`, and after `turnway-bench echo-server`, which it is compared with.
+use super::{Common, duration, pace};
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// See [`super::Mode::Idle`].
+#[derive(Clone, Debug, Args)]
+pub struct Idle {
+    /// Where to, how much, and what becomes of it.
+    #[command(flatten)]
+    pub common: Common,
+    /// Whom to ask
+    #[arg(long, value_name = "ID", default_value = "echo")]
+    pub agent: String,
+    /// Say hello and nothing else: what a connection costs without a session
+    #[arg(long, conflicts_with = "big")]
+    pub hello_only: bool,
+    /// The server is `echo-server`: send one bare message, and nothing else
+    #[arg(long, conflicts_with_all = ["big", "hello_only"])]
+    pub bare: bool,
+    /// So many of the connections send one message of the largest size
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub big: usize,
+    /// How long the server is left alone, when all are there, before its CPU time counts
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = pace)]
+    pub rest: Duration,
+}
+
+/// See [`super::Mode::EchoServer`].
+#[derive(Clone, Debug, Args)]
+pub struct EchoServer {
+    /// Where
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// It ends by itself after this
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    pub duration: Duration,
+    /// By QUIC, with the certificate in this directory, which is made where there is none
+    #[arg(long, value_name = "DIR")]
+    pub quic: Option<PathBuf>,
+    /// Ping each connection so often; as nodes do it, some a tenth more and some a tenth less often
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub beat: Option<Duration>,
+}

@@ -1,0 +1,102 @@
+//! Messages of one stream: four bytes of length, and so many of JSON.
+use crate::connection::MESSAGE_BYTES_MAX;
+use bytes::{Buf, Bytes, BytesMut};
+use quinn::{ReadError, RecvStream};
+use std::task::{Context, Poll, ready};
+use tokio_tungstenite::tungstenite::Utf8Bytes;
+
+/// Bytes of a length.
+const LENGTH_BYTES: usize = 4;
+/// What is read at a time. It lies on the stack: whoever waits needs no room to do so.
+const READ_BYTES: usize = 4 * 1024;
+
+/// A stream, and what of its next message has come.
+#[derive(Debug)]
+pub(super) struct Frames {
+    from: RecvStream,
+    buffer: BytesMut,
+}
+
+/// Why nothing more is read of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It has ended.
+    End,
+    /// It ends within a message, or what is in it is none.
+    Broken,
+    /// The connection is gone.
+    Lost,
+}
+
+// === impl Frames ===
+
+impl Frames {
+    pub(super) fn new(from: RecvStream) -> Self {
+        Self { from, buffer: BytesMut::new() }
+    }
+
+    /// A whole message.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Utf8Bytes, Stop>> {
+        loop {
+            if let Some(text) = split(&mut self.buffer)? {
+                return Poll::Ready(Ok(text));
+            }
+            let mut room = [0; READ_BYTES];
+            match ready!(self.from.poll_read(cx, &mut room)) {
+                Ok(0) if self.buffer.is_empty() => return Poll::Ready(Err(Stop::End)),
+                Ok(0) | Err(ReadError::Reset(_)) => return Poll::Ready(Err(Stop::Broken)),
+                Ok(count) => self.buffer.extend_from_slice(&room[..count]),
+                Err(ReadError::ConnectionLost(_)) => return Poll::Ready(Err(Stop::Lost)),
+                Err(ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected) => {
+                    return Poll::Ready(Err(Stop::End));
+                }
+            }
+        }
+    }
+}
+
+/// Takes a whole message from the front, if there is one.
+fn split(buffer: &mut BytesMut) -> Result<Option<Utf8Bytes>, Stop> {
+    let Some(length) = buffer.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    if length > MESSAGE_BYTES_MAX {
+        return Err(Stop::Broken);
+    }
+    if buffer.len() - LENGTH_BYTES < length {
+        return Ok(None);
+    }
+    buffer.advance(LENGTH_BYTES);
+    let text: Bytes = buffer.split_to(length).freeze();
+    if buffer.is_empty() {
+        // The room belongs to the message now, and goes with it.
+        *buffer = BytesMut::new();
+    }
+    Utf8Bytes::try_from(text).map(Some).map_err(|_| Stop::Broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_put_together_from_any_pieces() {
+        let said = [&[0, 0, 0, 2][..], b"{}", &[0, 0, 0, 3], b"\xc3\xa4!", &[0, 0, 0, 0]].concat();
+        for step in 1..=said.len() {
+            let (mut buffer, mut heard) = (BytesMut::new(), Vec::new());
+            for piece in said.chunks(step) {
+                buffer.extend_from_slice(piece);
+                while let Some(text) = split(&mut buffer).expect("messages") {
+                    heard.push(text.to_string());
+                }
+            }
+            assert_eq!((heard.join("|").as_str(), buffer.len()), ("{}|ä!|", 0), "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_not_waited_for() {
+        assert_eq!(split(&mut BytesMut::from(&[0xff, 0xff, 0xff, 0xff][..])), Err(Stop::Broken));
+        assert_eq!(split(&mut BytesMut::from(&[0, 0, 0, 1, 0xff][..])), Err(Stop::Broken));
+        assert_eq!(split(&mut BytesMut::from(&[0, 0, 0, 9, b'{'][..])), Ok(None));
+    }
+}

@@ -1,0 +1,96 @@
+//! What is said about every fact: its envelope, a CloudEvents 1.0 shape (protocol.md §4).
+use super::Fact;
+use crate::id::{Epoch, EventId, RunId, Seq, SessionKey};
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// One fact with what is said about every fact. Its place and epoch are the log's to give.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its name.
+    pub id: EventId,
+    /// When it was decided, by the store's clock.
+    #[serde(with = "crate::time::rfc3339")]
+    pub time: Millis,
+    /// Who caused it: `user:<id>`, `agent:<id>` or `turnway`.
+    pub source: Arc<str>,
+    /// The chain it belongs to: its turn's id, or its own.
+    pub correlation_id: Arc<str>,
+    /// The fact it follows from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub causation_id: Option<EventId>,
+    /// W3C trace context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Arc<str>>,
+    /// The turn it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// What.
+    #[serde(flatten)]
+    pub fact: Fact,
+}
+
+/// A fact in its place: the envelope of protocol.md §4, a CloudEvents 1.0 shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope<E> {
+    /// `1.0`.
+    pub specversion: String,
+    /// Whose.
+    pub session_id: String,
+    /// Where.
+    pub seq: Seq,
+    /// By which ownership.
+    pub epoch: Epoch,
+    /// What.
+    #[serde(flatten)]
+    pub entry: E,
+}
+
+impl Entry {
+    /// The envelope as JSON: what the store keeps and what `events` shows.
+    pub fn to_json(&self, key: &SessionKey, seq: Seq, epoch: Epoch) -> String {
+        let session_id = key.session.as_str().to_owned();
+        let envelope = Envelope { specversion: "1.0".to_owned(), session_id, seq, epoch, entry: self };
+        // Facts have string keys and finite numbers only, so they always serialise.
+        serde_json::to_string(&envelope).unwrap_or_default()
+    }
+    /// Reads an envelope back.
+    pub fn from_json(json: &str) -> Result<Envelope<Self>, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+    /// Bytes it takes in a queue, a read or a frame: an estimate that is the same everywhere.
+    pub fn weight(&self) -> usize {
+        let content = match &self.fact {
+            Fact::UserMessage { message, .. } => match &message.content {
+                crate::protocol::input::Content::Text(text) => text.len(),
+                crate::protocol::input::Content::Parts(parts) => parts.len() * 512,
+            },
+            Fact::AgentStreamDelta { text, .. } => text.reveal().len(),
+            Fact::SessionOpened { .. }
+            | Fact::SessionClosing { .. }
+            | Fact::SessionClosed { .. }
+            | Fact::SessionNotice { .. }
+            | Fact::AgentSwitched { .. }
+            | Fact::AgentAdding(_)
+            | Fact::AgentAdded(_)
+            | Fact::AgentAddFailed(_)
+            | Fact::AgentRemoving(_)
+            | Fact::AgentRemoved(_)
+            | Fact::AgentRemoveFailed(_)
+            | Fact::TurnAdmitted { .. }
+            | Fact::RunStarted { .. }
+            | Fact::RunRestarted { .. }
+            | Fact::RunResumed { .. }
+            | Fact::AgentInvokeStarted { .. }
+            | Fact::AgentInvokeDone { .. }
+            | Fact::RunState { .. }
+            | Fact::RunSuspended { .. }
+            | Fact::RunCancelling { .. }
+            | Fact::RunDone { .. }
+            | Fact::RunFailed { .. }
+            | Fact::RunCancelled { .. } => 0,
+        };
+        content + 512
+    }
+}

@@ -1,0 +1,164 @@
+//! Who belongs to a session, and which change of that is under way: what the facts of scenarios B, D and E make
+//! of its state.
+use crate::id::{AgentId, EventId, RequestId, RunId};
+use crate::protocol::entry::{Entry, Fact};
+use crate::protocol::member::{ChangeAsked, Member};
+use crate::session::state::State;
+use crate::shrink::Shrink;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+
+/// A switch that a removal causes, and the one that takes it back.
+pub(super) const REMOVED: &str = "remove_agent";
+
+/// What is to become of a member (SR-T11).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// It is to come.
+    Adding {
+        /// And to answer where nobody is addressed.
+        activate: bool,
+    },
+    /// It is to go, and is asked nothing new.
+    Removing {
+        /// Where it stood among the members.
+        place: u32,
+        /// It answered where nobody was addressed, and nobody has chosen otherwise since.
+        active: bool,
+        /// What is known of it.
+        member: Member,
+    },
+}
+
+/// A change of the members that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Its name on all of its messages (SR-T13).
+    pub tx_id: EventId,
+    /// What.
+    pub step: Step,
+    /// Why, in the words of who wanted it.
+    pub reason: Option<String>,
+    /// Of the request.
+    pub request_id: Option<RequestId>,
+    /// When it has failed at the latest.
+    pub deadline: Millis,
+}
+
+impl Change {
+    fn new(asked: &ChangeAsked, step: Step) -> Self {
+        Self {
+            tx_id: asked.tx_id,
+            step,
+            reason: asked.reason.clone(),
+            request_id: asked.request_id.clone(),
+            deadline: asked.deadline_ms,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn enter_all(&mut self, now: Millis, agents: &[AgentId]) {
+        let known = |agent| self.member(agent).unwrap_or(Member { since_ms: now, ..Member::default() });
+        self.members = agents.iter().map(known).collect();
+        self.agents = agents.to_vec();
+    }
+
+    /// What is known of a member.
+    pub fn member(&self, agent: &AgentId) -> Option<Member> {
+        self.members.get(self.place_of(agent)?).copied()
+    }
+
+    fn place_of(&self, agent: &AgentId) -> Option<usize> {
+        self.agents.iter().position(|member| member == agent)
+    }
+
+    fn enter(&mut self, place: usize, agent: &AgentId, member: Member) {
+        match self.place_of(agent).and_then(|place| self.members.get_mut(place)) {
+            Some(known) => *known = member,
+            None => {
+                self.agents.insert(place.min(self.agents.len()), agent.clone());
+                self.members.insert(place.min(self.members.len()), member);
+            }
+        }
+    }
+
+    fn strike(&mut self, agent: &AgentId) -> Option<(usize, Member)> {
+        let place = self.place_of(agent)?;
+        self.agents.remove(place);
+        (place < self.members.len()).then(|| (place, self.members.remove(place)))
+    }
+
+    /// Whether it is to leave: it stays in the state until that is done, but is asked nothing new.
+    pub(super) fn is_leaving(&self, agent: &AgentId) -> bool {
+        self.changes.get(agent).is_some_and(|change| matches!(change.step, Step::Removing { .. }))
+    }
+
+    /// A turn that its agent has completed.
+    pub(super) fn answered(&mut self, run_id: &RunId, fact: &Fact) {
+        let completed = matches!(fact, Fact::RunDone { .. });
+        let agent = self.runs.get(run_id).and_then(|run| run.agent.as_ref()).filter(|_| completed);
+        let place = agent.and_then(|agent| self.place_of(agent));
+        if let Some(member) = place.and_then(|place| self.members.get_mut(place)) {
+            (member.turns, member.last_seq) = (member.turns + 1, self.tail.seq);
+        }
+    }
+
+    pub(super) fn apply_to_members(&mut self, entry: &Entry) {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has told them apart")]
+        match &entry.fact {
+            Fact::AgentSwitched { to, trigger, .. } => {
+                self.active = Some(to.clone());
+                if trigger != REMOVED {
+                    self.chosen();
+                }
+            }
+            Fact::AgentAdding(asked) => {
+                let step = Step::Adding { activate: asked.activate };
+                self.changes.insert(asked.agent_id.clone(), Change::new(asked, step));
+            }
+            Fact::AgentAdded(done) => {
+                self.over(&done.agent_id, done.tx_id);
+                self.enter(self.agents.len(), &done.agent_id, done.member);
+            }
+            Fact::AgentRemoving(asked) => {
+                let agent = &asked.agent_id;
+                let Some((place, member)) = self.strike(agent) else { return };
+                let active = self.active.as_ref() == Some(agent);
+                let step = Step::Removing { place: u32::try_from(place).unwrap_or(u32::MAX), active, member };
+                self.changes.insert(agent.clone(), Change::new(asked, step));
+            }
+            Fact::AgentRemoved(done) => {
+                self.over(&done.agent_id, done.tx_id);
+            }
+            Fact::AgentAddFailed(failed) | Fact::AgentRemoveFailed(failed) => {
+                // A member that was to leave stays: as if nobody had asked (RX-9).
+                let step = self.over(&failed.agent_id, failed.tx_id);
+                if let Some(Step::Removing { place, active, member }) = step {
+                    let place = usize::try_from(place).unwrap_or(usize::MAX);
+                    self.enter(place, &failed.agent_id, member);
+                    if active {
+                        self.active = Some(failed.agent_id.clone());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Somebody has chosen who answers: a removal that fails does not take that back.
+    fn chosen(&mut self) {
+        for change in self.changes.values_mut() {
+            if let Step::Removing { active, .. } = &mut change.step {
+                *active = false;
+            }
+        }
+    }
+
+    fn over(&mut self, agent: &AgentId, tx_id: EventId) -> Option<Step> {
+        self.changes.get(agent).filter(|change| change.tx_id == tx_id)?;
+        let step = self.changes.remove(agent).map(|change| change.step);
+        self.changes.shrink_if_empty();
+        step
+    }
+}

@@ -1,0 +1,352 @@
+//! Members come, go and take over: scenarios B, D and E as transactions that end once, whatever is lost on the way.
+use crate::id::{AgentId, EventId, Place, RequestId, RunId};
+use crate::limits;
+use crate::mutant::{Mutant, planted};
+use crate::protocol::entry::{Admission, Fact};
+use crate::protocol::input::{Ask, Control};
+use crate::protocol::member::{ChangeAsked, ChangeDone, ChangeFailed, Errand, Member, Receipt};
+use crate::protocol::refusal::Code;
+use crate::session::ending::Ending;
+use crate::session::members::{Change, REMOVED, Step};
+use crate::session::outbox::Output;
+use crate::session::runtime::{About, SessionRuntime, Source};
+use crate::session::state::State;
+use crate::time::{Deadline, Mono, Now};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a person is told of a change whose time is up.
+const LATE: &str = "it took too long";
+
+/// What this owner has in hand of the changes that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// The control entries that ask for them: they stay in the lane until the end, so that a change survives its owner.
+    asked: BTreeMap<AgentId, (Place, Arc<Control>)>,
+    /// Errands that went out.
+    sent: BTreeSet<EventId>,
+    /// When each of them has failed, by this owner's clock: read once, for the store's may move.
+    due: BTreeMap<EventId, Mono>,
+}
+
+impl Changes {
+    pub(super) fn poll_timeout(&self) -> Option<Deadline> {
+        self.due.values().min().map(|at| Deadline { at: *at, why: "members" })
+    }
+
+    fn over(&mut self, tx_id: EventId) {
+        self.sent.remove(&tx_id);
+        self.due.remove(&tx_id);
+    }
+}
+
+/// What was asked about a member.
+struct Wish<'a> {
+    place: Place,
+    control: &'a Arc<Control>,
+    agent: &'a AgentId,
+    reason: Option<&'a str>,
+}
+
+impl SessionRuntime {
+    /// Does what the control lane asks about members.
+    pub(super) fn member_asked(&mut self, now: Now, place: Place, control: &Arc<Control>) {
+        match &control.what {
+            Ask::Switch { agent_id, reason } => {
+                self.switch_asked(now, &Wish { place, control, agent: agent_id, reason: reason.as_deref() });
+            }
+            Ask::Invite { agent_id, reason, activate } => {
+                let wish = Wish { place, control, agent: agent_id, reason: reason.as_deref() };
+                self.invite_asked(now, &wish, *activate);
+            }
+            Ask::Remove { agent_id, reason } => {
+                self.remove_asked(now, &Wish { place, control, agent: agent_id, reason: reason.as_deref() });
+            }
+            Ask::Open { .. } | Ask::Close | Ask::Cancel { .. } => {}
+        }
+    }
+
+    fn switch_asked(&mut self, now: Now, wish: &Wish<'_>) {
+        let (place, control) = (wish.place, wish.control);
+        if !self.is_open() {
+            return self.notice(now, Code::SessionClosed.as_str(), place, control);
+        }
+        if !self.state.agents.contains(wish.agent) {
+            return self.notice(now, Code::AgentNotInSession.as_str(), place, control);
+        }
+        if self.state.active.as_ref() == Some(wish.agent) {
+            return self.consume(place, control);
+        }
+        let reason = wish.reason.unwrap_or("user").to_owned();
+        let about = About { answers: Some(place), user: Some(&control.user), ..About::default() };
+        let request_id = control.request_id.clone();
+        self.switch(now, wish.agent, (reason, "switch_agent"), request_id, about);
+        self.answered(control);
+    }
+
+    /// Another member answers from now on where nobody is addressed (SR-B6, SR-B7).
+    pub(super) fn switch(
+        &mut self,
+        now: Now,
+        to: &AgentId,
+        (reason, trigger): (String, &str),
+        request_id: Option<RequestId>,
+        about: About<'_>,
+    ) {
+        let Some(from) = self.state.active.clone() else { return };
+        let trigger = trigger.to_owned();
+        self.record(now, Fact::AgentSwitched { from, to: to.clone(), reason, trigger, request_id }, about);
+    }
+
+    /// Asked for again, by another owner or because the lane was read again.
+    fn is_under_way(&mut self, wish: &Wish<'_>) -> bool {
+        let under_way = self.state.changes.get(wish.agent);
+        let again = under_way.is_some_and(|change| {
+            let adding = matches!(change.step, Step::Adding { .. });
+            change.request_id == wish.control.request_id
+                && adding == matches!(wish.control.what, Ask::Invite { .. })
+        });
+        if again && !self.changes.asked.contains_key(wish.agent) {
+            self.changes.asked.insert(wish.agent.clone(), (wish.place, Arc::clone(wish.control)));
+            return true;
+        }
+        false
+    }
+
+    fn invite_asked(&mut self, now: Now, wish: &Wish<'_>, activate: bool) {
+        let full = |state: &State| {
+            let full = state.agents.len() + state.changes.len() >= limits::SESSION_AGENTS_MAX;
+            full.then_some("the session has as many agents as it may")
+        };
+        if !self.may_change(now, wish, Code::AddAgentFailed, full) {
+            return;
+        }
+        if let Some(member) = self.state.member(wish.agent) {
+            // It is here: who asks again is told so.
+            let id = self.event_id(now);
+            let done = self.change_done(id, wish, member);
+            self.record(now, Fact::AgentAdded(done), About { answers: Some(wish.place), ..About::tx(id) });
+            return self.answered(wish.control);
+        }
+        self.begin_change(now, wish, activate, Fact::AgentAdding);
+    }
+
+    fn remove_asked(&mut self, now: Now, wish: &Wish<'_>) {
+        let needed = |state: &State| {
+            if !state.agents.contains(wish.agent) {
+                return Some("it is no member of this session");
+            }
+            (state.agents.len() == 1).then_some("nobody would be left to answer")
+        };
+        if self.may_change(now, wish, Code::RemoveAgentFailed, needed) {
+            self.begin_change(now, wish, false, Fact::AgentRemoving);
+        }
+    }
+
+    /// Whether it is a new wish, and one that can be tried; else whoever has it is told why it cannot.
+    fn may_change(
+        &mut self,
+        now: Now,
+        wish: &Wish<'_>,
+        code: Code,
+        why_not: impl FnOnce(&State) -> Option<&'static str>,
+    ) -> bool {
+        if self.is_under_way(wish) {
+            return false;
+        }
+        let why = if !self.is_open() {
+            Some("the session is closed")
+        } else if self.state.changes.contains_key(wish.agent) {
+            Some("it is coming or going already")
+        } else {
+            why_not(&self.state)
+        };
+        let Some(why) = why else { return true };
+        let (tx_id, agent_id, message) = (self.event_id(now), wish.agent.clone(), why.to_owned());
+        let request_id = wish.control.request_id.clone();
+        let failed = ChangeFailed { tx_id, agent_id, code, message, request_id };
+        self.failed(now, failed, Some((wish.place, Arc::clone(wish.control))));
+        false
+    }
+
+    fn begin_change(&mut self, now: Now, wish: &Wish<'_>, activate: bool, fact: fn(ChangeAsked) -> Fact) {
+        let id = self.event_id(now);
+        let asked = ask(now, id, wish, activate);
+        let about = About { user: Some(&wish.control.user), source: Source::User, ..About::tx(id) };
+        self.record(now, fact(asked), about);
+        self.changes.asked.insert(wish.agent.clone(), (wish.place, Arc::clone(wish.control)));
+    }
+
+    /// Records that nothing has changed, and answers whoever asked.
+    fn failed(&mut self, now: Now, failed: ChangeFailed, answers: Option<(Place, Arc<Control>)>) {
+        let about = About { answers: answers.as_ref().map(|(place, _)| *place), ..About::tx(failed.tx_id) };
+        let adding = failed.code == Code::AddAgentFailed;
+        let fact = if adding { Fact::AgentAddFailed(failed) } else { Fact::AgentRemoveFailed(failed) };
+        self.record(now, fact, about);
+        if let Some((_, control)) = answers {
+            self.answered(&control);
+        }
+    }
+
+    fn change_done(&self, tx_id: EventId, wish: &Wish<'_>, member: Member) -> ChangeDone {
+        let request_id = wish.control.request_id.clone();
+        let (agent_id, reason) = (wish.agent.clone(), wish.reason.map(str::to_owned));
+        ChangeDone { tx_id, agent_id, member, reason, restored: false, request_id }
+    }
+
+    /// What follows for members from anything that has happened: whoever leaves is stopped, errands go out, what
+    /// takes too long has failed, and somebody answers.
+    pub(super) fn settle_members(&mut self, now: Now) {
+        self.mend_active(now);
+        self.mend_waiting(now);
+        if self.state.changes.is_empty() {
+            return;
+        }
+        for (agent, change) in self.state.changes.clone() {
+            let never = Duration::from_secs(if planted(Mutant::ChangeNeverFails) { 1 << 30 } else { 0 });
+            let due = now.mono_at(change.deadline) + never;
+            if *self.changes.due.entry(change.tx_id).or_insert(due) <= now.mono {
+                self.change_failed(now, &agent, &change, LATE);
+            } else if !self.is_stopping(now, &agent, &change) && self.changes.sent.insert(change.tx_id) {
+                let keep = match change.step {
+                    Step::Removing { member, .. } => Some(member),
+                    Step::Adding { .. } => None,
+                };
+                let errand = Errand { tx_id: change.tx_id, agent_id: agent, keep };
+                self.outbox.after(self.state.tail.seq, Output::Errand(errand));
+            }
+        }
+    }
+
+    /// Whether it speaks: then that is cancelled first, and its removal goes on once it has stopped (SR-D2).
+    fn is_stopping(&mut self, now: Now, agent: &AgentId, change: &Change) -> bool {
+        if !matches!(change.step, Step::Removing { .. }) || planted(Mutant::RemovalHasty) {
+            return false;
+        }
+        let running = self.state.running.clone().filter(|run_id| self.agent_of(run_id) == Some(agent));
+        let Some(run_id) = running else { return false };
+        if self.inputs.contains_key(&run_id) && !self.is_cancelling(&run_id) {
+            self.cancel(now, &run_id, "agent_removed", None);
+        }
+        self.state.running.as_ref() == Some(&run_id)
+    }
+
+    fn agent_of(&self, run_id: &RunId) -> Option<&AgentId> {
+        self.state.runs.get(run_id)?.agent.as_ref()
+    }
+
+    /// Somebody who answers is a member: else the first of those that are left (SR-D6).
+    fn mend_active(&mut self, now: Now) {
+        let active = self.state.active.as_ref();
+        if !self.is_open() || active.is_none_or(|active| self.state.agents.contains(active)) {
+            return;
+        }
+        let change = active.and_then(|active| self.state.changes.get(active));
+        let (chain, request_id) = (change.map(|change| change.tx_id), None);
+        let Some(fallback) = self.state.agents.first().cloned() else { return };
+        let about = chain.map_or_else(About::default, About::tx);
+        self.switch(now, &fallback, ("removed".to_owned(), REMOVED), request_id, about);
+    }
+
+    /// Turns that wait for somebody who has left: who was addressed cannot answer, and else somebody else does.
+    fn mend_waiting(&mut self, now: Now) {
+        while let Some((run_id, place)) = self.left_alone() {
+            let addressed = self.inputs.get(&run_id).is_some_and(|taken| taken.input.agent_id.is_some());
+            let agent = self.state.active.clone().filter(|_| !addressed);
+            if let Some(agent_id) = agent.filter(|agent| self.state.agents.contains(agent)) {
+                let ahead = place + usize::from(self.state.running.is_some());
+                let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
+                let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
+                let fact = Fact::TurnAdmitted { agent_id, strategy, position };
+                self.record(now, fact, About::run(&run_id));
+            } else {
+                let (code, message) = (Code::AgentNotInSession, "the agent has left this session".to_owned());
+                self.end(now, &run_id, Ending::Failed { code, message, agent_code: None });
+            }
+        }
+    }
+
+    /// The first turn that waits for nobody.
+    fn left_alone(&self) -> Option<(RunId, usize)> {
+        let state = &self.state;
+        let alone = |run_id: &RunId| {
+            let agent = state.runs.get(run_id).and_then(|run| run.agent.as_ref());
+            agent.is_some_and(|agent| !state.agents.contains(agent) && !state.is_leaving(agent))
+        };
+        let place = state.waiting.iter().position(|run_id| alone(run_id) && self.inputs.contains_key(run_id));
+        let place = place.filter(|_| self.is_open())?;
+        Some((state.waiting.get(place)?.clone(), place))
+    }
+
+    /// An errand came back.
+    pub(super) fn receipt(&mut self, now: Now, tx_id: EventId, receipt: Receipt) {
+        let found = self.state.changes.iter().find(|(_, change)| change.tx_id == tx_id);
+        let Some((agent, change)) = found.map(|(agent, change)| (agent.clone(), change.clone())) else {
+            return;
+        };
+        let late = change.deadline <= now.store && !planted(Mutant::ChangeNeverFails);
+        let kept = match receipt {
+            Receipt::Done(_) if late => return self.change_failed(now, &agent, &change, LATE),
+            Receipt::Failed(why) => return self.change_failed(now, &agent, &change, &why),
+            Receipt::Done(kept) => kept,
+        };
+        let answers = self.changes.asked.remove(&agent);
+        let about = || About { answers: answers.as_ref().map(|(place, _)| *place), ..About::tx(tx_id) };
+        let done = |member, restored| ChangeDone {
+            tx_id,
+            agent_id: agent.clone(),
+            member,
+            reason: change.reason.clone(),
+            restored,
+            request_id: change.request_id.clone(),
+        };
+        match change.step {
+            Step::Adding { activate } => {
+                let member = kept.unwrap_or(Member { since_ms: now.store, ..Member::default() });
+                self.record(now, Fact::AgentAdded(done(member, kept.is_some())), about());
+                if activate && self.state.active.as_ref() != Some(&agent) {
+                    let about = About::tx(tx_id);
+                    self.switch(now, &agent, ("invited".to_owned(), "invite_agent"), None, about);
+                }
+            }
+            Step::Removing { member, .. } => {
+                self.record(now, Fact::AgentRemoved(done(member, false)), about());
+            }
+        }
+        self.changes.over(tx_id);
+        if let Some((_, control)) = answers {
+            self.answered(&control);
+        }
+    }
+
+    /// Nothing has changed after all; of a removal everything is as it was (RX-9).
+    fn change_failed(&mut self, now: Now, agent: &AgentId, change: &Change, why: &str) {
+        let (adding, was_active) = match change.step {
+            Step::Adding { .. } => (true, false),
+            Step::Removing { active, .. } => (false, active),
+        };
+        let code = if adding { Code::AddAgentFailed } else { Code::RemoveAgentFailed };
+        let (tx_id, agent_id, message) = (change.tx_id, agent.clone(), why.to_owned());
+        if was_active && self.is_open() {
+            // Before the fact that makes it a member again: who sees only the first of the two sees a switch.
+            self.switch(now, agent, ("rollback".to_owned(), REMOVED), None, About::tx(tx_id));
+        }
+        let failed = ChangeFailed { tx_id, agent_id, code, message, request_id: change.request_id.clone() };
+        let answers = self.changes.asked.remove(agent);
+        self.changes.over(tx_id);
+        self.failed(now, failed, answers);
+    }
+}
+
+fn ask(now: Now, tx_id: EventId, wish: &Wish<'_>, activate: bool) -> ChangeAsked {
+    ChangeAsked {
+        tx_id,
+        agent_id: wish.agent.clone(),
+        user: wish.control.user.clone(),
+        reason: wish.reason.map(str::to_owned),
+        activate,
+        deadline_ms: now.store.after(limits::MEMBER_CHANGE),
+        request_id: wish.control.request_id.clone(),
+    }
+}

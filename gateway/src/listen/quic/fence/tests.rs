@@ -1,0 +1,245 @@
+//! Real endpoints that are broken within their locks, as a bug of quinn's would.
+use super::*;
+use crate::listen::quic::ids;
+use quinn::congestion::{Controller, ControllerFactory};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, ConnectionError, IdleTimeout, TransportConfig, VarInt};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::RootCertStore;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use std::any::Any;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use turnway_core::id::NodeId;
+
+/// How long a test waits for what must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where the next panic is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    None,
+    /// Of the connection with this number, which has its own lock.
+    Connection(usize),
+}
+
+/// What is wrong with it now.
+#[derive(Clone, Debug)]
+struct Flaw {
+    bug: Arc<Mutex<Bug>>,
+    /// Connections so far.
+    built: Arc<AtomicUsize>,
+    /// Whose this is.
+    number: usize,
+}
+
+impl Flaw {
+    fn set(&self, bug: Bug) {
+        *self.bug.lock().expect("sound") = bug;
+    }
+
+    /// Once.
+    fn strike(&self, bug: Bug) {
+        let mut now = self.bug.lock().expect("sound");
+        let is_here = *now == bug;
+        if is_here {
+            *now = Bug::None;
+        }
+        drop(now);
+        assert!(!is_here, "a bug of quinn's");
+    }
+}
+
+impl ControllerFactory for Flaw {
+    fn build(self: Arc<Self>, _: Instant, _: u16) -> Box<dyn Controller> {
+        Box::new(Self { number: 1 + self.built.fetch_add(1, Ordering::Relaxed), ..(*self).clone() })
+    }
+}
+
+impl Controller for Flaw {
+    fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, _: u64) {}
+
+    fn on_end_acks(&mut self, _: Instant, _: u64, _: bool, _: Option<u64>) {
+        self.strike(Bug::Connection(self.number));
+    }
+
+    fn on_mtu_update(&mut self, _: u16) {}
+
+    fn window(&self) -> u64 {
+        1 << 20
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        1 << 20
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// A listener as it is, whose quinn has a flaw.
+struct World {
+    flaw: Flaw,
+    at: SocketAddr,
+    client: ClientConfig,
+    breaks: watch::Receiver<usize>,
+}
+
+impl World {
+    fn start() -> Self {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.der().clone()).expect("a certificate");
+        let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
+        let flaw = Flaw { bug: Arc::new(Mutex::new(Bug::None)), built: Arc::default(), number: 0 };
+        let mut terms = ServerConfig::with_single_cert(vec![cert.der().clone()], key.into()).expect("terms");
+        let mut transport = TransportConfig::default();
+        transport.congestion_controller_factory(Arc::new(flaw.clone()));
+        terms.transport_config(Arc::new(transport));
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let at = socket.local_addr().expect("an address");
+        let (broke, breaks) = watch::channel(0);
+        tokio::spawn(serve(socket, terms, broke));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("TLS 1.3")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let crypto = QuicClientConfig::try_from(tls).expect("TLS 1.3");
+        let mut client = ClientConfig::new(Arc::new(crypto));
+        let mut transport = TransportConfig::default();
+        // It asks again and again, so it hears soon that nobody knows it any more.
+        transport.keep_alive_interval(Some(Duration::from_millis(100)));
+        transport.max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(30_000))));
+        client.transport_config(Arc::new(transport));
+        Self { flaw, at, client, breaks }
+    }
+
+    async fn connect(&self, end: &Endpoint) -> Result<quinn::Connection, ConnectionError> {
+        let connecting = end.connect_with(self.client.clone(), self.at, "localhost").expect("an address");
+        timeout(PATIENCE, connecting).await.expect("it answers")
+    }
+}
+
+/// Says back what each connection's stream says, as a node's own loop would.
+async fn serve(socket: UdpSocket, terms: ServerConfig, broke: watch::Sender<usize>) {
+    let config = ids::endpoint(NodeId(7 << 96));
+    loop {
+        let socket = socket.try_clone().expect("a socket");
+        let fenced = Fenced::new(config.clone(), terms.clone(), socket).expect("an endpoint");
+        let attend = async |endpoint: &Endpoint, _: &Books| {
+            while let Some(incoming) = endpoint.accept().await {
+                let Ok(connecting) = incoming.accept() else { continue };
+                tokio::spawn(async move {
+                    if let Ok(connection) = connecting.await {
+                        echo(connection).await;
+                    }
+                });
+            }
+            std::future::pending().await
+        };
+        assert_eq!(fenced.hold(attend).await, Held::Broken);
+        broke.send_modify(|breaks| *breaks += 1);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Looks after its connection now and then, as a link does.
+async fn echo(connection: quinn::Connection) {
+    let connection = Handles::new(connection);
+    let Ok((to, from)) = connection.accept_bi().await else { return };
+    let (mut to, mut from) = (Kept::new(to), Kept::new(from));
+    let mut beat = tokio::time::interval(Duration::from_millis(100));
+    loop {
+        tokio::select! {
+            chunk = from.read_chunk(1024, true) => match chunk {
+                Ok(Some(chunk)) => to.write_chunk(chunk.bytes).await.expect("it is there"),
+                Ok(None) => {
+                    _ = connection.closed().await;
+                    return;
+                }
+                Err(_) => return,
+            },
+            _ = beat.tick() => assert_eq!(connection.close_reason(), None),
+        }
+    }
+}
+
+async fn says_back(connection: &quinn::Connection, what: &[u8]) -> bool {
+    let Ok((mut to, mut from)) = connection.open_bi().await else { return false };
+    let mut said = vec![0; what.len()];
+    to.write_all(what).await.is_ok() && from.read_exact(&mut said).await.is_ok() && said == what
+}
+
+fn end() -> Endpoint {
+    Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).expect("a port")
+}
+
+/// Whoever drives the endpoint has ended, as where the socket fails; connections that end are none of it.
+///
+/// Covers: S-19.
+#[tokio::test]
+async fn an_endpoint_that_ends_is_told_of() {
+    for how in [Ending::Quiet, Ending::Panic] {
+        let yard = Yard::default();
+        let broken = Arc::clone(&yard.broken);
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        yard.spawn(Box::pin(async move {
+            _ = ended.await;
+            assert!(how == Ending::Quiet, "a bug of quinn's");
+        }));
+        for of_a_connection in [Ending::Quiet, Ending::Panic] {
+            yard.spawn(Box::pin(
+                async move { assert!(of_a_connection == Ending::Quiet, "a bug of quinn's") },
+            ));
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(broken.notified().now_or_never().is_none(), "the endpoint is as it was");
+        end.send(()).expect("it is driven");
+        timeout(PATIENCE, broken.notified()).await.expect("it is told");
+    }
+}
+
+/// How something that quinn drives is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Quiet,
+    Panic,
+}
+
+/// A connection that breaks takes no other one with it.
+///
+/// Covers: S-19.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_panics_ends_alone() {
+    let world = World::start();
+    let (bad, good) = (end(), end());
+    let other = world.connect(&good).await.expect("it connects");
+    for _ in 0..3 {
+        let connection = world.connect(&bad).await.expect("it connects");
+        let (mut to, mut from) = connection.open_bi().await.expect("a stream");
+        to.write_all(b"before").await.expect("sent");
+        from.read_exact(&mut [0; 6]).await.expect("said back");
+        world.flaw.set(Bug::Connection(world.flaw.built.load(Ordering::Relaxed)));
+        // With what it has acknowledged next.
+        to.write_all(b"break").await.expect("sent");
+        let gone = timeout(PATIENCE, connection.closed()).await.expect("it is told");
+        assert!(matches!(gone, ConnectionError::Reset), "{gone:?}");
+    }
+    assert!(says_back(&other, b"still here").await);
+    let again = world.connect(&good).await.expect("it connects");
+    assert!(says_back(&again, b"after").await);
+    assert_eq!(*world.breaks.borrow(), 0, "the endpoint is as it was");
+}

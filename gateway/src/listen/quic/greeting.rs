@@ -1,0 +1,257 @@
+//! TLS of a connection: all of it until the handshake is over, and then only what the next keys are made from.
+//! A session of rustls costs 5 KiB and more, and QUIC has nothing to ask of it once the keys are there: there are no
+//! tickets, no certificates of clients, and keys are changed by QUIC itself (RFC 9001 §6).
+use quinn::crypto::rustls::{NoInitialCipherSuite, QuicServerConfig};
+use quinn::crypto::{
+    self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, Session, UnsupportedVersion,
+};
+use quinn::{ConnectionId, Side, TransportErrorCode};
+use quinn_proto::TransportError;
+use quinn_proto::transport_parameters::TransportParameters;
+use rustls::ServerConfig;
+use rustls::quic::{DirectionalKeys, KeyChange, PacketKeySet, Secrets, ServerConnection, Version};
+use std::any::Any;
+use std::io::Cursor;
+use std::sync::Arc;
+
+/// Drafts that are spoken like version 1 but for the salt of the first keys.
+const DRAFTS: std::ops::RangeInclusive<u32> = 0xff00_001d..=0xff00_0020;
+/// A message of TLS where there is to be none (RFC 8446 §6).
+const UNEXPECTED_MESSAGE: u8 = 10;
+
+/// How new connections are greeted, as long as the certificate stays the same.
+pub(super) struct Greeting {
+    tls: Arc<ServerConfig>,
+    /// What is no connection's own.
+    first: Arc<QuicServerConfig>,
+}
+
+/// One connection's.
+struct Greeted {
+    greeting: Arc<Greeting>,
+    version: u32,
+    /// None: the handshake is over.
+    tls: Option<Box<ServerConnection>>,
+    /// What the next keys are made from, where there are keys.
+    secrets: Option<Secrets>,
+    /// Which of the protocols was agreed on, once the handshake is over: its place among those that are spoken.
+    spoken: Option<u8>,
+}
+
+/// The protocol that was agreed on (ALPN, RFC 7301): what a connection says of its handshake.
+pub(super) struct Spoken(pub(super) Vec<u8>);
+
+// === impl Greeting ===
+
+impl Greeting {
+    pub(super) fn new(tls: Arc<ServerConfig>) -> Result<Self, NoInitialCipherSuite> {
+        let first = Arc::new(QuicServerConfig::try_from(Arc::clone(&tls))?);
+        Ok(Self { tls, first })
+    }
+}
+
+impl crypto::ServerConfig for Greeting {
+    fn initial_keys(&self, version: u32, id: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
+        self.first.initial_keys(version, id)
+    }
+
+    fn retry_tag(&self, version: u32, first_id: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        self.first.retry_tag(version, first_id, packet)
+    }
+
+    fn start_session(self: Arc<Self>, version: u32, ours: &TransportParameters) -> Box<dyn Session> {
+        Box::new(Greeted::new(self, version, ours))
+    }
+}
+
+// === impl Greeted ===
+
+impl Greeted {
+    fn new(greeting: Arc<Greeting>, version: u32, ours: &TransportParameters) -> Self {
+        let mut parameters = Vec::new();
+        ours.write(&mut parameters);
+        let speaks = if DRAFTS.contains(&version) { Version::V1Draft } else { Version::V1 };
+        let tls = ServerConnection::new(Arc::clone(&greeting.tls), speaks, parameters);
+        let tls = tls.expect("it speaks TLS 1.3, or there were no first keys");
+        Self { greeting, version, tls: Some(Box::new(tls)), secrets: None, spoken: None }
+    }
+}
+
+impl Session for Greeted {
+    fn initial_keys(&self, id: &ConnectionId, _: Side) -> Keys {
+        let keys = crypto::ServerConfig::initial_keys(&*self.greeting, self.version, id);
+        keys.unwrap_or_else(|UnsupportedVersion| unreachable!("a session begins with a version there is"))
+    }
+
+    /// A [`Spoken`], once it was agreed on.
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        let under_way = self.tls.as_ref().and_then(|tls| tls.alpn_protocol());
+        let known = || self.greeting.tls.alpn_protocols.get(usize::from(self.spoken?)).map(Vec::as_slice);
+        under_way.or_else(known).map(|spoken| Box::new(Spoken(spoken.to_vec())) as Box<dyn Any>)
+    }
+
+    /// Clients show no certificates.
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        None
+    }
+
+    /// Nothing is taken before the handshake is over (S-21).
+    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
+        None
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        None
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
+        let Some(tls) = &mut self.tls else {
+            return Err(wrong(TransportErrorCode::crypto(UNEXPECTED_MESSAGE), "the handshake is over"));
+        };
+        match tls.read_hs(bytes) {
+            Ok(()) => Ok(false),
+            Err(error) => {
+                let alert = tls.alert().map(|alert| TransportErrorCode::crypto(alert.into()));
+                Err(wrong(alert.unwrap_or(TransportErrorCode::PROTOCOL_VIOLATION), &error.to_string()))
+            }
+        }
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        let theirs = self.tls.as_ref().and_then(|tls| tls.quic_transport_parameters());
+        let Some(mut theirs) = theirs.map(Cursor::new) else { return Ok(None) };
+        Ok(Some(TransportParameters::read(Side::Server, &mut theirs)?))
+    }
+
+    fn write_handshake(&mut self, into: &mut Vec<u8>) -> Option<Keys> {
+        let tls = self.tls.as_mut()?;
+        match tls.write_hs(into) {
+            Some(KeyChange::Handshake { keys }) => Some(pair(keys.local, keys.remote)),
+            Some(KeyChange::OneRtt { keys, next }) => {
+                self.secrets = Some(next);
+                Some(pair(keys.local, keys.remote))
+            }
+            None => {
+                if !tls.is_handshaking() {
+                    let spoken = &self.greeting.tls.alpn_protocols;
+                    let place = spoken.iter().position(|spoken| Some(&**spoken) == tls.alpn_protocol());
+                    self.spoken = place.and_then(|place| u8::try_from(place).ok());
+                    self.tls = None;
+                }
+                None
+            }
+        }
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        let PacketKeySet { local, remote } = self.secrets.as_mut()?.next_packet_keys();
+        Some(KeyPair { local: Box::new(local), remote: Box::new(remote) })
+    }
+
+    /// Only clients are told to come again.
+    fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {
+        false
+    }
+
+    /// Nobody asks for any, and what it would be made from is gone.
+    fn export_keying_material(
+        &self,
+        _: &mut [u8],
+        _: &[u8],
+        _: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        Err(ExportKeyingMaterialError)
+    }
+}
+
+fn pair(local: DirectionalKeys, remote: DirectionalKeys) -> Keys {
+    Keys {
+        header: KeyPair { local: Box::new(local.header), remote: Box::new(remote.header) },
+        packet: KeyPair { local: Box::new(local.packet), remote: Box::new(remote.packet) },
+    }
+}
+
+fn wrong(code: TransportErrorCode, reason: &str) -> TransportError {
+    TransportError { code, frame: None, reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::tls::{Shown, development};
+    use bytes::BytesMut;
+    use quinn::crypto::ClientConfig as _;
+    use quinn::crypto::rustls::QuicClientConfig;
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::{ClientConfig, RootCertStore};
+    use std::path::Path;
+
+    /// Those that everybody has who says nothing else.
+    fn parameters() -> TransportParameters {
+        TransportParameters::read(Side::Server, &mut &[][..]).expect("nothing is well-formed")
+    }
+
+    fn client(dir: &Path) -> Box<dyn Session> {
+        let mut roots = RootCertStore::empty();
+        let cert = CertificateDer::from_pem_file(dir.join("cert.pem")).expect("a certificate");
+        roots.add(cert).expect("it can be believed");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let tls = tls.expect("TLS 1.3").with_root_certificates(roots);
+        let mut tls = tls.with_no_client_auth();
+        tls.alpn_protocols = vec![b"turnway/1".to_vec()];
+        let config = Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3"));
+        config.start_session(1, "localhost", &parameters()).expect("a good name")
+    }
+
+    /// Says everything that is to be said; whether it was understood.
+    fn say(from: &mut dyn Session, to: &mut dyn Session) -> Result<(), TransportError> {
+        loop {
+            let mut bytes = Vec::new();
+            let keys = from.write_handshake(&mut bytes);
+            if bytes.is_empty() && keys.is_none() {
+                return Ok(());
+            }
+            to.read_handshake(&bytes)?;
+        }
+    }
+
+    /// Covers: G-15.
+    #[test]
+    fn after_the_handshake_nothing_of_tls_is_kept_but_what_keys_are_made_from() {
+        let dir = std::env::temp_dir().join(format!("turnway-greeting-{}", std::process::id()));
+        let pair = development::kept(&dir, Clock::start().now().store).expect("a certificate");
+        let greeting = Greeting::new(Shown::always(&pair).expect("it can be shown").quic().0);
+        let greeting = Arc::new(greeting.expect("TLS 1.3"));
+        let mut server = Greeted::new(greeting, 1, &parameters());
+        let mut client = client(&dir);
+        std::fs::remove_dir_all(&dir).expect("removed");
+        say(&mut *client, &mut server).expect("hello");
+        assert!(matches!(server.transport_parameters(), Ok(Some(_))) && server.tls.is_some());
+        say(&mut server, &mut *client).expect("hello, a certificate, and an end");
+        assert!(server.is_handshaking() && server.tls.is_some());
+        say(&mut *client, &mut server).expect("an end");
+        assert!(server.write_handshake(&mut Vec::new()).is_none());
+        assert!(!server.is_handshaking() && server.tls.is_none());
+        let spoken = server.handshake_data().and_then(|data| data.downcast::<Spoken>().ok());
+        assert_eq!(spoken.map(|spoken| spoken.0), Some(b"turnway/1".to_vec()));
+        for packet in 0..3 {
+            let ours = server.next_1rtt_keys().expect("keys").local;
+            let theirs = client.next_1rtt_keys().expect("keys").remote;
+            let mut bytes = [b"head", &b"a word"[..], &[0; 16]].concat();
+            ours.encrypt(packet, &mut bytes, 4);
+            let mut said = BytesMut::from(&bytes[4..]);
+            theirs.decrypt(packet, b"head", &mut said).expect("they are the same keys");
+            assert_eq!(&said[..], b"a word");
+        }
+        // A client that would change its keys by TLS, which QUIC forbids.
+        let refused = server.read_handshake(&[24, 0, 0, 1, 0]).expect_err("refused");
+        assert_eq!(refused.code, TransportErrorCode::crypto(UNEXPECTED_MESSAGE));
+    }
+}

@@ -1,0 +1,157 @@
+//! The streams that HTTP/3 has for itself: settings, and the tables of its compression (RFC 9114 §6.2). Nothing in them
+//! concerns us but that they are there and well-formed; what else a client opens is not wanted.
+use super::fault::{self, Fault};
+use super::frames;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use quinn::{Connection, RecvStream, VarInt};
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::sync::oneshot;
+use web_transport_proto::StreamUni;
+
+/// Streams of one connection that were not wanted; each is told so.
+const UNWANTED_MAX: u32 = 16;
+
+/// All of them, as one future: what a client does wrong there, for which the connection has been ended. A client may
+/// be told that we want none of these streams any more only when all is over, so they are kept until then.
+pub(super) struct Beside {
+    streams: BoxFuture<'static, Fault>,
+    is_over: bool,
+}
+
+/// What became of a stream.
+enum Step {
+    /// It says what it is.
+    Begun(Kind, RecvStream),
+    /// It ended before it had said so.
+    Nothing,
+    Fault(Fault),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Control,
+    Compressor,
+    Decompressor,
+    /// Which only servers open.
+    Push,
+    Other,
+}
+
+// === impl Beside ===
+
+impl Beside {
+    /// Begins; and what tells when a client's settings have come.
+    pub(super) fn begin(connection: Connection) -> (Self, oneshot::Receiver<()>) {
+        let (settled, is_settled) = oneshot::channel();
+        (Self { streams: tend(connection, settled).boxed(), is_over: false }, is_settled)
+    }
+}
+
+impl Future for Beside {
+    type Output = Fault;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Fault> {
+        if self.is_over {
+            return Poll::Pending;
+        }
+        let polled = self.streams.poll_unpin(cx);
+        self.is_over = polled.is_ready();
+        polled
+    }
+}
+
+async fn tend(connection: Connection, settled: oneshot::Sender<()>) -> Fault {
+    let mut steps = FuturesUnordered::new();
+    let (mut settled, mut kinds, mut unwanted) = (Some(settled), Vec::new(), 0);
+    loop {
+        let step = tokio::select! {
+            accepted = connection.accept_uni() => match accepted {
+                Ok(stream) => {
+                    steps.push(begin(stream).boxed());
+                    continue;
+                }
+                // Others find out how the connection has ended.
+                Err(_) => return pending().await,
+            },
+            Some(step) = steps.next() => step,
+        };
+        let (kind, stream) = match step {
+            Step::Begun(kind, stream) => (kind, stream),
+            Step::Nothing => continue,
+            Step::Fault(fault) => return fault,
+        };
+        if kind != Kind::Other && kinds.contains(&kind) {
+            return ended(&connection, fault::STREAM_CREATION_ERROR, "the same stream twice");
+        }
+        kinds.push(kind);
+        match kind {
+            Kind::Control => steps.push(control(stream, connection.clone(), settled.take()).boxed()),
+            Kind::Compressor => steps.push(compressor(stream, connection.clone()).boxed()),
+            Kind::Decompressor => steps.push(decompressor(stream, connection.clone()).boxed()),
+            Kind::Push => return ended(&connection, fault::STREAM_CREATION_ERROR, "clients push nothing"),
+            Kind::Other => {
+                kinds.pop();
+                unwanted += 1;
+                if unwanted > UNWANTED_MAX {
+                    return ended(&connection, fault::EXCESSIVE_LOAD, "too many streams that nobody wants");
+                }
+                refuse(stream);
+            }
+        }
+    }
+}
+
+fn refuse(mut stream: RecvStream) {
+    // One that has ended already needs no word.
+    let _ = stream.stop(VarInt::from_u32(fault::STREAM_CREATION_ERROR));
+}
+
+async fn begin(mut stream: RecvStream) -> Step {
+    let Ok(Some(kind)) = frames::number(&mut stream).await else { return Step::Nothing };
+    let is = |named: StreamUni| named.0.into_inner() == kind;
+    let kinds = [
+        (StreamUni::CONTROL, Kind::Control),
+        (StreamUni::QPACK_ENCODER, Kind::Compressor),
+        (StreamUni::QPACK_DECODER, Kind::Decompressor),
+        (StreamUni::PUSH, Kind::Push),
+    ];
+    let kind = kinds.into_iter().find(|(named, _)| is(*named)).map_or(Kind::Other, |(_, kind)| kind);
+    Step::Begun(kind, stream)
+}
+
+async fn control(
+    mut stream: RecvStream,
+    connection: Connection,
+    settled: Option<oneshot::Sender<()>>,
+) -> Step {
+    if let Err(Fault { code, why }) = frames::settings(&mut stream).await {
+        return Step::Fault(ended(&connection, code, why));
+    }
+    if let Some(settled) = settled {
+        // Whoever waited may have left.
+        let _ = settled.send(());
+    }
+    let Fault { code, why } = frames::control(&mut stream).await;
+    Step::Fault(ended(&connection, code, why))
+}
+
+async fn compressor(mut stream: RecvStream, connection: Connection) -> Step {
+    let Fault { code, why } = frames::compressor(&mut stream).await;
+    Step::Fault(ended(&connection, code, why))
+}
+
+async fn decompressor(mut stream: RecvStream, connection: Connection) -> Step {
+    let Fault { code, why } = frames::decompressor(&mut stream).await;
+    Step::Fault(ended(&connection, code, why))
+}
+
+/// Ends the connection, before the streams are let go of.
+fn ended(connection: &Connection, code: u32, why: &'static str) -> Fault {
+    let fault = Fault { code, why };
+    fault.end(connection);
+    fault
+}

@@ -1,0 +1,337 @@
+//! What is sent to an address before it is proved: three times what came from it (RFC 9000 §8.1), and not a byte more.
+//! quinn begins a datagram as long as one more byte may be sent; what goes over is dropped here, as a network might.
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncUdpSocket, ConnectionId, UdpPoller};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+/// So many times.
+const TIMES: u64 = 3;
+/// Handshakes that are counted; past it the oldest is forgotten. As many as may be under way before everybody has to
+/// prove an address first, and as many again.
+const ACCOUNTS_MAX: usize = 2048;
+/// Of one address that are looked through for a packet that does not say whose it is; who has more is somebody else's
+/// business.
+const ADDRESS_MAX: usize = 64;
+/// The longest id of RFC 9000.
+const ID_BYTES_MAX: usize = 20;
+/// An id of ours, which nobody knows to whom it was not sent.
+const OURS_BYTES: usize = super::ids::ID_BYTES;
+
+/// A socket that counts.
+#[derive(Debug)]
+pub(super) struct Ration {
+    socket: Arc<dyn AsyncUdpSocket>,
+    pub(super) books: Books,
+}
+
+/// Handshakes under way.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    /// There are some: else a datagram costs nothing here.
+    are_open: AtomicBool,
+    accounts: Mutex<Accounts>,
+}
+
+#[derive(Debug, Default)]
+struct Accounts {
+    open: BTreeMap<Whose, Account>,
+    /// Whose each name of ours is, from where it is heard.
+    named: BTreeMap<Whose, ConnectionId>,
+    order: VecDeque<Whose>,
+}
+
+/// A client's address, and what it calls its end.
+type Whose = (SocketAddr, ConnectionId);
+
+/// One handshake.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    came: u64,
+    went: u64,
+    /// What the client calls us first.
+    first: ConnectionId,
+    /// What we call ourselves: who says it has heard us.
+    ours: Option<ConnectionId>,
+}
+
+/// Of a packet with a long header.
+struct Long {
+    is_initial: bool,
+    to: ConnectionId,
+    from: ConnectionId,
+}
+
+// === impl Ration ===
+
+impl Ration {
+    pub(super) fn new(socket: Arc<dyn AsyncUdpSocket>) -> Self {
+        Self { socket, books: Books::default() }
+    }
+}
+
+impl AsyncUdpSocket for Ration {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Arc::clone(&self.socket).create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        if self.books.may_go(transmit.destination, transmit.contents) {
+            self.socket.try_send(transmit)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let count = ready!(self.socket.poll_recv(cx, into, metas))?;
+        for (meta, bytes) in metas.iter().zip(into.iter()).take(count) {
+            for datagram in bytes[..meta.len].chunks(meta.stride.max(1)) {
+                self.books.came(meta.addr, datagram);
+            }
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.socket.max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.socket.may_fragment()
+    }
+}
+
+// === impl Books ===
+
+impl Books {
+    /// A datagram came. The first of a handshake opens an account; whoever calls us as we have asked it to has heard us,
+    /// where we have said so, and its account is closed.
+    fn came(&self, from: SocketAddr, datagram: &[u8]) {
+        let long = Long::of(datagram);
+        let is_first = long.as_ref().is_some_and(|long| long.is_initial);
+        if !is_first && !self.are_open.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut accounts = self.accounts();
+        let to = long.as_ref().map(|long| long.to);
+        let to = to.or_else(|| datagram.get(1..=OURS_BYTES).map(ConnectionId::new));
+        if to.is_some_and(|to| accounts.heard(from, to)) {
+            self.are_open.store(!accounts.open.is_empty(), Ordering::Relaxed);
+        } else if let Some(long) = long {
+            accounts.credit(from, &long, datagram.len() as u64);
+            self.are_open.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a datagram may go there; if so, it is taken to be on its way.
+    fn may_go(&self, to: SocketAddr, datagram: &[u8]) -> bool {
+        if !self.are_open.load(Ordering::Relaxed) {
+            return true;
+        }
+        self.accounts().debit(to, datagram)
+    }
+
+    /// Who came with this first name for us has proved its address in another way.
+    pub(super) fn believed(&self, address: SocketAddr, first: ConnectionId) {
+        let mut accounts = self.accounts();
+        let found = accounts.of(address).find(|(_, account)| account.first == first).map(|(whose, _)| *whose);
+        if let Some(whose) = found {
+            accounts.close(whose);
+        }
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Accounts ===
+
+impl Accounts {
+    /// Those of an address.
+    fn of(&self, address: SocketAddr) -> impl Iterator<Item = (&Whose, &Account)> {
+        let all = self.open.range((address, ConnectionId::new(&[]))..);
+        all.take_while(move |(whose, _)| whose.0 == address)
+    }
+
+    fn close(&mut self, whose: Whose) {
+        let ours = self.open.remove(&whose).and_then(|account| account.ours);
+        if let Some(ours) = ours {
+            self.named.remove(&(whose.0, ours));
+        }
+    }
+
+    fn heard(&mut self, from: SocketAddr, to: ConnectionId) -> bool {
+        let theirs = self.named.get(&(from, to)).copied();
+        theirs.inspect(|theirs| self.close((from, *theirs))).is_some()
+    }
+
+    fn credit(&mut self, from: SocketAddr, long: &Long, bytes: u64) {
+        let whose = (from, long.from);
+        if let Some(account) = self.open.get_mut(&whose) {
+            account.came += bytes;
+        } else if long.is_initial {
+            self.make_room();
+            self.order.push_back(whose);
+            self.open.insert(whose, Account { came: bytes, went: 0, first: long.to, ours: None });
+        }
+    }
+
+    fn make_room(&mut self) {
+        while self.order.len() >= ACCOUNTS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.close(oldest);
+        }
+    }
+
+    fn debit(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
+        let long = Long::of(datagram);
+        let is_theirs = |theirs: &ConnectionId| {
+            !theirs.is_empty() && datagram.get(1..).is_some_and(|rest| rest.starts_with(theirs))
+        };
+        let whose = match &long {
+            Some(long) => Some((to, long.to)),
+            None => {
+                self.of(to).take(ADDRESS_MAX).map(|(whose, _)| *whose).find(|(_, theirs)| is_theirs(theirs))
+            }
+        };
+        let Some(whose) = whose else { return true };
+        let Some(account) = self.open.get_mut(&whose) else { return true };
+        if let Some(long) = long
+            && account.ours != Some(long.from)
+        {
+            if let Some(before) = account.ours.replace(long.from) {
+                self.named.remove(&(to, before));
+            }
+            self.named.insert((to, long.from), whose.1);
+        }
+        let went = account.went + datagram.len() as u64;
+        let may_go = went <= TIMES * account.came;
+        if may_go {
+            account.went = went;
+        }
+        may_go
+    }
+}
+
+// === impl Long ===
+
+impl Long {
+    /// Of version 1 (RFC 9000 §17.2); others carry no name of ours.
+    fn of(datagram: &[u8]) -> Option<Self> {
+        let (&[first, 0, 0, 0, 1], rest) = datagram.split_first_chunk::<5>()? else { return None };
+        let (to, rest) = id(rest)?;
+        let (from, _) = id(rest)?;
+        (first & 0x80 != 0).then_some(Self { is_initial: first & 0x30 == 0, to, from })
+    }
+}
+
+fn id(bytes: &[u8]) -> Option<(ConnectionId, &[u8])> {
+    let (&length, rest) = bytes.split_first()?;
+    let (id, rest) = rest.split_at_checked(length.into())?;
+    (id.len() <= ID_BYTES_MAX).then(|| (ConnectionId::new(id), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: [u8; OURS_BYTES] = [12, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], port))
+    }
+
+    /// A packet with a long header, so many bytes in all.
+    fn long(kind: u8, to: &[u8], from: &[u8], bytes: usize) -> Vec<u8> {
+        let ids = [&[to.len() as u8][..], to, &[from.len() as u8], from].concat();
+        let mut packet = [&[0xc0 | kind << 4, 0, 0, 0, 1][..], &ids].concat();
+        packet.resize(bytes, 0);
+        packet
+    }
+
+    fn short(to: &[u8], bytes: usize) -> Vec<u8> {
+        let mut packet = [&[0x40][..], to].concat();
+        packet.resize(bytes, 0);
+        packet
+    }
+
+    /// Covers: S-18.
+    #[test]
+    fn three_times_what_came_and_not_a_byte_more() {
+        let books = Books::default();
+        assert!(books.may_go(at(1), &short(b"client", 1200)), "nobody is counted yet");
+        books.came(at(1), &long(0, b"anything", b"client", 1200));
+        assert!(books.may_go(at(1), &long(0, b"client", &OURS, 1200)));
+        assert!(books.may_go(at(1), &short(b"client", 257)));
+        assert!(books.may_go(at(1), &long(2, b"client", &OURS, 1200)));
+        assert!(!books.may_go(at(1), &long(2, b"client", &OURS, 1200)));
+        assert!(books.may_go(at(1), &long(2, b"client", &OURS, 943)), "to the byte");
+        assert!(!books.may_go(at(1), &short(b"client", 7)));
+        assert!(books.may_go(at(2), &short(b"client", 1200)), "another address");
+        assert!(books.may_go(at(1), &short(b"other", 1200)), "another connection");
+        // More from there, though nothing is proved by it.
+        books.came(at(1), &long(0, b"anything", b"client", 100));
+        assert!(books.may_go(at(1), &short(b"client", 300)) && !books.may_go(at(1), &short(b"client", 7)));
+    }
+
+    /// Covers: S-18.
+    #[test]
+    fn who_has_heard_us_is_not_counted_any_more() {
+        for proof in [long(2, &OURS, b"client", 60), long(0, &OURS, b"client", 1200), short(&OURS, 60)] {
+            let books = Books::default();
+            books.came(at(1), &long(0, b"anything", b"client", 1200));
+            books.came(at(1), &short(&OURS, 60));
+            assert!(books.may_go(at(1), &long(0, b"client", &OURS, 3600)));
+            books.came(at(2), &proof);
+            books.came(at(1), &short(&[7; 13], 60));
+            assert!(!books.may_go(at(1), &short(b"client", 1200)), "not from there, and not by any name");
+            books.came(at(1), &proof);
+            assert!(books.may_go(at(1), &short(b"client", 60_000)));
+            assert!(books.accounts().open.keys().all(|whose| whose.0 == at(2)));
+        }
+    }
+
+    /// Covers: S-18.
+    #[test]
+    fn who_shows_a_token_is_believed() {
+        let books = Books::default();
+        books.came(at(1), &long(0, b"anything", b"client", 1200));
+        books.believed(at(1), ConnectionId::new(b"another"));
+        assert!(!books.may_go(at(1), &long(0, b"client", &OURS, 4000)));
+        books.believed(at(1), ConnectionId::new(b"anything"));
+        assert!(books.may_go(at(1), &long(0, b"client", &OURS, 4000)));
+    }
+
+    /// Covers: S-18.
+    #[test]
+    fn so_many_are_counted_and_nothing_breaks_it() {
+        let books = Books::default();
+        for n in 0..2 * ACCOUNTS_MAX {
+            let port = u16::try_from(1 + n).expect("a port");
+            books.came(at(port), &long(0, b"anything", &n.to_be_bytes(), 1200));
+        }
+        assert_eq!(books.accounts().open.len(), ACCOUNTS_MAX);
+        assert_eq!(books.accounts().order.len(), ACCOUNTS_MAX);
+        for bytes in [&[][..], &[0xc0], &[0xc0, 0, 0, 0, 1, 255, 1], &[0xc0, 0, 0, 0, 1, 0, 21], &[0x40]] {
+            books.came(at(9), bytes);
+            assert!(books.may_go(at(9), bytes));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What the client does about a gateway that says nothing.
+use super::{ClientState, Phase};
+use crate::conversation::Conversation;
+use crate::event::Event;
+use crate::frame::Frame;
+use crate::limits;
+use crate::silence::Wish;
+use serde_json::json;
+use std::time::Duration;
+
+impl ClientState {
+    /// The connection that was tried beside a silent one has said its first words. Whether it is the one from now
+    /// on, and the one before is of no use any more; else it is the other way round.
+    pub fn handle_spare(&mut self, now: Duration, text: &str) -> bool {
+        let is_welcome = Frame::parse(text).is_some_and(|frame| frame.kind() == "welcome");
+        if !is_welcome || !self.silence.is_spared() || !matches!(self.phase, Phase::Ready { .. }) {
+            return false;
+        }
+        self.set_now(now);
+        self.end_connection();
+        let reason = "the gateway is silent here, and answers elsewhere".to_owned();
+        self.fx.tell(Event::Disconnected { reason, code: None, retry_in: Some(Duration::ZERO) });
+        self.silence.begin(now);
+        self.phase = Phase::Greeting { until: now + limits::WELCOME_TIMEOUT };
+        self.handle_text(now, text);
+        true
+    }
+
+    pub(super) fn handle_silence(&mut self) {
+        match self.silence.wish(self.fx.now, self.is_waiting()) {
+            Wish::Nothing => {}
+            Wish::Ask => self.fx.send(json!({ "type": "ping", "ts": 0 }).to_string()),
+            Wish::Spare => self.fx.spare(self.hello.message().to_string()),
+            Wish::End => return self.hang_up("the gateway does not say anything"),
+        }
+        self.pump();
+    }
+
+    /// Whether the gateway owes anybody anything.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.conversations.values().any(Conversation::is_waiting)
+    }
+}

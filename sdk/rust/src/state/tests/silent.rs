@@ -1,0 +1,151 @@
+//! A gateway that says nothing.
+use super::*;
+
+#[test]
+fn silence_is_questioned_and_then_final() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.wait(limits::PING_AFTER), ["> ping"]);
+    rig.hear(json!({"type": "pong"}));
+    assert_eq!(rig.wait(limits::PING_AFTER), ["> ping"]);
+    let lines = rig.wait(limits::IDLE_TIMEOUT - limits::PING_AFTER);
+    assert_eq!(lines, ["hangup", "disconnected 0 retry"]);
+    assert_eq!(rig.wait(Duration::from_secs(1)), ["dial"]);
+    rig.state.handle_open(rig.now);
+    rig.drain();
+    assert_eq!(rig.wait(limits::WELCOME_TIMEOUT), ["hangup", "disconnected 0 retry"], "no welcome");
+}
+
+/// Who waits for an answer finds out soon that nobody is there any more.
+#[test]
+fn silence_within_an_answer_is_questioned_sooner() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Now);
+    rig.subscribed(1, json!({}));
+    rig.s(started(2));
+    assert_eq!(rig.wait(limits::WAITING_PING_AFTER), ["> ping"]);
+    rig.hear(json!({"type": "pong"}));
+    assert_eq!(rig.wait(limits::WAITING_PING_AFTER), ["> ping"], "an agent may think for long");
+    let lines = rig.wait(limits::WAITING_TIMEOUT - limits::WAITING_PING_AFTER);
+    assert_eq!(lines, ["hangup", "disconnected 0 retry"]);
+}
+
+/// What was not awaited for long has not been too late for as long.
+#[test]
+fn a_question_after_a_long_rest_has_its_time() {
+    let mut rig = Rig::new();
+    rig.wait(Duration::from_secs(30));
+    rig.invoke("m");
+    assert_eq!(rig.wait(Duration::from_secs(1)), ["> ping"]);
+    rig.hear(json!({"type": "pong"}));
+    rig.s(started(2));
+    assert_eq!(rig.wait(limits::WAITING_TIMEOUT - Duration::from_secs(1)), ["> ping"]);
+}
+
+/// In mid-answer over QUIC.
+fn listening() -> Rig {
+    let mut rig = Rig::to("quic://test");
+    rig.connect();
+    rig.subscribe(Start::Now);
+    rig.subscribed(1, json!({}));
+    rig.s(started(2));
+    rig.hear(delta(0, "ab"));
+    rig
+}
+
+fn is_spare(lines: &[String]) -> bool {
+    matches!(lines, [line] if line.starts_with("spare {") && line.contains("\"hello\""))
+}
+
+/// Covers: S-24.
+#[test]
+fn over_quic_another_connection_is_tried_beside_a_silent_one() {
+    let mut rig = listening();
+    assert_eq!(rig.wait(limits::QUIC_PING_AFTER), ["> ping"]);
+    let lines = rig.wait(limits::QUIC_SPARE_AFTER);
+    assert!(is_spare(&lines), "{lines:?}");
+    // The one that is silent stays the one that is asked.
+    assert_eq!(rig.invoke("m"), ["> invoke m"]);
+    assert!(rig.state.handle_spare(rig.now, &json!({"type": "welcome", "node_id": "other"}).to_string()));
+    let told = rig.drain();
+    assert_eq!(told, ["disconnected 0 retry", "connected", "> subscribe after 2.1 s.r@1+2"]);
+    assert_eq!(rig.subscribed(2, json!({})), ["subscribed", "caught up 2", "> invoke m"]);
+    assert_eq!(rig.hear(delta(2, "cd")), ["text cd"]);
+    // It is a connection as any other.
+    assert_eq!(rig.wait(limits::QUIC_PING_AFTER), ["> ping"]);
+}
+
+/// Covers: S-24.
+#[test]
+fn whichever_speaks_first_stays() {
+    let mut rig = listening();
+    rig.wait(limits::QUIC_PING_AFTER + limits::QUIC_SPARE_AFTER);
+    assert_eq!(rig.hear(delta(2, "cd")), ["drop spare", "text cd"]);
+    let welcome = json!({"type": "welcome", "node_id": "other"}).to_string();
+    assert!(!rig.state.handle_spare(rig.now, &welcome), "too late");
+    rig.wait(limits::QUIC_PING_AFTER);
+    // It took that long to answer, and is given twice as long now.
+    let lines = rig.wait(2 * limits::QUIC_SPARE_AFTER);
+    assert!(is_spare(&lines), "the next silence gets another: {lines:?}");
+}
+
+#[test]
+fn one_that_is_not_welcome_changes_nothing() {
+    let mut rig = listening();
+    rig.wait(limits::QUIC_PING_AFTER + limits::QUIC_SPARE_AFTER);
+    assert!(!rig.state.handle_spare(rig.now, &json!({"type": "error", "code": "unauthorized"}).to_string()));
+    assert_eq!(rig.hear(delta(2, "cd")), ["drop spare", "text cd"]);
+    assert_eq!(rig.wait(limits::QUIC_PING_AFTER), ["> ping"]);
+    let end = rig.wait(limits::WAITING_TIMEOUT - limits::WAITING_PING_AFTER);
+    assert_eq!(end[1..], ["hangup", "disconnected 0 retry"], "nobody is there");
+    assert_eq!(rig.wait(Duration::from_secs(1)), ["dial"]);
+}
+
+/// A network that takes 600 ms there and back: the question is answered late each time, and that is all.
+#[test]
+fn a_slow_network_gets_no_second_connection() {
+    let mut rig = listening();
+    let round = Duration::from_millis(600);
+    for n in 0..20 {
+        let question = rig.state.poll_timeout().expect("a question") - rig.now;
+        assert_eq!(rig.wait(question), ["> ping"], "{n}");
+        assert_eq!(rig.wait(round), Vec::<String>::new(), "{n}");
+        assert_eq!(rig.hear(json!({"type": "pong"})), Vec::<String>::new(), "{n}");
+    }
+    // Once it knows how slow it is, one answer may be lost and come again.
+    rig.wait(limits::QUIC_PING_AFTER_MAX);
+    assert_eq!(rig.wait(Duration::from_millis(1100)), Vec::<String>::new());
+}
+
+/// An agent that thinks: few questions, and never so few that a silence lasts for 2 s.
+#[test]
+fn questions_become_rarer_while_nothing_else_comes() {
+    let mut rig = listening();
+    let mut gaps = Vec::new();
+    for _ in 0..5 {
+        let before = rig.now;
+        let at = rig.state.poll_timeout().expect("a question");
+        gaps.push((at - before).as_millis());
+        assert_eq!(rig.wait(at - before), ["> ping"]);
+        rig.hear(json!({"type": "pong"}));
+    }
+    assert_eq!(gaps, [400, 800, 1000, 1000, 1000]);
+    assert!(limits::QUIC_PING_AFTER_MAX + limits::QUIC_SPARE_AFTER < Duration::from_secs(2));
+    rig.hear(delta(2, "cd"));
+    assert_eq!(rig.wait(limits::QUIC_PING_AFTER), ["> ping"], "in mid-answer at once");
+}
+
+/// The one that is tried was shown the token before, and is shown the next when it is welcome.
+#[test]
+fn a_token_that_is_exchanged_meanwhile_is_shown_again() {
+    let mut rig = Rig::to("quic://test");
+    let options = Options::new("quic://test").token("one");
+    rig.state = ClientState::new(&options, 7, false);
+    rig.drain();
+    rig.connect();
+    rig.invoke("m");
+    rig.wait(limits::QUIC_PING_AFTER + limits::QUIC_SPARE_AFTER);
+    rig.state.refresh(rig.now, "two".to_owned()).expect("taken");
+    assert_eq!(rig.drain(), ["> refresh"]);
+    assert!(rig.state.handle_spare(rig.now, &json!({"type": "welcome"}).to_string()));
+    assert!(rig.drain().contains(&"> refresh".to_owned()));
+}

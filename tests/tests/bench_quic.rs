@@ -1,0 +1,111 @@
+//! `turnway-bench` by QUIC: every mode that opens connections, with everything checked that it checks by WebSocket.
+use serde_json::Value;
+use std::path::Path;
+use tempfile::TempDir;
+use turnway_tests::real::bench::{Bench, Served};
+use turnway_tests::real::node::Node;
+
+/// A node, and a bench that speaks QUIC to it and believes its certificate.
+async fn node(dir: &TempDir, more: &[&str]) -> (Node, Bench) {
+    let node = Node::start(dir.path(), &[&["--demo", "--quic", "127.0.0.1:0"], more].concat()).await;
+    let trust = dir.path().join("data/quic/cert.pem");
+    let quic = node.quic.expect("it serves QUIC");
+    let bench = Bench::by_quic(dir.path(), quic, &trust).watching(node.pid());
+    (node, bench)
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+#[tokio::test]
+async fn turns_and_long_answers_come_whole_and_in_order() {
+    let dir = directory();
+    let agent = Served::start(dir.path(), &["agent", "--stamps"]).await;
+    let (mut node, bench) = node(&dir, &["--agent", &format!("bench=http://{}", agent.address)]).await;
+    let told = bench.figures(&["turns", "--connections", "8", "--duration", "1s", "--sources", "2"]).await;
+    let counts = &told["counts"];
+    assert!(counts["completed"].as_u64() > Some(8) && told["ok"] == true, "{told}");
+    for fine in ["gaps", "mismatches", "unanswered", "lost"] {
+        assert_eq!(counts[fine], 0, "{fine}: {told}");
+    }
+    assert!(told["url"].as_str().is_some_and(|url| url.starts_with("quic://")), "{told}");
+    let args = ["--connections", "4", "--duration", "1s", "--tokens", "50", "--pace", "2ms"];
+    let told = bench.figures(&[&["stream", "--agent", "bench", "--stamped"], &args[..]].concat()).await;
+    let answers = told["counts"]["completed"].as_u64().expect("a count");
+    assert!(answers > 0 && told["ok"] == true, "{told}");
+    assert_eq!(told["latency_us"]["relay"]["count"], 50 * answers, "{told}");
+    node.must_run();
+}
+
+#[tokio::test]
+async fn idle_connections_share_sockets() {
+    let dir = directory();
+    let (node, bench) = node(&dir, &[]).await;
+    // Fewer files than connections: two sockets carry all of them.
+    let told = bench.figures(&["idle", "--connections", "300", "--duration", "1s", "--sources", "2"]).await;
+    assert_eq!((&told["idle"]["held"], &told["loop"]), (&300.into(), &Value::Null));
+    assert!(told["idle"]["bytes_per_connection"].as_f64().is_some_and(|bytes| bytes > 0.0), "{told}");
+    drop(node);
+}
+
+/// Covers: G-12, G5.
+#[tokio::test]
+async fn clients_that_come_back_miss_nothing() {
+    let dir = directory();
+    let (_node, bench) = node(&dir, &[]).await;
+    let args = ["reconnect", "--connections", "20", "--rounds", "2", "--tokens", "30", "--pace", "5ms"];
+    let told = bench.figures(&args).await;
+    let reconnect = &told["reconnect"];
+    assert_eq!((&reconnect["gaps"], &reconnect["verified"]), (&0.into(), &20.into()), "{told}");
+    assert_eq!((&told["counts"]["resumed"], &told["counts"]["completed"]), (&40.into(), &40.into()));
+}
+
+/// Covers: LN-MP3.
+#[tokio::test]
+async fn every_listener_hears_the_same() {
+    let dir = directory();
+    let (_node, bench) = node(&dir, &[]).await;
+    let args = ["fanout", "--connections", "10", "--duration", "1s", "--tokens", "20", "--pace", "5ms"];
+    let told = bench.figures(&args).await;
+    let text = told["counts"]["text_bytes"].as_u64().expect("bytes");
+    let delivered = told["fanout"]["delivered_bytes"].as_u64().expect("bytes");
+    assert!(told["ok"] == true && delivered > 0, "{told}");
+    assert_eq!(delivered / 10 * 11, text, "ten listeners and the speaker: each has every byte");
+}
+
+#[tokio::test]
+async fn the_first_text_and_histories_are_measured_too() {
+    let dir = directory();
+    let agent = Served::start(dir.path(), &["agent"]).await;
+    let direct = format!("http://{}", agent.address);
+    let (_node, bench) = node(&dir, &["--agent", &format!("bench={direct}")]).await;
+    let args = ["first-delta", "--agent", "bench", "--direct", &direct, "--rate", "40", "--duration", "1s"];
+    let told = bench.figures(&[&args[..], &["--connections", "4"]].concat()).await;
+    let count = |told: &Value, measure: &str| told["latency_us"][measure]["count"].as_u64();
+    assert_eq!((count(&told, "first_delta"), count(&told, "direct")), (Some(20), Some(20)));
+    bench.figures(&["history", "--connections", "2", "--facts", "60", "--duration", "20s"]).await;
+    let told = bench.figures(&["take-up", "--connections", "2"]).await;
+    assert_eq!((count(&told, "admitted_long"), count(&told, "admitted_new")), (Some(2), Some(2)));
+}
+
+/// Covers: S-16.
+#[tokio::test]
+async fn a_node_takes_as_many_as_it_was_told() {
+    let dir = directory();
+    let (_node, bench) = node(&dir, &["--quic-connections", "4"]).await;
+    bench.figures(&["turns", "--connections", "4", "--duration", "500ms"]).await;
+    let ended = bench.run(&["turns", "--connections", "5", "--duration", "500ms"]).await;
+    assert!(ended.code == Some(69) && ended.err.contains("refused"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn whom_nobody_vouches_for_is_not_loaded() {
+    let dir = directory();
+    let (node, _) = node(&dir, &[]).await;
+    let stranger = Bench::by_quic(dir.path(), node.quic.expect("QUIC"), Path::new("/dev/null"));
+    let ended = stranger.run(&["turns"]).await;
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    let ended = stranger.run(&["turns", "--url", "quic://127.0.0.1:1/path"]).await;
+    assert!(ended.code == Some(64) && ended.err.contains("no path"), "{ended:?}");
+}

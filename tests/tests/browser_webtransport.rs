@@ -1,0 +1,93 @@
+//! A client in a page of a real browser, Debian's Chromium, by WebTransport: HTTP/3 as browsers speak it.
+//!
+//! Covers: G-22, MP-A1, RX-21, S-09.
+use serde_json::{Value, json};
+use std::path::Path;
+use turnway_tests::real::chromium::{APART, Chromium, Page};
+use turnway_tests::real::command::run;
+use turnway_tests::real::http::get;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::python::{Running, script};
+
+/// Letters of every width, as `agent_plain.py` begins and ends with.
+const WIDE: &str = "aß語𝄞 ";
+/// Said so often that the answer is long enough to leave it three times.
+const SAID: &str = "über 語 und zurück. ";
+const TIMES: usize = 12;
+
+/// Shows the page from this place, with the hash of a node's certificate of so many days: what it saw, and what the node
+/// counted.
+async fn visit(dir: &Path, from: &str, days: &str) -> (Value, String) {
+    // Where a node with an embedded store keeps the one that it shows by QUIC.
+    let made = run(dir, &["dev-cert", "data/quic", "--json", "--days", days], &[]).await;
+    let hash = made.json()["sha256"].as_str().expect("a hash").to_owned();
+    let mut agent = Running::start(script("agent_plain.py", &["10"]));
+    let line = agent.line().await;
+    let flag = format!("plain=http://127.0.0.1:{},on_owner_loss=retry", &line["listening ".len()..]);
+    let node = Node::start(dir, &["--quic", "127.0.0.1:0", "--agent", &flag]).await;
+    let mut page = Page::serve("webtransport.html").await;
+    let (h3, ws) = (node.quic.expect("it speaks QUIC").port(), node.http.port());
+    let encoded = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let url = format!(
+        "http://{from}:{at}/?h3=https://127.0.0.1:{h3}/v1/connect&hash={hash}&node=ws://127.0.0.1:{ws}/v1/connect&agent=plain\
+         &text={text}&bytes={bytes}",
+        at = page.at.port(),
+        hash = encoded(&hash),
+        text = encoded(&SAID.repeat(TIMES)),
+        bytes = answer().len(),
+    );
+    let browser = Chromium::show(dir, &url);
+    let saw = page.report(&browser).await;
+    let (status, counted) = get(node.admin, "/metrics").await.expect("metrics");
+    assert_eq!(status, 200);
+    browser.quit().await;
+    (saw, counted)
+}
+
+fn answer() -> String {
+    format!("{wide}{said}{wide}", wide = WIDE.repeat(20), said = SAID.repeat(TIMES))
+}
+
+/// Covers: G-22, MP-A1, RX-21.
+#[tokio::test]
+async fn a_page_changes_roads_within_an_answer() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (saw, counted) = visit(dir.path(), "127.0.0.1", "13").await;
+    let whole = |lanes: u32| json!({"text": answer(), "status": "completed", "lanes": lanes});
+    let reason = saw["refused"]["reason"].as_str().unwrap_or_else(|| panic!("{saw}"));
+    assert!(!reason.is_empty(), "{saw}");
+    let want = json!({
+        "refused": {"code": "unauthorized", "closeCode": 4401, "reason": reason},
+        // Two of four parts were on streams of their own.
+        "session": whole(2),
+        "socket": whole(2),
+    });
+    assert_eq!(saw, want);
+    for (code, count) in [(1000, 4), (4401, 1)] {
+        let sample =
+            format!("turnway_link_closes_total{{code=\"{code}\",transport=\"webtransport\"}} {count}\n");
+        assert!(counted.contains(&sample), "{sample} is not in {counted}");
+    }
+}
+
+/// A page from elsewhere reaches nothing, and it is the node that refuses.
+///
+/// Covers: S-09.
+#[tokio::test]
+async fn a_page_from_elsewhere_stays_outside() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (saw, counted) = visit(dir.path(), APART, "13").await;
+    assert!(saw["error"].is_string(), "{saw}");
+    let refused = "turnway_link_handshakes_total{outcome=\"unwelcome\"} 1\n";
+    assert!(counted.contains(refused), "{saw}: {counted}");
+}
+
+/// One that is good for longer than two weeks is taken by its hash nowhere, and the node hears so.
+#[tokio::test]
+async fn a_certificate_for_browsers_is_a_short_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (saw, counted) = visit(dir.path(), "127.0.0.1", "14").await;
+    assert!(saw["error"].is_string(), "{saw}");
+    let failed = "turnway_tls_handshakes_total{outcome=\"failed\"} 1\n";
+    assert!(counted.contains(failed), "{saw}: {counted}");
+}

@@ -1,0 +1,253 @@
+//! The router in the middle forgets a client in mid-answer, or leads it to another node. The client is not told.
+use crate::talk::{self, Journal, PIECE_BYTES, whole};
+use crate::way::Way;
+use quinn::{Endpoint, TransportConfig};
+use serde_json::json;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tempfile::{TempDir, tempdir};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use turnway_client::{Client, Done, Event, Invoke, Options};
+use turnway_tests::real::agent::Agents;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::quic::{Line, config, take};
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::tls::{Pair, Trust};
+use turnway_tests::real::wire::invoke;
+use turnway_tests::real::{PATIENCE, figure, http};
+
+/// A client has more of its answer within this.
+const WITHIN: Duration = Duration::from_secs(2);
+/// An answer lasts for 8 s.
+const PIECES: usize = 400;
+const PACE: Duration = Duration::from_millis(20);
+/// How often the router forgets.
+const MOVES: usize = 3;
+/// Another node has time enough to answer, if it would.
+const NOTHING_FOR: Duration = Duration::from_secs(1);
+
+/// Nodes on one Redis, and whoever belongs to them.
+struct Fleet {
+    nodes: Vec<Node>,
+    journal: Journal,
+    key: String,
+    _redis: Redis,
+    _agents: Agents,
+}
+
+impl Fleet {
+    async fn start(dir: &Path, pair: &Pair, count: usize) -> Self {
+        let redis = Redis::start(&dir.join("redis"), &[]);
+        let (agents, journal) = talk::agents(PIECES, PACE).await;
+        let mut nodes = Vec::new();
+        for n in 0..count {
+            let own = dir.join(format!("n{n}"));
+            std::fs::create_dir(&own).expect("a directory");
+            let agent = agents.flag("a") + ",on_owner_loss=retry";
+            nodes.push(talk::node(&redis.url(), &own, pair, &agent).await);
+        }
+        let key = talk::key(&nodes[0]).await;
+        Self { nodes, journal, key, _redis: redis, _agents: agents }
+    }
+}
+
+/// All of it: the fleet in its namespace, and threads for its clients in theirs.
+struct Scene {
+    fleet: Fleet,
+    pair: Pair,
+    clients: Runtime,
+    nodes: Runtime,
+    way: Way,
+    _dir: TempDir,
+}
+
+impl Scene {
+    fn set(count: usize) -> Self {
+        let (dir, way) = (tempdir().expect("a directory"), Way::make());
+        let (nodes, clients) = (way.threads("nodes"), way.threads("clients"));
+        let pair = Way::pair(dir.path());
+        let begun = nodes.spawn({
+            let (dir, pair) = (dir.path().to_owned(), pair.clone());
+            async move { Fleet::start(&dir, &pair, count).await }
+        });
+        let fleet = nodes.block_on(begun).expect("a fleet");
+        way.rule(talk::led_to(&fleet.nodes[0], 1, 0));
+        Self { fleet, pair, clients, nodes, way, _dir: dir }
+    }
+
+    fn options(&self) -> Options {
+        let mut options = Options::new(format!("quic://{}", Way::quic()))
+            .ca(std::fs::read(&self.pair.cert).expect("a certificate"));
+        options.api_key = Some(self.fleet.key.clone());
+        options
+    }
+
+    /// The value of one sample of a node.
+    fn sample(&self, node: usize, name: &'static str) -> f64 {
+        let admin = self.fleet.nodes[node].admin;
+        let text = self.nodes.spawn(async move { http::get(admin, "/metrics").await.expect("it answers").1 });
+        let text = self.nodes.block_on(text).expect("asked");
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}"));
+        line.trim().parse().expect("a number")
+    }
+
+    /// A client's answer in session `session`, as it comes.
+    fn listen(&self, session: &'static str) -> mpsc::UnboundedReceiver<(Instant, Event)> {
+        let (tell, told) = mpsc::unbounded_channel();
+        let options = self.options();
+        self.clients.spawn(async move {
+            let mut client = Client::connect(options).await.expect("it connects");
+            client.session(session).invoke(Invoke::text("go")).await.expect("said");
+            loop {
+                let event =
+                    timeout(PATIENCE, client.next_event()).await.expect("in time").expect("it goes on");
+                let is_last = matches!(event, Event::Done(_));
+                if tell.send((Instant::now(), event)).is_err() || is_last {
+                    return client.close().await;
+                }
+            }
+        });
+        told
+    }
+}
+
+/// What a client has been told so far.
+struct Listener {
+    events: mpsc::UnboundedReceiver<(Instant, Event)>,
+    session: &'static str,
+    text: String,
+    /// Nodes it was connected to.
+    nodes: Vec<String>,
+    done: Option<Box<Done>>,
+}
+
+impl Listener {
+    fn new(scene: &Scene, session: &'static str) -> Self {
+        Self { events: scene.listen(session), session, text: String::new(), nodes: Vec::new(), done: None }
+    }
+
+    /// Until so much of the answer is here; when that was.
+    fn read(&mut self, bytes: usize) -> Instant {
+        loop {
+            let (at, event) = self.events.blocking_recv().expect("it goes on");
+            if let Event::Text { text, .. } = event {
+                self.text.push_str(&text);
+            } else if let Event::Connected { node_id, .. } = event {
+                self.nodes.push(node_id);
+            } else if let Event::Done(done) = event {
+                self.done = Some(done);
+            }
+            if self.text.len() >= bytes || self.done.is_some() {
+                return at;
+            }
+        }
+    }
+
+    /// Until something is here that was said after this moment; how long that took.
+    fn goes_on(&mut self, journal: &Journal, moved: Instant) -> Duration {
+        let (said, now) = (journal.of(self.session), journal.now());
+        loop {
+            let at = self.read(self.text.len() + 1);
+            let last = self.text.len() / PIECE_BYTES;
+            if last > 0 && said[last - 1].load(Ordering::Relaxed) > now {
+                return at - moved;
+            }
+            assert!(self.done.is_none(), "it was over too soon");
+        }
+    }
+
+    fn finish(&mut self) {
+        while self.done.is_none() {
+            self.read(usize::MAX);
+        }
+        let done = self.done.as_ref().expect("it is done");
+        let whole = whole(self.session, PIECES);
+        assert!(done.complete && done.text == whole && self.text == whole, "{} bytes", self.text.len());
+    }
+}
+
+/// A router that forgets a client gives it another port with its next packet; until then nothing comes through.
+///
+/// Covers: S-24.
+#[test]
+fn an_answer_follows_its_client_to_another_port() {
+    let scene = Scene::set(1);
+    let mut listener = Listener::new(&scene, "s1");
+    listener.read(20 * PIECE_BYTES);
+    let mut slowest = Duration::ZERO;
+    for n in 0..MOVES {
+        scene.way.rule(talk::led_to(&scene.fleet.nodes[0], 2 + u16::try_from(n).expect("few"), 0));
+        slowest = slowest.max(listener.goes_on(&scene.fleet.journal, Instant::now()));
+        listener.read(listener.text.len() + 20 * PIECE_BYTES);
+    }
+    listener.finish();
+    figure(
+        "another port in mid-answer: more of it after at most",
+        format!("{} ms, of {MOVES}", slowest.as_millis()),
+    );
+    figure("another port in mid-answer: connections it took", listener.nodes.len());
+    assert!(slowest < WITHIN, "{slowest:?}");
+}
+
+/// Covers: S-24.
+#[test]
+fn another_node_does_not_answer_for_what_is_not_its_own() {
+    let scene = Scene::set(2);
+    let (trust, key) = (Trust::of([&scene.pair]), scene.fleet.key.clone());
+    let opened = scene.clients.spawn(async move {
+        let end = Endpoint::client((Ipv4Addr::UNSPECIFIED, 0).into()).expect("a port");
+        let line =
+            Line::open_from(&end, Way::quic(), config(&trust, b"turnway/1", TransportConfig::default()))
+                .await;
+        let hello = json!({"type": "hello", "api_key": key});
+        let mut line = line.expect("it connects").greet_with(hello).await.expect("welcome");
+        line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
+        let (mut lane, mut said) = (line.lane().await.expect("a stream"), String::new());
+        take(&mut said, &lane.next().await.expect("text").expect("text"));
+        line
+    });
+    let mut line = scene.clients.block_on(opened).expect("it is open");
+    scene.way.rule(talk::led_to(&scene.fleet.nodes[1], 2, 0));
+    let silent = scene.clients.spawn(async move {
+        let before = line.connection.stats().udp_tx.datagrams;
+        for n in 0..10 {
+            line.say(&json!({"type": "ping", "request_id": format!("p{n}")})).await.expect("said");
+        }
+        let closed = timeout(NOTHING_FOR, line.connection.closed()).await;
+        assert!(closed.is_err(), "{closed:?}");
+        line.connection.stats().udp_tx.datagrams - before
+    });
+    let sent = scene.clients.block_on(silent).expect("it waits");
+    // The router has led them there.
+    assert!(sent > 0 && scene.way.packets("passed") >= sent, "{sent}");
+    assert_eq!(scene.way.packets("from_quic"), 0, "it says nothing, not even that");
+    assert_eq!(scene.sample(1, "turnway_link_connections{transport=\"quic\"} "), 0.0);
+}
+
+/// Covers: S-24, G5.
+#[test]
+fn a_client_that_is_led_to_another_node_goes_on_there() {
+    let scene = Scene::set(2);
+    let mut listener = Listener::new(&scene, "s1");
+    listener.read(20 * PIECE_BYTES);
+    let mut slowest = Duration::ZERO;
+    for n in 0..MOVES {
+        scene.way.rule(talk::led_to(&scene.fleet.nodes[(n + 1) % 2], 2 + u16::try_from(n).expect("few"), 0));
+        slowest = slowest.max(listener.goes_on(&scene.fleet.journal, Instant::now()));
+        listener.read(listener.text.len() + 20 * PIECE_BYTES);
+    }
+    listener.finish();
+    let [first, second] = [&scene.fleet.nodes[0].id, &scene.fleet.nodes[1].id];
+    listener.nodes.dedup();
+    assert_eq!(listener.nodes, [first, second, first, second].map(Clone::clone));
+    figure(
+        "another node in mid-answer: more of it after at most",
+        format!("{} ms, of {MOVES}", slowest.as_millis()),
+    );
+    assert!(slowest < WITHIN, "{slowest:?}");
+}

@@ -1,0 +1,72 @@
+//! How sessions by WebTransport begin and end where somebody else decides, with aioquic as the browser.
+use super::{node, sample};
+use std::net::SocketAddr;
+use tempfile::{TempDir, tempdir};
+use turnway_tests::real::identity::{Key, pepper};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::python::{Running, run, script};
+
+/// A node that asks for keys, and one of ann's.
+async fn keyed(dir: &TempDir, more: &[&str]) -> (Node, SocketAddr, Key) {
+    let pepper = pepper(dir.path());
+    let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
+    let (node, quic, _) = node(dir, &[&auth[..], more].concat()).await;
+    let key = Key::make(&node, &["--user", "ann"]).await;
+    (node, quic, key)
+}
+
+fn ca(dir: &TempDir) -> String {
+    dir.path().join("pair/cert.pem").to_str().expect("UTF-8").to_owned()
+}
+
+/// A page that stays.
+async fn page(dir: &TempDir, quic: SocketAddr, key: &Key) -> Running {
+    let args = [&quic.port().to_string(), &ca(dir), "last", &key.text];
+    let mut page = Running::start(script("webtransport_life.py", &args));
+    assert_eq!(page.line().await, "welcome");
+    page
+}
+
+/// Covers: S-01.
+#[tokio::test]
+async fn a_key_opens_and_its_end_closes() {
+    let dir = tempdir().expect("a directory");
+    let (node, quic, key) = keyed(&dir, &[]).await;
+    let page = page(&dir, quic, &key).await;
+    key.revoke(&node).await;
+    let said = page.end().await;
+    assert!(said.contains("(closed) 4401 the credential is not good any more\n(gone) 256"), "{said}");
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_says_so() {
+    let dir = tempdir().expect("a directory");
+    let (mut node, quic, key) = keyed(&dir, &[]).await;
+    let mut page = page(&dir, quic, &key).await;
+    node.signal("-TERM").await;
+    assert!(page.line().await.starts_with("go_away"));
+    let said = page.end().await;
+    assert!(said.starts_with("(closed) 4503 draining\n(gone) 256"), "{said}");
+    assert_eq!(node.exit().await, Some(0));
+}
+
+/// Covers: S-05.
+#[tokio::test]
+async fn bad_credentials_lock_their_address_out() {
+    let dir = tempdir().expect("a directory");
+    let (node, quic, _) = keyed(&dir, &["--per-address", "50"]).await;
+    let said = run("webtransport_life.py", &[&quic.port().to_string(), &ca(&dir), "guess", "10"]).await;
+    assert_eq!(said, "429 256\n");
+    assert_eq!(sample(&node, "turnway_link_handshakes_total{outcome=\"denied\"} ").await, 10.0);
+}
+
+/// Covers: S-16.
+#[tokio::test]
+async fn addresses_are_counted() {
+    let dir = tempdir().expect("a directory");
+    let (node, quic, key) = keyed(&dir, &["--per-address", "3"]).await;
+    let args = [&quic.port().to_string(), &ca(&dir), "crowd", "3", &key.text];
+    // H3_EXCESSIVE_LOAD.
+    assert_eq!(run("webtransport_life.py", &args).await, "(gone) 263\n");
+    assert_eq!(sample(&node, "turnway_link_handshakes_total{outcome=\"crowded\"} ").await, 1.0);
+}
