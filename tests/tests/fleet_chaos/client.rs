@@ -109,7 +109,10 @@ impl Client {
         let id = format!("{}-m{n}", self.session);
         let (begun, mut run) = (Instant::now(), None);
         while self.turn_on(wire, &id, &mut run).await.is_err() {
-            assert!(begun.elapsed() < self.stage.patience, "{id} has no end ({run:?})");
+            if begun.elapsed() >= self.stage.patience {
+                self.stage.end();
+                panic!("{id} has no end ({run:?})");
+            }
             *wire = self.connect().await;
         }
     }

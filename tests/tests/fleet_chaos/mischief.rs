@@ -95,21 +95,23 @@ impl Stage {
         self.over.load(Ordering::Relaxed)
     }
 
+    /// It has been long enough, or a client has given up.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
+        self.more.notify_waiters();
     }
 
     fn show(&self, up: Vec<SocketAddr>) {
         *self.up.lock().unwrap_or_else(PoisonError::into_inner) = up;
     }
 
-    /// Until a count has grown by so much.
+    /// Until a count has grown by so much, or it is over: once a client has given up nothing more is to be learnt.
     async fn until(&self, count: &AtomicU64, more: u64) {
         let goal = count.load(Ordering::Relaxed) + more;
         let reached = async {
             loop {
                 let next = self.more.notified();
-                if count.load(Ordering::Relaxed) >= goal {
+                if self.is_over() || count.load(Ordering::Relaxed) >= goal {
                     return;
                 }
                 next.await;
@@ -162,7 +164,7 @@ impl Fleet {
         blows.extend(vec![Blow::Redis; redis]);
         let mut gaps = Gaps::default();
         stage.until_ended(100).await;
-        while !blows.is_empty() {
+        while !blows.is_empty() && !stage.is_over() {
             let at = usize::try_from(rng.below(blows.len() as u64)).expect("small");
             match blows.swap_remove(at) {
                 Blow::Kill => gaps.kills.push(self.kill(stage, rng).await),
@@ -216,7 +218,7 @@ impl Fleet {
             let victim = (sleeper + 1 + usize::try_from(rng.below(2)).expect("small")) % NODES;
             gaps.kills.push(self.kill_this(victim, stage, rng).await);
         }
-        while asleep.elapsed() < ASLEEP {
+        while asleep.elapsed() < ASLEEP && !stage.is_over() {
             stage.until_heard(1).await;
         }
         gaps.stops.push(asleep.elapsed());
