@@ -1,0 +1,273 @@
+//! A client that begins anew from a session's facts and text alone shows what the one shows that saw it all happen.
+//!
+//! Covers: EV-A3, EV-C6, EV-R4, ST-2.
+mod view;
+
+use crate::view::{End, View};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use tempfile::TempDir;
+use turnway_core::limits::TURN_ATTEMPTS_MAX;
+use turnway_core::rng::Rng;
+use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::{figure, http, size};
+
+const AGENTS: [&str; 3] = ["ada", "bob", "cyd"];
+
+/// Says so many pieces and ends, breaks, or holds its tongue until nobody listens any more.
+async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
+    let mut words = asked.text.split(' ');
+    let how = words.next().expect("a word");
+    for n in 0..words.next().and_then(|count| count.parse().ok()).expect("a number") {
+        voice.delta(&format!("{n}·")).await?;
+    }
+    match how {
+        "say" => voice.done().await,
+        "fail" => voice.event("error", &json!({"code": "broke", "message": "it broke"})).await,
+        _ => voice.hung_up().await,
+    }
+}
+
+/// What `speak` says.
+fn said(pieces: u64) -> String {
+    (0..pieces).map(|n| format!("{n}·")).collect()
+}
+
+/// A client that keeps its view, also where its node dies.
+struct Watcher {
+    wire: Wire,
+    view: View,
+    asked: usize,
+}
+
+impl Watcher {
+    async fn open(at: SocketAddr, view: View) -> Self {
+        let wire = Wire::hello(at, "ann", vec![view.cursor()]).await.expect("it connects");
+        Self { wire, view, asked: 0 }
+    }
+
+    /// Reads on until its view is so.
+    async fn until(&mut self, what: &str, fits: impl Fn(&View) -> bool) {
+        let mut last = Vec::new();
+        while !fits(&self.view) {
+            let Ok(message) = self.wire.next().await else { panic!("the connection ends before {what}") };
+            self.view.take(&message);
+            last.push(message);
+            assert!(last.len() < 5_000, "never {what}: {:?}\n{:?}", self.view, last.pop());
+        }
+    }
+
+    /// Asks for something, and takes what comes before the answer.
+    async fn ask(&mut self, mut wish: Value) -> Value {
+        self.asked += 1;
+        let id = format!("q{}", self.asked);
+        wish["request_id"] = id.as_str().into();
+        self.wire.say(wish).await.expect("it is said");
+        loop {
+            let message = self.wire.next().await.expect("an answer");
+            self.view.take(&message);
+            // Who follows the session is told by the fact alone that it is closed.
+            let is_fact = message.get("seq").is_some() && message.get("snapshot").is_none();
+            let is_answer = !is_fact || message["type"] == "error" || message["type"] == "session_closed";
+            if message["request_id"] == id && is_answer {
+                return message;
+            }
+        }
+    }
+
+    /// A turn that is accepted; its id.
+    async fn turn(&mut self, agent: &str, text: &str, strategy: &str) -> String {
+        let mut wish = invoke("s1", agent, text);
+        wish["strategy"] = strategy.into();
+        wish["message"]["message_id"] = format!("m{}", self.view.turns()).into();
+        let accepted = self.ask(wish).await;
+        assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
+        let run = accepted["run_id"].as_str().expect("a turn").to_owned();
+        self.until("the message", |view| view.knows(&run)).await;
+        run
+    }
+}
+
+/// One session under a user who does all there is to do.
+struct Story {
+    node: Node,
+    client: Watcher,
+    rng: Rng,
+    /// The turn whose agent holds its tongue, and how many pieces it said before.
+    held: Option<(String, u64)>,
+    compared: usize,
+}
+
+impl Story {
+    fn below(&mut self, end: u64) -> u64 {
+        self.rng.below(end)
+    }
+
+    fn member(&mut self) -> String {
+        let members = self.client.view.members();
+        members[usize::try_from(self.rng.below(members.len() as u64)).expect("small")].clone()
+    }
+
+    /// One thing more, to where nothing changes any more by itself.
+    async fn step(&mut self) {
+        match (self.below(9), self.held.is_some()) {
+            (0 | 1, false) => self.hold().await,
+            (0 | 1, true) => {
+                let agent = self.member();
+                let run = self.client.turn(&agent, "say 2", "enqueue").await;
+                self.client.until("it waits", |view| view.status(&run) == "queued").await;
+            }
+            (2 | 3, false) => {
+                let (agent, text) = (self.member(), ["say 3", "fail 2"][usize::from(self.below(2) == 0)]);
+                self.client.turn(&agent, text, "enqueue").await;
+                self.settle("a turn's end").await;
+            }
+            (2, true) => {
+                let (run, _) = self.held.take().expect("a turn");
+                self.client.wire.say(json!({"type": "cancel_run", "run_id": run})).await.expect("it is said");
+                self.settle("its cancel").await;
+            }
+            (3, true) => {
+                self.held = None;
+                let agent = self.member();
+                self.client.turn(&agent, "say 4", "interrupt").await;
+                self.settle("what interrupts").await;
+            }
+            (4, _) => {
+                let agent = self.member();
+                self.members("switch_agent", &agent).await;
+            }
+            (5, _) => {
+                let agent = AGENTS[usize::try_from(self.below(3)).expect("small")];
+                self.members("invite_agent", agent).await;
+            }
+            (6, _) => self.remove().await,
+            (7, _) => self.kill().await,
+            (_, _) => self.close_and_open().await,
+        }
+        self.compare().await;
+    }
+
+    /// A turn whose agent says some and then no more.
+    async fn hold(&mut self) {
+        let (agent, pieces) = (self.member(), self.below(40));
+        let run = self.client.turn(&agent, &format!("hold {pieces}"), "enqueue").await;
+        self.held = Some((run, pieces));
+        self.until_held(1).await;
+    }
+
+    async fn until_held(&mut self, attempt: u64) {
+        let Some((run, pieces)) = &self.held else { return };
+        let text = said(*pieces);
+        let fits = |view: &View| {
+            view.attempt(run) >= attempt && view.status(run) == "running" && view.text(run) == text
+        };
+        self.client.until("what it says before it holds its tongue", fits).await;
+    }
+
+    /// Until nothing is open.
+    async fn settle(&mut self, what: &str) {
+        self.held = None;
+        self.client.until(what, View::is_idle).await;
+    }
+
+    async fn members(&mut self, kind: &str, agent: &str) {
+        let wish = json!({"type": kind, "session_id": "s1", "agent_id": agent});
+        let answer = self.client.ask(wish).await;
+        assert_eq!(answer["type"], "members", "{answer}");
+        assert_eq!(answer["agents"], json!(self.client.view.members()), "{:?}", self.client.view);
+    }
+
+    /// The last one cannot go; who speaks is cancelled first.
+    async fn remove(&mut self) {
+        if self.client.view.members().len() < 2 {
+            return;
+        }
+        let agent = self.member();
+        let speaks = self.held.as_ref().is_some_and(|(run, _)| self.client.view.agent(run) == agent);
+        self.members("remove_agent", &agent).await;
+        if speaks {
+            self.settle("the end of who spoke and of what waited").await;
+        }
+    }
+
+    /// `kill -9` of the node: whoever watched comes back with its cursors.
+    async fn kill(&mut self) {
+        let attempt = self.held.as_ref().map_or(0, |(run, _)| self.client.view.attempt(run));
+        // One kill more, and it is poison.
+        if attempt >= u64::from(TURN_ATTEMPTS_MAX) {
+            return;
+        }
+        self.node.kill_and_restart().await;
+        let (view, asked) = (std::mem::take(&mut self.client.view), self.client.asked);
+        self.client = Watcher::open(self.node.http, view).await;
+        self.client.asked = asked;
+        self.until_held(attempt + 1).await;
+    }
+
+    async fn close_and_open(&mut self) {
+        let closed = self.client.ask(json!({"type": "session_close", "session_id": "s1"})).await;
+        assert_eq!(closed["type"], "session_closed", "{closed}");
+        self.held = None;
+        self.client.until("the end of the session", |view| view.is_idle() && view.is_closed()).await;
+        self.compare().await;
+        let opened = self.client.ask(json!({"type": "session_open", "session_id": "s1"})).await;
+        assert_eq!(opened["type"], "session_opened", "{opened}");
+        self.client.until("the session's return", |view| !view.is_closed()).await;
+    }
+
+    /// What others make of facts and text, who have seen nothing of it.
+    async fn compare(&mut self) {
+        self.compared += 1;
+        let mut late = Watcher::open(self.node.http, View::default()).await;
+        let live = &self.client.view;
+        late.until("all of it", |view| view.is_up_to(live)).await;
+        late.view.must_be(live);
+        let mut read = View::default();
+        while let Some(after) = read.reads_on() {
+            let path = format!("/v1/sessions/s1/events?after_seq={after}&limit=20");
+            let (status, body) = http::get(self.node.http, &path).await.expect("an answer");
+            assert_eq!(status, 200, "{body}");
+            let page: Value = serde_json::from_str(&body).expect("JSON");
+            for envelope in page["events"].as_array().expect("a list") {
+                read.fold(envelope);
+            }
+            read.page_ends(page["next"].as_u64());
+        }
+        live.must_be_told_by(&read);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_view_is_rebuilt_from_facts_and_text_alone() {
+    let (sessions, steps) = (size("RESTORE_STORIES", 3), size("RESTORE_STEPS", 25));
+    let agents = Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await;
+    let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry");
+    let args: Vec<&str> = flags.iter().flat_map(|flag| ["--agent", flag]).collect();
+    let (mut compared, mut ends) = (0, Vec::new());
+    for story in 0..sessions {
+        let dir = TempDir::new().expect("a directory");
+        let store = format!("embedded:{}", dir.path().join("data").display());
+        let node = Node::start_on(&store, dir.path(), &args).await;
+        let mut opens = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+        let open = json!({"type": "session_open", "session_id": "s1", "agents": ["ada", "bob"]});
+        assert_eq!(opens.ask("o", open).await.expect("an answer")["type"], "session_opened");
+        let mut client = Watcher::open(node.http, View::default()).await;
+        client.until("the first fact", |view| view.members().len() == 2).await;
+        let rng = Rng::from_number(size("RESTORE_NUMBER", 1) as u64 * 1_000 + story as u64);
+        let mut story = Story { node, client, rng, held: None, compared: 0 };
+        for _ in 0..steps {
+            story.step().await;
+        }
+        compared += story.compared;
+        ends.extend(story.client.view.ends());
+    }
+    for end in [End::Completed, End::Failed, End::Cancelled] {
+        let count = ends.iter().filter(|known| **known == end).count();
+        figure(&format!("turns that ended {end:?}"), count);
+        assert!(count > 0, "no turn ended so: {end:?}");
+    }
+    figure("views that were compared", compared);
+}
