@@ -90,9 +90,9 @@ pub(crate) fn missing_documents(path: &str, tree: &Tree) -> Vec<String> {
         for word in line.split(|c: char| !c.is_alphanumeric() && !"_-.".contains(c)) {
             let word = word.trim_matches('.');
             let here = || tree.paths().any(|path| path.rsplit('/').next() == Some(word));
-            // What `./test long` writes is there once somebody has run it.
+            // What `./test long` writes is there once somebody has run it; AGENTS.md is in an agent's workspace.
             let named = word.ends_with(".md") && word.starts_with(|c: char| c.is_alphabetic());
-            if named && word != "NAME.md" && !here() {
+            if named && !["NAME.md", "AGENTS.md"].contains(&word) && !here() {
                 found.push(format!("{path}:{} {word}", n + 1));
             }
         }

@@ -1,0 +1,199 @@
+//! The plugin that fills every stage, and that every other overrides (TP-N1, TP-N14).
+mod commands;
+
+use crate::builtin::commands::Command;
+use crate::envelope::{Envelope, Kind};
+use crate::failure::{Failure, Stage, Trouble};
+use crate::limits;
+use crate::pipeline::default_message;
+use crate::plugin::{Hook, Inbound, Outlet, Plugin, Turn, nothing};
+use crate::prompt::Prompt;
+use crate::stream::{self, Pieces};
+use futures_util::FutureExt;
+use futures_util::future::ready;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::io::AsyncReadExt;
+
+/// What a host without words of its own tells its model.
+const DEFAULT_SYSTEM_PROMPT: &str = "You are a helpful assistant.";
+
+/// Whoever answers prompts, such as an agent behind the gateway (TP-N7).
+pub trait Model: Send + Sync {
+    /// The answer, piece by piece.
+    fn answer<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> Hook<'a, Pieces>;
+}
+
+/// What the built-in plugin does with a prompt, and of whom it asks it.
+#[derive(Clone, Default)]
+pub struct Builtin {
+    model: Option<Arc<dyn Model>>,
+    workspace: Option<PathBuf>,
+    tells_time: bool,
+}
+
+// === impl Builtin ===
+
+impl Builtin {
+    /// It answers commands, and has no model.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With a model behind it.
+    #[must_use]
+    pub fn asking(mut self, model: impl Model + 'static) -> Self {
+        self.model = Some(Arc::new(model));
+        self
+    }
+
+    /// With the `AGENTS.md` of a workspace in the system prompt (TP-N11).
+    #[must_use]
+    pub fn at(mut self, workspace: impl Into<PathBuf>) -> Self {
+        self.workspace = Some(workspace.into());
+        self
+    }
+
+    /// Says in each prompt what time it is and what is known of the message (TP-N5).
+    #[must_use]
+    pub fn telling_time(mut self) -> Self {
+        self.tells_time = true;
+        self
+    }
+
+    fn wrapped(&self, inbound: &Envelope) -> String {
+        if !self.tells_time {
+            return inbound.content.clone();
+        }
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+        let mut text = format!("[{now}]");
+        for (name, value) in &inbound.context {
+            text.push_str(&format!("\n[{name}: {value}]"));
+        }
+        text.push('\n');
+        text.push_str(&inbound.content);
+        text
+    }
+}
+
+/// What a workspace tells those who work in it.
+async fn agents_file(workspace: &Path) -> Result<Option<String>, Trouble> {
+    let path = workspace.join("AGENTS.md");
+    let file = match tokio::fs::File::open(&path).await {
+        Ok(file) => file,
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(why) => return Err(Trouble::new("workspace", format!("{}: {why}", path.display()))),
+    };
+    let mut bytes = Vec::new();
+    let read = file.take(limits::AGENTS_FILE_BYTES_MAX + 1).read_to_end(&mut bytes).await;
+    read.map_err(|why| Trouble::new("workspace", format!("{}: {why}", path.display())))?;
+    if bytes.len() as u64 > limits::AGENTS_FILE_BYTES_MAX {
+        bytes.truncate(usize::try_from(limits::AGENTS_FILE_BYTES_MAX).unwrap_or(usize::MAX));
+        tracing::warn!(path = %path.display(), "only its beginning is part of the system prompt");
+    }
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+impl Plugin for Builtin {
+    fn name(&self) -> &'static str {
+        "builtin"
+    }
+
+    /// The one that the message names, or its channel and chat (TP-N2).
+    fn resolve_session<'a>(&'a self, inbound: &'a Inbound) -> Hook<'a, Option<String>> {
+        let named = inbound.envelope.session_id.clone().filter(|id| !id.is_empty());
+        ready(Ok(Some(named.unwrap_or_else(|| inbound.envelope.fallback_session())))).boxed()
+    }
+
+    /// Opens what belongs to the message (TP-N3).
+    fn load_state<'a>(&'a self, inbound: &'a Inbound, session_id: &'a str) -> Hook<'a, Map<String, Value>> {
+        async move {
+            if let Some(lifespan) = &inbound.lifespan {
+                lifespan.open().await?;
+            }
+            let agent = json!({"has_model": self.model.is_some()});
+            Ok(Map::from_iter([
+                ("session_id".to_owned(), session_id.into()),
+                ("_runtime_agent".to_owned(), agent),
+            ]))
+        }
+        .boxed()
+    }
+
+    fn system_prompt<'a>(&'a self, _: &'a Turn) -> Hook<'a, Option<String>> {
+        let Some(workspace) = &self.workspace else {
+            return ready(Ok(Some(DEFAULT_SYSTEM_PROMPT.to_owned()))).boxed();
+        };
+        async move {
+            let told = agents_file(workspace).await?;
+            Ok(Some(match told {
+                Some(told) => format!("{DEFAULT_SYSTEM_PROMPT}\n\n{told}"),
+                None => DEFAULT_SYSTEM_PROMPT.to_owned(),
+            }))
+        }
+        .boxed()
+    }
+
+    /// The text, wrapped where that is wanted, and what hangs on it (TP-N5, TP-N6). A command goes as it is (TP-N4).
+    fn build_prompt<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Option<Prompt>> {
+        let inbound = &turn.inbound.envelope;
+        if Command::of(inbound).is_some() {
+            return ready(Ok(Some(Prompt::Text(inbound.content.clone())))).boxed();
+        }
+        let text = self.wrapped(inbound);
+        let prompt = if inbound.media.is_empty() {
+            Prompt::Text(text)
+        } else {
+            let first = json!({"type": "text", "text": text});
+            Prompt::Parts(std::iter::once(first).chain(inbound.media.iter().cloned()).collect())
+        };
+        ready(Ok(Some(prompt))).boxed()
+    }
+
+    /// Commands are answered here, before any model (TP-N4); all else by the model (TP-N7).
+    fn run_model_stream<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> Hook<'a, Option<Pieces>> {
+        if let Some(command) = Command::of(&turn.inbound.envelope) {
+            return ready(Ok(Some(stream::whole(command.answer(turn))))).boxed();
+        }
+        match &self.model {
+            Some(model) => async move { model.answer(turn, prompt).await.map(Some) }.boxed(),
+            None => ready(Ok(None)).boxed(),
+        }
+    }
+
+    /// Closes what belongs to the message, and says how it went (TP-N8).
+    fn save_state<'a>(&'a self, turn: &'a Turn) -> Hook<'a, ()> {
+        match &turn.inbound.lifespan {
+            Some(lifespan) => lifespan.close(turn.failure.as_ref()),
+            None => nothing(),
+        }
+    }
+
+    /// The output as one message, where no other plugin has rendered it (TP-N9).
+    fn render_outbound<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Vec<Envelope>> {
+        let own = turn.rendered.is_empty().then(|| default_message(turn));
+        ready(Ok(own.into_iter().collect())).boxed()
+    }
+
+    /// A turn that failed is told where its answer was awaited (TP-E4).
+    fn on_error<'a>(
+        &'a self,
+        stage: Stage,
+        failure: &'a Failure,
+        inbound: &'a Envelope,
+        outlet: &'a Outlet<'a>,
+    ) -> Hook<'a, ()> {
+        if stage != Stage::Turn {
+            return nothing();
+        }
+        async move {
+            let mut told = Envelope { kind: Kind::Error, ..inbound.reply(failure.to_string()) };
+            told.context.insert("code".to_owned(), failure.code().into());
+            outlet.dispatch(&told).await.map_err(|why| Trouble::new("dispatch", why.to_string()))?;
+            Ok(())
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,10 @@
+//! Every bound of the pipeline, with its reason.
+
+/// Bytes that one turn's output may have, streamed or not: as much as an answer of the gateway, which keeps all of it.
+pub const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Messages that one turn may send: a plugin that renders more has lost its way.
+pub const OUTBOUND_MAX: usize = 1_000;
+
+/// Bytes of a workspace's `AGENTS.md` that become part of the system prompt; what is more is left out, and said.
+pub const AGENTS_FILE_BYTES_MAX: u64 = 64 * 1024;

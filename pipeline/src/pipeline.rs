@@ -1,0 +1,292 @@
+//! Who is registered, and one turn through all of them.
+mod call;
+mod model;
+
+use crate::envelope::{Envelope, Kind};
+use crate::failure::{Failure, Stage, Trouble};
+use crate::limits;
+use crate::plugin::{Exit, Inbound, Outlet, Plugin, Router, Turn};
+use crate::prompt::Prompt;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::task::JoinError;
+
+/// What stands for the output of a model that gives none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NoOutput {
+    /// An error message, marked as what it is: what a gateway does (RX-12).
+    #[default]
+    Error,
+    /// The prompt itself, or of one with several parts the message's text (TP-M9, TP-M10): for development.
+    Echo,
+}
+
+/// The plugins of a host, in the order of their registration.
+#[derive(Clone)]
+pub struct Pipeline(Arc<Inner>);
+
+struct Inner {
+    /// The later registered first: this is the order in which they are asked (TP-N14).
+    plugins: Vec<Arc<dyn Plugin>>,
+    router: Option<Arc<dyn Router>>,
+    workspace: PathBuf,
+    no_output: NoOutput,
+}
+
+/// What a turn came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The turn at its end.
+    pub turn: Turn,
+    /// What was sent.
+    pub outbound: Vec<Envelope>,
+    /// How many of them somebody says to have delivered.
+    pub delivered: usize,
+}
+
+// === impl Pipeline ===
+
+impl Pipeline {
+    /// No plugins, for a workspace.
+    pub fn new(workspace: impl Into<PathBuf>) -> Self {
+        let workspace = workspace.into();
+        Self(Arc::new(Inner { plugins: Vec::new(), router: None, workspace, no_output: NoOutput::default() }))
+    }
+
+    /// Registers a plugin: it is asked before those that are there (TP-N14).
+    #[must_use]
+    pub fn with(self, plugin: impl Plugin + 'static) -> Self {
+        self.changed(|inner| inner.plugins.insert(0, Arc::new(plugin)))
+    }
+
+    /// Binds the way out.
+    #[must_use]
+    pub fn through(self, router: impl Router + 'static) -> Self {
+        self.changed(|inner| inner.router = Some(Arc::new(router)))
+    }
+
+    /// What stands for the output of a model that gives none.
+    #[must_use]
+    pub fn without_output(self, no_output: NoOutput) -> Self {
+        self.changed(|inner| inner.no_output = no_output)
+    }
+
+    fn changed(self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Arc::try_unwrap(self.0).unwrap_or_else(|shared| shared.copy());
+        change(&mut inner);
+        Self(Arc::new(inner))
+    }
+
+    /// One turn, from a message to what is said about it.
+    ///
+    /// It runs as a task of its own: whoever no longer waits for it cancels it, and its state is saved all the same.
+    /// What fails is logged and told to [`on_error`](Plugin::on_error) before it comes back (TP-E1 to TP-E3).
+    pub async fn process(&self, inbound: Inbound) -> Result<Outcome, Failure> {
+        let cancels = inbound.cancel.clone().drop_guard();
+        let inner = Arc::clone(&self.0);
+        let ended = tokio::spawn(async move { inner.process(inbound).await }).await;
+        cancels.disarm();
+        ended.unwrap_or_else(|lost| Err(panicked(&lost)))
+    }
+}
+
+/// Every hook's panic is caught where it is called, so this is one of ours.
+fn panicked(lost: &JoinError) -> Failure {
+    let trouble = Trouble::new("internal_error", lost.to_string());
+    Failure::Hook { stage: Stage::Turn, plugin: "pipeline".to_owned(), trouble }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn copy(&self) -> Self {
+        Self {
+            plugins: self.plugins.clone(),
+            router: self.router.clone(),
+            workspace: self.workspace.clone(),
+            no_output: self.no_output,
+        }
+    }
+
+    async fn process(&self, mut inbound: Inbound) -> Result<Outcome, Failure> {
+        let ended = self.stages(&mut inbound).await;
+        if let Err(failure) = &ended {
+            let session = inbound.envelope.session_id.as_deref();
+            tracing::error!(session, code = failure.code(), %failure, "a turn has failed");
+            self.tell(Stage::Turn, failure, &inbound.envelope).await;
+        }
+        ended
+    }
+
+    async fn stages(&self, inbound: &mut Inbound) -> Result<Outcome, Failure> {
+        let session_id = self.resolve(inbound).await?;
+        inbound.envelope.session_id = Some(session_id.clone());
+        let state = self.load(inbound, &session_id).await?;
+        let mut turn = Turn {
+            inbound: inbound.clone(),
+            session_id,
+            state,
+            system_prompt: None,
+            output: String::new(),
+            streamed: false,
+            failure: None,
+            rendered: Vec::new(),
+        };
+        // From here on state is saved on every path, once (TP-S1, RX-13).
+        let ended = self.ask(&mut turn).await;
+        turn.failure = ended.err();
+        let saved = self.save(&turn).await;
+        match (&turn.failure, saved) {
+            (Some(failure), _) if *failure != Failure::NoOutput => Err(failure.clone()),
+            (_, Err(failure)) => Err(failure),
+            (_, Ok(())) => self.say(turn).await,
+        }
+    }
+
+    async fn resolve(&self, inbound: &Inbound) -> Result<String, Failure> {
+        let is_good = |id: &String| !id.is_empty();
+        for plugin in &self.plugins {
+            let found =
+                call::hook(Stage::ResolveSession, &**plugin, |it| it.resolve_session(inbound)).await?;
+            if let Some(session_id) = found.filter(is_good) {
+                return Ok(session_id);
+            }
+        }
+        Ok(inbound.envelope.fallback_session())
+    }
+
+    /// What is known: of plugins that say the same thing, the one registered later is believed (TP-L3 to TP-L5).
+    async fn load(&self, inbound: &Inbound, session_id: &str) -> Result<Map<String, Value>, Failure> {
+        let mut known = Vec::with_capacity(self.plugins.len());
+        for plugin in &self.plugins {
+            let hook = call::hook(Stage::LoadState, &**plugin, |it| it.load_state(inbound, session_id));
+            known.push(hook.await?);
+        }
+        let workspace = self.workspace.display().to_string().into();
+        let mut state = Map::from_iter([("_runtime_workspace".to_owned(), workspace)]);
+        state.extend(known.into_iter().rev().flatten());
+        Ok(state)
+    }
+
+    /// From the message to the output; a cancel ends it at any moment.
+    async fn ask(&self, turn: &mut Turn) -> Result<(), Failure> {
+        let cancel = turn.inbound.cancel.clone();
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(Failure::Cancelled),
+            ended = self.answer(turn) => ended,
+        }
+    }
+
+    async fn answer(&self, turn: &mut Turn) -> Result<(), Failure> {
+        for plugin in &self.plugins {
+            if let Some(refusal) = call::hook(Stage::Admit, &**plugin, |it| it.admit(turn)).await? {
+                return Err(Failure::Refused(refusal));
+            }
+        }
+        for plugin in &self.plugins {
+            let told = call::hook(Stage::BuildPrompt, &**plugin, |it| it.system_prompt(turn)).await?;
+            if told.is_some() {
+                turn.system_prompt = told;
+                break;
+            }
+        }
+        let prompt = self.prompt(turn).await?;
+        self.run_model(turn, &prompt).await
+    }
+
+    async fn prompt(&self, turn: &Turn) -> Result<Prompt, Failure> {
+        for plugin in &self.plugins {
+            let built = call::hook(Stage::BuildPrompt, &**plugin, |it| it.build_prompt(turn)).await?;
+            if let Some(prompt) = built {
+                // An empty one is an answer too: nobody else is asked (TP-B4).
+                let is_empty = prompt.is_empty();
+                return Ok(if is_empty {
+                    Prompt::Text(turn.inbound.envelope.content.clone())
+                } else {
+                    prompt
+                });
+            }
+        }
+        Ok(Prompt::Text(turn.inbound.envelope.content.clone()))
+    }
+
+    /// Every plugin keeps what it has to, also where another could not; the first failure is the turn's.
+    async fn save(&self, turn: &Turn) -> Result<(), Failure> {
+        let mut ended = Ok(());
+        for plugin in &self.plugins {
+            let saved = call::hook(Stage::SaveState, &**plugin, |it| it.save_state(turn)).await;
+            if let Err(failure) = &saved {
+                tracing::error!(%failure, "state was not saved");
+            }
+            ended = ended.and(saved);
+        }
+        ended
+    }
+
+    async fn say(&self, mut turn: Turn) -> Result<Outcome, Failure> {
+        for plugin in &self.plugins {
+            let rendered =
+                call::hook(Stage::RenderOutbound, &**plugin, |it| it.render_outbound(&turn)).await?;
+            if turn.rendered.len() + rendered.len() > limits::OUTBOUND_MAX {
+                return Err(Failure::TooLarge("messages of one turn"));
+            }
+            turn.rendered.extend(rendered);
+        }
+        let mut outbound = std::mem::take(&mut turn.rendered);
+        if outbound.is_empty() {
+            outbound.push(default_message(&turn));
+        }
+        let mut delivered = 0;
+        for envelope in &outbound {
+            delivered += usize::from(self.dispatch(envelope).await?);
+        }
+        Ok(Outcome { turn, outbound, delivered })
+    }
+
+    async fn dispatch(&self, outbound: &Envelope) -> Result<bool, Failure> {
+        let mut is_delivered = false;
+        for plugin in &self.plugins {
+            let hook = call::hook(Stage::DispatchOutbound, &**plugin, |it| it.dispatch_outbound(outbound));
+            is_delivered |= hook.await?;
+        }
+        if let Some(router) = &self.router {
+            is_delivered |=
+                call::guarded(Stage::DispatchOutbound, "router", router.deliver(outbound)).await?;
+        }
+        Ok(is_delivered)
+    }
+
+    /// All of them hear of it, whatever becomes of one (TP-E5).
+    async fn tell(&self, stage: Stage, failure: &Failure, inbound: &Envelope) {
+        let outlet = Outlet::to(self);
+        for plugin in &self.plugins {
+            let heard =
+                call::hook(stage, &**plugin, |it| it.on_error(stage, failure, inbound, &outlet)).await;
+            if let Err(error) = heard {
+                tracing::warn!(%error, "who hears of errors had one");
+            }
+        }
+    }
+}
+
+/// The output, or what stands for it, to where the message came from (TP-O3, TP-N9).
+pub(crate) fn default_message(turn: &Turn) -> Envelope {
+    let inbound = &turn.inbound.envelope;
+    let is_fallback = turn.failure == Some(Failure::NoOutput);
+    let kind = if is_fallback && turn.output.is_empty() { Kind::Error } else { Kind::Message };
+    let text = match kind {
+        Kind::Error => Failure::NoOutput.to_string(),
+        Kind::Message => turn.output.clone(),
+    };
+    Envelope { kind, fallback: is_fallback, streamed: turn.streamed, ..inbound.reply(text) }
+}
+
+impl Exit for Inner {
+    fn dispatch<'a>(&'a self, outbound: &'a Envelope) -> BoxFuture<'a, Result<bool, Failure>> {
+        self.dispatch(outbound).boxed()
+    }
+}

@@ -1,0 +1,21 @@
+//! What a model is asked.
+use serde_json::Value;
+
+/// A text, or parts of several kinds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    /// Plain text.
+    Text(String),
+    /// OpenAI content parts (TP-B1).
+    Parts(Vec<Value>),
+}
+
+impl Prompt {
+    /// Whether it asks nothing: then the message's own text is asked (TP-B4).
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_empty(),
+            Self::Parts(parts) => parts.is_empty(),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The model's stage: both forms, and none.
+use crate::actor::{Act, Actor, Book, Shower};
+use crate::{inbound, plain};
+use serde_json::json;
+use turnway_pipeline::{Kind, NoOutput, Piece, Trouble};
+
+fn text(text: &str) -> Piece {
+    Piece::Text(text.to_owned())
+}
+
+fn trouble() -> Piece {
+    Piece::Error(Trouble::new("llm_error", "it hiccups"))
+}
+
+/// Covers: TP-M1, TP-M2, TP-M3, TP-M4, TP-M5, TP-M6, TP-M12, TP-O6, TP-N10, RX-14.
+#[tokio::test]
+async fn each_form_of_an_answer_serves_for_the_other() {
+    for streams in [false, true] {
+        for pieces in [None, Some(vec![text("fi"), Piece::Other("usage".to_owned(), json!(1)), text("ne")])] {
+            let book = Book::default();
+            let model = if pieces.is_some() { Act::Pass } else { Act::Say("fine") };
+            let model = Actor { model, pieces: pieces.clone(), ..Actor::new("model", &book) };
+            // It has no answer in either form, so the one before it is asked (TP-M6).
+            let none = Actor::new("none", &book);
+            let router = Shower { book: book.clone(), streams };
+            let pipeline = plain().with(model).with(none).through(router);
+            let outcome = pipeline.process(inbound("hi")).await.expect("it is answered");
+            assert_eq!((outcome.turn.output.as_str(), outcome.delivered), ("fine", 1));
+            let shown = match (streams, pieces.is_some()) {
+                (false, _) => 0,
+                (true, true) => 3,
+                (true, false) => 1,
+            };
+            assert_eq!(book.of("shown").len(), shown, "streams {streams}");
+            // Text that was shown is not said again.
+            let delivered = format!("delivered Message {:?}", if streams { "" } else { "fine" });
+            assert_eq!(book.of("delivered"), [delivered]);
+        }
+    }
+}
+
+/// Covers: TP-M7, TP-M8, TP-M9, TP-M10, RX-12.
+#[tokio::test]
+async fn no_output_is_told_and_something_stands_for_it() {
+    let image = json!({"type": "image_url", "image_url": {"url": "data:,"}});
+    for (stands, media, output) in [
+        (NoOutput::Error, vec![], ""),
+        (NoOutput::Echo, vec![], "the prompt"),
+        (NoOutput::Echo, vec![image], "hi"),
+    ] {
+        let book = Book::default();
+        let mut none = Actor::new("none", &book);
+        if media.is_empty() {
+            none.prompt = Act::Say("the prompt");
+        }
+        let mut message = inbound("hi");
+        message.envelope.media = media;
+        let pipeline = plain().with(none).without_output(stands);
+        let outcome = pipeline.process(message).await.expect("the turn goes on");
+        assert_eq!(book.of("heard"), ["heard none run_model no_output"]);
+        assert_eq!(book.of("saved"), [format!("saved {output:?} Some(\"no_output\")")]);
+        let [said] = &outcome.outbound[..] else { panic!("{outcome:?}") };
+        assert!(said.fallback, "it says what it is: {said:?}");
+        match stands {
+            NoOutput::Error => assert_eq!(said.kind, Kind::Error),
+            NoOutput::Echo => assert_eq!((said.kind, said.content.as_str()), (Kind::Message, output)),
+        }
+    }
+}
+
+/// Covers: TP-M11.
+#[tokio::test]
+async fn every_error_in_a_stream_is_heard_of_and_the_last_word_counts() {
+    for (pieces, ends_well) in
+        [(vec![text("a"), trouble(), trouble(), text("b")], true), (vec![text("ab"), trouble()], false)]
+    {
+        let book = Book::default();
+        let heard = pieces.iter().filter(|piece| matches!(piece, Piece::Error(_))).count();
+        let model = Actor { pieces: Some(pieces), ..Actor::new("model", &book) };
+        let ended = plain().with(model).process(inbound("hi")).await;
+        assert_eq!(book.of("heard model run_model llm_error").len(), heard);
+        assert_eq!(ended.is_ok(), ends_well);
+        let code = if ends_well { "None" } else { "Some(\"llm_error\")" };
+        assert_eq!(book.of("saved"), [format!("saved \"ab\" {code}")]);
+    }
+}

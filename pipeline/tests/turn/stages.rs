@@ -1,0 +1,164 @@
+//! Order, priority, and what stands for an answer that nobody gives.
+use crate::actor::{Act, Actor, Book, Span};
+use crate::{inbound, plain};
+use serde_json::json;
+use std::sync::Arc;
+use turnway_pipeline::{Builtin, Envelope, Inbound, Pipeline, Prompt};
+
+/// Two actors over the built-in plugin, the second one registered later.
+fn two(change: impl FnOnce(&mut Actor, &mut Actor)) -> (Pipeline, Book) {
+    let book = Book::default();
+    let (mut first, mut second) = (Actor::new("first", &book), Actor::new("second", &book));
+    first.model = Act::Say("fine");
+    change(&mut first, &mut second);
+    (plain().with(first).with(second), book)
+}
+
+/// Covers: TP-G1, TP-G3, TP-N14, TP-O4.
+#[tokio::test]
+async fn stages_have_one_order_and_whoever_comes_later_is_asked_first() {
+    let (pipeline, book) = two(|first, _| first.state = Act::Say("x"));
+    let outcome = pipeline.process(inbound("hi")).await.expect("it is answered");
+    assert_eq!((outcome.turn.output.as_str(), outcome.outbound.len()), ("fine", 1));
+    let stages: Vec<String> = book.lines().into_iter().filter(|line| line.contains("_")).collect();
+    assert_eq!(
+        stages,
+        [
+            "resolve_session second",
+            "resolve_session first",
+            "load_state second",
+            "load_state first",
+            "build_prompt second",
+            "build_prompt first",
+            "run_model second",
+            "run_model_stream second",
+            "run_model first",
+            "save_state second",
+            "save_state first",
+            "render_outbound second",
+            "render_outbound first",
+            "dispatch_outbound second",
+            "dispatch_outbound first",
+        ]
+    );
+}
+
+/// Covers: TP-R1, TP-R2, TP-R3, TP-R4, TP-N2.
+#[tokio::test]
+async fn a_session_is_found_or_made_of_channel_and_chat() {
+    let (pipeline, book) = two(|first, second| {
+        (first.session, second.session) = (Act::Say("of-first"), Act::Say("of-second"));
+    });
+    let turn = pipeline.process(inbound("hi")).await.expect("it is answered").turn;
+    assert_eq!(turn.session_id, "of-second");
+    assert_eq!(turn.inbound.envelope.session_id.as_deref(), Some("of-second"), "it is written back");
+    assert_eq!(book.of("resolve_session").len(), 1, "nobody else is asked");
+    // Nobody says anything, and there is no built-in plugin either.
+    let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &book) };
+    let bare = Pipeline::new("/").with(model);
+    let of = async |envelope: Envelope| {
+        bare.process(envelope.into()).await.expect("it is answered").turn.session_id
+    };
+    assert_eq!(of(inbound("hi").envelope).await, "cli:7");
+    assert_eq!(of(Envelope::text("hi")).await, "default:default");
+    let two_accounts = Envelope { account: Some("office".to_owned()), ..inbound("hi").envelope };
+    assert_eq!(of(two_accounts).await, "default/office/cli:7");
+    let named = Envelope { session_id: Some("s1".to_owned()), ..inbound("hi").envelope };
+    let (known, _) = two(|_, _| {});
+    assert_eq!(known.process(named.into()).await.expect("it is answered").turn.session_id, "s1");
+}
+
+/// Covers: TP-L1, TP-L2, TP-L3, TP-L4, TP-L5, TP-N3.
+#[tokio::test]
+async fn of_two_that_know_the_same_thing_the_later_one_is_believed() {
+    let (pipeline, _) = two(|first, second| {
+        (first.state, second.state) = (Act::Say("shared"), Act::Say("shared"));
+    });
+    let state = pipeline.process(inbound("hi")).await.expect("it is answered").turn.state;
+    assert_eq!(state["shared"], "second");
+    assert_eq!((&state["first"], &state["second"]), (&json!(true), &json!(true)));
+    assert_eq!(state["_runtime_workspace"], "/srv/agent");
+    assert_eq!((&state["session_id"], state.contains_key("_runtime_agent")), (&json!("cli:7"), true));
+    let (pipeline, _) = two(|first, _| first.state = Act::Say("_runtime_workspace"));
+    let state = pipeline.process(inbound("hi")).await.expect("it is answered").turn.state;
+    assert_eq!(state["_runtime_workspace"], "first", "what the kernel knows is there first");
+}
+
+/// Covers: TP-B1, TP-B2, TP-B3, TP-B4.
+#[tokio::test]
+async fn an_empty_prompt_is_the_messages_own_text_and_nobody_else_is_asked() {
+    for (of_second, of_first, asked) in [
+        (Act::Say("of second"), Act::Say("of first"), "of second"),
+        (Act::Pass, Act::Say("of first"), "of first"),
+        (Act::Say(""), Act::Say("of first"), "hi"),
+        (Act::Pass, Act::Pass, "hi"),
+    ] {
+        let (pipeline, book) = two(|first, second| (first.prompt, second.prompt) = (of_first, of_second));
+        pipeline.process(inbound("hi")).await.expect("it is answered");
+        assert_eq!(book.of("asked").last(), Some(&format!("asked {:?}", Prompt::Text(asked.to_owned()))));
+        let first_was_asked = book.lines().contains(&"build_prompt first".to_owned());
+        assert_eq!(first_was_asked, of_second == Act::Pass);
+    }
+}
+
+/// Covers: TP-O1, TP-O2, TP-O3, TP-O5, TP-N9.
+#[tokio::test]
+async fn what_all_render_is_one_list_and_where_nobody_does_it_is_the_output() {
+    let (pipeline, book) = two(|first, second| {
+        (first.render, second.render) = (Act::Say("one"), Act::Say("two"));
+        second.dispatch = Act::Say("done");
+    });
+    let outcome = pipeline.process(inbound("hi")).await.expect("it is answered");
+    let sent: Vec<&str> = outcome.outbound.iter().map(|envelope| envelope.content.as_str()).collect();
+    assert_eq!((sent, outcome.delivered), (vec!["two", "one"], 2), "in the order of asking");
+    assert_eq!(book.of("sent"), ["sent two", "sent two", "sent one", "sent one"]);
+    // With and without the built-in plugin.
+    for pipeline in [plain(), Pipeline::new("/")] {
+        let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &Book::default()) };
+        let outcome = pipeline.with(model).process(inbound("hi")).await.expect("it is answered");
+        let [message] = &outcome.outbound[..] else { panic!("{outcome:?}") };
+        assert_eq!((message.content.as_str(), message.channel.as_deref()), ("fine", Some("cli")));
+        assert_eq!((message.chat_id.as_deref(), message.fallback), (Some("7"), false));
+    }
+}
+
+/// Covers: TP-S4, TP-N3, TP-N8.
+#[tokio::test]
+async fn what_belongs_to_a_message_is_open_as_long_as_it() {
+    let (pipeline, book) = two(|_, _| {});
+    let message = Inbound { lifespan: Some(Arc::new(Span(book.clone()))), ..inbound("hi") };
+    pipeline.process(message).await.expect("it is answered");
+    let lines = book.lines();
+    let place = |line: &str| lines.iter().position(|known| known == line).expect("it was noted");
+    assert!(place("opened") < place("build_prompt second"));
+    assert!(place("run_model first") < place("closed None"));
+}
+
+/// Covers: TP-N1, TP-N4, TP-N5, TP-N6, TP-N11.
+#[tokio::test]
+async fn the_built_in_plugin_fills_every_stage() {
+    let book = Book::default();
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("AGENTS.md"), "Be brief.").expect("it is written");
+    let builtin = Builtin::new().at(dir.path()).telling_time();
+    let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &book) };
+    let pipeline = Pipeline::new("/").with(builtin.clone()).with(model);
+    let mut message = inbound("hi");
+    message.envelope.context.insert("weather".to_owned(), "rain".into());
+    let turn = pipeline.process(message.clone()).await.expect("it is answered").turn;
+    let told = turn.system_prompt.expect("a system prompt");
+    assert!(told.starts_with("You are") && told.ends_with("\n\nBe brief."), "{told}");
+    let asked = book.of("asked").pop().expect("it was asked");
+    assert!(asked.contains("T") && asked.contains("Z]\\n[weather: \\\"rain\\\"]\\nhi"), "{asked}");
+    message.envelope.media.push(json!({"type": "image_url", "image_url": {"url": "data:,"}}));
+    pipeline.process(message).await.expect("it is answered");
+    let asked = book.of("asked").pop().expect("it was asked");
+    assert!(asked.starts_with("asked Parts(") && asked.contains("image_url"), "{asked}");
+    // Commands are answered before any model.
+    let alone = Pipeline::new("/").with(builtin);
+    let said = async |text: &str| alone.process(inbound(text)).await.expect("it is answered").turn.output;
+    assert!(said(",help").await.contains(",status"));
+    assert!(said(",status").await.starts_with("session cli:7\n"));
+    assert!(said(",nonsense").await.starts_with("no such command: ,nonsense"));
+    assert_eq!(said(", and so on").await, "", "no command, and there is no model");
+}
