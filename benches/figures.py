@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Makes the figures of docs/benchmarks.md.
 
-    python3 benches/figures.py echo|first-delta|durable|idle|take-up|quic|many|idle-cpu|all [--quick]
+    python3 benches/figures.py echo|first-delta|durable|idle|take-up|quic|many|idle-cpu|compare|all [--quick]
 
 Needs the release binaries (`cargo build --release --workspace --bins`) and nothing beyond Python's standard
 library. It starts every server itself, on free ports and in directories of its own, pins servers to core 0
-and clients to core 1, ends what it started by its process id, and writes what came out between the markers
+and clients to core 1, ends what it started by its process id (also when it is told to stop), and writes what came out between the markers
 of docs/benchmarks.md. Let nothing else run meanwhile. `--quick` makes small runs that show that the script
 works; they are printed and not written, unless `--write` asks for it.
 """
@@ -17,14 +17,16 @@ import pathlib
 import platform
 import re
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+from beside import compare
 from crowds import idle_cpu, many, quic
-from ground import CLIENT, SERVER, Bench, Server, say, table, verdict
+from ground import CLIENT, SERVER, Bench, Server, end_all, leave_when_told, say, table, verdict
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -101,8 +103,6 @@ def first_delta(bench):
 def durable(bench):
     """Durable turns a second."""
     runs, duration = bench.pick((3, "15s"), (1, "3s"))
-    # Nobody runs a durable node on one core beside a generator that has the other half idle.
-    bench.pinned = False
     rows, rates = [], []
     for number in range(1, runs + 1):
         with bench.node() as node:
@@ -206,7 +206,11 @@ FIGURES = {
     "quic": quic,
     "many": many,
     "idle-cpu": idle_cpu,
+    "compare": compare,
 }
+# Nobody runs a durable node on one core beside a generator that has the other half idle; and systems that are
+# compared have the machine as it is.
+UNPINNED = {"durable", "compare"}
 
 
 # === around them ===
@@ -245,7 +249,10 @@ def conditions(bench):
             f" {filesystem[1]}, a bare 4 KiB fdatasync {p50:.2f} ms at p50 and {p99:.2f} ms at p99.")
 
 
-def write(name, block):
+def write(name, block, pictures):
+    for picture in pictures:
+        (PAGE.parent / name).mkdir(exist_ok=True)
+        shutil.copy(picture, PAGE.parent / name / picture.name)
     begin, end = f"<!-- figures: {name} -->", f"<!-- end of {name} -->"
     page = PAGE.read_text()
     if begin not in page or end not in page:
@@ -262,15 +269,28 @@ def main():
     parser.add_argument("--binaries", type=pathlib.Path, default=ROOT / "target" / "release", metavar="DIR")
     parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "target", metavar="DIR",
                         help="data directories are made there: it should be on the disk that is meant")
+    parser.add_argument("--peers", type=pathlib.Path, default=ROOT / "target" / "peers", metavar="DIR",
+                        help="where benches/peers/install put the others of `compare`")
+    parser.add_argument("--compare", default="", metavar="WORDS", help="more to say to `turnway-bench compare`, such as '--runs 5'")
     args = parser.parse_args()
     for program in ("turnway", "turnway-bench"):
         if not (args.binaries / program).exists():
             sys.exit(f"no {args.binaries / program}: cargo build --release --workspace --bins")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
+    leave_when_told()
+    try:
+        make(args)
+    finally:
+        end_all()
+
+
+def make(args):
     for name in FIGURES if args.figure == "all" else [args.figure]:
         with tempfile.TemporaryDirectory(prefix="figures-", dir=args.scratch.resolve()) as scratch:
             bench = Bench(args.binaries.resolve(), pathlib.Path(scratch), args.quick)
+            bench.pinned &= name not in UNPINNED
+            bench.peers, bench.more = args.peers.resolve(), args.compare
             say(f"{name}:")
             where = conditions(bench)
             # Only now: the figure's function fills in its commands.
@@ -279,9 +299,9 @@ def main():
             if bench.late:
                 where += f" In {bench.late} of {bench.loads} loads the generator itself sent late, and latencies are partly its own."
             block = "\n\n".join([*parts, where, commands])
-        print(f"{block}\n", flush=True)
-        if not args.quick or args.write:
-            write(name, block)
+            print(f"{block}\n", flush=True)
+            if not args.quick or args.write:
+                write(name, block, bench.pictures)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,45 @@ LOAD_MAX = 3900
 SERVER, CLIENT = 0, 1
 # Memory that has not shrunk for so many seconds stays.
 SETTLED = 10
+# Servers that run, and loads: whoever stops this script stops them.
+STARTED = []
+
+
+def start(*args, **how):
+    """A process of ours."""
+    process = subprocess.Popen(*args, **how)
+    STARTED.append(process)
+    return process
+
+
+def end(process):
+    """Asks it to leave, which it may need to do the same with its own; kills what stays."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process in STARTED:
+        STARTED.remove(process)
+
+
+def end_all():
+    for process in list(STARTED):
+        end(process)
+
+
+def leave_when_told():
+    """Makes SIGTERM and SIGHUP an exception, as SIGINT is: what was started is ended on the way out."""
+
+    def leave(number, _):
+        for told in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(told, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for told in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(told, leave)
 
 
 class Bench:
@@ -30,6 +69,9 @@ class Bench:
         self.binaries, self.scratch, self.quick = binaries, scratch, quick
         self.pinned = os.cpu_count() > 1 and shutil.which("taskset") is not None
         self.commands = []
+        # Pictures of a figure, to be put beside the page; where other systems are installed, and what else to say to
+        # `turnway-bench compare`.
+        self.pictures, self.peers, self.more = [], None, ""
         # Loads, and those in which the generator sent later than was due.
         self.loads = self.late = 0
         # The middle of many runs outlives a bad second; a quick run only shows that it works.
@@ -62,17 +104,15 @@ class Bench:
         self.note(command, trusting)
         self.loads += 1
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen(command, env={**os.environ, **trusting}, **pipes), command, out
+        return start(command, env={**os.environ, **trusting}, **pipes), command, out
 
     def end(self, load):
         """The figures of a load, at its end."""
         process, command, out = load
         try:
             said, _ = process.communicate(timeout=LOAD_MAX)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
+        finally:
+            end(process)
         if process.returncode != 0:
             sys.exit(f"{shlex.join(command)}\nleft with {process.returncode}:\n{said}")
         figures = json.loads(out.read_text())
@@ -82,6 +122,19 @@ class Bench:
     def load(self, mode, *args, **where):
         """Runs a load to its end; its figures."""
         return self.end(self.begin(mode, *args, **where))
+
+    def tell(self, mode, *args, fine=(0,)):
+        """Runs a mode that has no JSON to its end; what it printed. What it says meanwhile is shown."""
+        command = [str(self.binaries / "turnway-bench"), mode, *map(str, args)]
+        self.note(command)
+        process = start(command, stdout=subprocess.PIPE, text=True)
+        try:
+            said, _ = process.communicate(timeout=2 * LOAD_MAX)
+        finally:
+            end(process)
+        if process.returncode not in fine:
+            sys.exit(f"{shlex.join(command)}\nleft with {process.returncode}:\n{said}")
+        return said
 
     def node(self, *args, store=None, quic=None):
         """A node with the demo's agents; a fresh data directory where no store is named. With so many connections by QUIC."""
@@ -107,7 +160,7 @@ class Server:
         command = bench.command(core, program, *args)
         bench.note(command)
         self.log = open(bench.scratch / "servers.log", "ab")
-        self.process = subprocess.Popen(
+        self.process = start(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True, cwd=bench.scratch
         )
         self.pid = self.process.pid
@@ -141,13 +194,7 @@ class Server:
             time.sleep(0.5)
 
     def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        end(self.process)
         self.process.stdout.close()
         self.log.close()
 
@@ -174,7 +221,7 @@ class Redis(Server):
         pin = (lambda: os.sched_setaffinity(0, {SERVER})) if bench.pinned else None
         bench.note(words)
         self.log = open(bench.scratch / "servers.log", "ab")
-        self.process = subprocess.Popen(
+        self.process = start(
             words, executable=program, preexec_fn=pin, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True
         )
         self.pid, self.url = self.process.pid, f"redis://127.0.0.1:{port}"

@@ -45,8 +45,10 @@ pub enum Input {
     Denied,
     /// The switchboard shows something.
     Note(Note),
-    /// The transport has written all the texts that were drained so far.
+    /// The transport has written all the texts that were drained so far, but for those beside the others.
     Flushed,
+    /// What became of those.
+    Beside(Beside),
 }
 
 /// What a link asks its driver to do. Prints sizes instead of texts (S-38).
@@ -98,6 +100,28 @@ pub struct Aside {
     pub attempt: u32,
     /// The message, whole.
     pub text: String,
+    /// Of the note that it was: to be given back in [`Beside::written`].
+    pub weight: usize,
+}
+
+/// How text fares that goes beside the other messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// So much more of its weight counts as written.
+    pub written: usize,
+    /// Whether so much is left that something has to be taken.
+    pub pace: Pace,
+}
+
+/// Whether streams are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As far as they need be.
+    Flows,
+    /// Too much waits, and some of it was taken just now.
+    Creeps,
+    /// Too much waits, and nothing of it was taken since this was last said.
+    Stands,
 }
 
 /// What the door makes of a credential that is to take the place of another.
@@ -125,6 +149,7 @@ impl fmt::Debug for Input {
             Self::Denied => f.write_str("Denied"),
             Self::Note(note) => write!(f, "Note({note:?})"),
             Self::Flushed => f.write_str("Flushed"),
+            Self::Beside(beside) => write!(f, "{beside:?}"),
         }
     }
 }

@@ -78,9 +78,19 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub const LINK_UNWRITTEN_BYTES_MAX: usize = 256 * 1024;
 /// A link reports what it has written at the latest after this much, well below the cap above.
 pub const LINK_REPORT_BYTES: usize = 64 * 1024;
-/// Text of one session that waits for its own stream (QUIC): past it the session's cursor stands still.
+/// Text of one session that waits for its own stream (QUIC): past it the session is held, its cursor stands still. All
+/// sessions that are not held have no more together, so that those whose streams are read slowly share it.
 pub const LANE_BYTES_MAX: usize = 64 * 1024;
-/// The same of all sessions of a link. Many streams that nobody reads are one slow consumer.
+/// Text of held sessions that counts as written, so that the others go on: what eight streams leave behind. More than
+/// this counts as unwritten, and [`LINK_UNWRITTEN_BYTES_MAX`] ends it.
+pub const LANES_HELD_BYTES_MAX: usize = 512 * 1024;
+/// So many sessions held at a time, of which no stream takes a byte for [`STALL_TIMEOUT`], are one slow consumer.
+pub const LANES_HELD_MAX: usize = 16;
+/// A link is told what its streams have taken at the latest after so much: with [`LINK_REPORT_BYTES`] it is less than
+/// what a full link waits for.
+pub const LANES_REPORT_BYTES: usize = 16 * 1024;
+/// Text that waits for its streams, of all sessions of a link. The limits above leave it far behind; this net catches
+/// what they would do wrong.
 pub const LANES_BYTES_MAX: usize = 1024 * 1024;
 /// Clients of a draining node are asked to come back elsewhere within this, spread by jitter.
 pub const GO_AWAY_WITHIN: Duration = Duration::from_secs(10);

@@ -73,9 +73,10 @@ class WebTransport:
         self.stack, self.protocol, self.http = stack, protocol, protocol.http
 
     @classmethod
-    async def reach(cls, port: int, ca: str, is_http: bool = True) -> "WebTransport":
+    async def reach(cls, port: int, ca: str, is_http: bool = True, window: int = 1024 * 1024) -> "WebTransport":
         configuration = QuicConfiguration(
-            is_client=True, alpn_protocols=["h3"], server_name="localhost", max_datagram_frame_size=1200)
+            is_client=True, alpn_protocols=["h3"], server_name="localhost", max_datagram_frame_size=1200,
+            max_stream_data=window)
         configuration.load_verify_locations(cafile=ca)
         stack = AsyncExitStack()
         protocol = await stack.enter_async_context(
@@ -99,8 +100,8 @@ class WebTransport:
         self.protocol.control = self.http.create_webtransport_stream(self.stream)
 
     @classmethod
-    async def open(cls, port: int, ca: str, *more: tuple[str, str]) -> "WebTransport":
-        road = await cls.reach(port, ca)
+    async def open(cls, port: int, ca: str, *more: tuple[str, str], **how: int) -> "WebTransport":
+        road = await cls.reach(port, ca, **how)
         road.request(port, *more)
         road.said = await road.answer()
         assert road.said[":status"] == "200", road.said

@@ -3,12 +3,14 @@
     python webtransport_life.py PORT CA last KEY        `welcome`, then what the node says until it has hung up
     python webtransport_life.py PORT CA guess N         N bad keys one after the other, then how the next session begins
     python webtransport_life.py PORT CA crowd N KEY     N sessions, then how the next connection ends
+    python webtransport_life.py PORT CA stall N TEXT    `welcome`, then an answer of agent `a` to TEXT in each of N sessions, of which
+                                                        nothing is read; then what the node says until it has hung up
 """
 
 import asyncio
 import sys
 
-from client_quic import Client
+from client_quic import WAIT, Client
 from client_webtransport import WebTransport
 
 PAGE = ("origin", "http://localhost:3000")
@@ -51,9 +53,27 @@ async def crowd(port: int, ca: str, count: str, key: str) -> None:
     say(gone["type"], int(gone["code"]))
 
 
+async def stall(port: int, ca: str, count: str, text: str) -> None:
+    road = await WebTransport.open(port, ca, window=64 * 1024)
+    # Streams are granted what they are granted at first, and never more: nobody reads them.
+    road.protocol._quic._write_stream_limits = lambda **_: None
+    await Client("stall").hello(road)
+    say("welcome")
+    for n in range(int(count)):
+        await road.send({"type": "agent_invoke", "session_id": f"s{n}", "agent_id": "a",
+                         "message": {"role": "user", "content": text}})
+    kind = ""
+    while kind != "(gone)":
+        # Longer than a node waits for somebody who takes nothing.
+        message = await asyncio.wait_for(road.protocol.messages.get(), 2 * WAIT)
+        kind = message["type"]
+        if kind.startswith("("):
+            say(kind, *(message[name] for name in ("code", "reason") if name in message))
+
+
 async def main() -> None:
     port, ca, what = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-    await {"last": last, "guess": guess, "crowd": crowd}[what](port, ca, *sys.argv[4:])
+    await {"last": last, "guess": guess, "crowd": crowd, "stall": stall}[what](port, ca, *sys.argv[4:])
 
 
 if __name__ == "__main__":

@@ -1,15 +1,25 @@
 //! `benches/figures.py` makes the figures of many connections in small: each of its parts has to run before anybody
 //! makes them in full.
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::process::Command;
+use tokio::time::interval;
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::node::binary;
 use turnway_tests::real::python;
 
 /// What it prints for this figure.
 async fn figure(name: &str) -> String {
+    figure_with(name, &[]).await
+}
+
+/// The same, with more to say.
+async fn figure_with(name: &str, more: &[&str]) -> String {
     let scratch = tempfile::tempdir().expect("a directory");
     let (here, binaries) = (scratch.path().display().to_string(), binary());
     let binaries = binaries.parent().expect("a directory").display().to_string();
     let args = [name, "--quick", "--binaries", &binaries, "--scratch", &here];
-    let told = python::run("../../benches/figures.py", &args).await;
+    let told = python::run("../../benches/figures.py", &[&args[..], more].concat()).await;
     let page = include_str!("../../docs/benchmarks.md");
     for marker in [format!("<!-- figures: {name} -->"), format!("<!-- end of {name} -->")] {
         assert!(page.contains(&marker), "docs/benchmarks.md has no {marker}");
@@ -36,5 +46,47 @@ async fn a_node_at_rest_stands_beside_a_bare_server() {
     let told = figure("idle-cpu").await;
     for road in ["| WebSocket | 1 |", "| QUIC | 1 |", "echo-server --beat 25s", "--bare"] {
         assert!(told.contains(road), "{road}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn turnway_stands_beside_others_in_one_table_with_its_conditions() {
+    let told = figure_with("compare", &["--compare", "--peers turnway --rows latency,drop"]).await;
+    for part in ["| one node: publish to receive at 1,000/s (p50 µs / p99 µs) | **", "| **0** |", "nothing pinned"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(told.contains("](compare/compare-latency.svg)") && told.contains("turnway-bench compare"), "{told}");
+}
+
+/// Processes that were given something under this path, but for Python's.
+fn servers(under: &Path) -> Vec<String> {
+    let under = under.display().to_string();
+    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let said = pids.filter_map(|pid| std::fs::read_to_string(pid.path().join("cmdline")).ok());
+    said.filter(|said| said.contains(&under) && said.contains("\0serve\0")).collect()
+}
+
+/// Whoever is told to stop takes with him what he has started, or what he has started has.
+#[tokio::test]
+async fn who_is_told_to_stop_leaves_no_server_behind() {
+    for words in [&["durable"][..], &["compare", "--compare", "--peers turnway --rows max"]] {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let here = scratch.path().display().to_string();
+        let binaries = binary().parent().expect("a directory").display().to_string();
+        let given = ["--quick", "--binaries", &binaries, "--scratch", &here];
+        let mut command = python::script("../../benches/figures.py", &[words, &given].concat());
+        // Where turnway-bench makes its own.
+        command.env("TMPDIR", scratch.path());
+        let mut script = command.spawn().expect("Python starts");
+        let (begun, mut looks) = (Instant::now(), interval(Duration::from_millis(20)));
+        while servers(scratch.path()).is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "no server");
+            looks.tick().await;
+        }
+        let pid = script.id().expect("it runs").to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill").success());
+        let ended = tokio::time::timeout(PATIENCE, script.wait()).await.expect("in time").expect("its end");
+        assert_eq!(ended.code(), Some(128 + 15), "{words:?}");
+        assert_eq!(servers(scratch.path()), Vec::<String>::new(), "{words:?}");
     }
 }

@@ -7,7 +7,7 @@ mod lives;
 mod words;
 
 use serde_json::json;
-use turnway_bindings::link::{Input, Link};
+use turnway_bindings::link::{Input, Link, LinkConfig};
 use turnway_core::machine::Machine;
 use turnway_core::time::Now;
 use words::{Stage, admitted, check, check_open, config, hello, text_note};
@@ -165,6 +165,28 @@ fn what_is_written_is_reported_in_sums() {
     check_open("silent 16384 *4", "written 67584");
     check_open("text 1; silent 65536; flush", "delta; written 66305");
     check_open("ping *300; flush", &["pong r1"; 300].join("; "));
+}
+
+/// Covers: G8, S-15: text beside the others waits for its streams, and counts once they have it.
+#[test]
+fn what_goes_beside_has_its_own_way_of_being_written() {
+    check_open("flows 40000; flows 30000; flows 10", "written 70000");
+    check_open("text 40000; flush; creeps 30000", "delta; written 70256");
+    check_open("stands; +29999; alive; +30000; alive", "PING; CLOSE 4508");
+    check_open("stands; +20000; stands; alive; +10000; alive", "PING; CLOSE 4508");
+    // Whoever takes a little has another while, and who takes enough has all the time there is.
+    check_open("stands; +20000; creeps 1; alive; +29999; alive", "PING");
+    check_open("stands; +20000; creeps 1; alive; +30000; alive", "PING; CLOSE 4508");
+    check_open("stands; +20000; flows; alive; +40000; alive; +40000", "PING; PING; PING; PING");
+    // Other messages that are written are no sign that streams are read.
+    check_open("stands; +20000; refused; flush; alive; +10000", "error not_found r1; PING; CLOSE 4508");
+    let mut stage = Stage::new();
+    stage.link = Link::new(stage.now, LinkConfig { asides: true, ..config() });
+    stage.play("hello; admit; flush; text 65280; flush");
+    assert!(stage.told.last().is_some_and(|told| told.starts_with("aside 1 ")), "{:?}", stage.told);
+    stage.told.clear();
+    stage.play("flows 65536");
+    assert_eq!(stage.told, ["written 65536"]);
 }
 
 #[test]

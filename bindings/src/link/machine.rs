@@ -33,6 +33,8 @@ pub struct Link {
     heartbeat_ms: u32,
     /// Since when a text waits to be flushed.
     unflushed_since: Option<Mono>,
+    /// Since when too much waits beside the others, and nothing of it was taken.
+    beside_since: Option<Mono>,
     /// When a link that was told to go is closed.
     leave_at: Option<Mono>,
     /// When one is closed whose token has ended and was not refreshed.
@@ -84,6 +86,7 @@ impl Link {
             ping_at: now.mono + heartbeat,
             heartbeat_ms: u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX),
             unflushed_since: None,
+            beside_since: None,
             leave_at: None,
             expires_at: None,
             unflushed: 0,
@@ -112,6 +115,7 @@ impl Machine for Link {
             Input::Denied => self.handle_denied(now),
             Input::Note(note) => self.handle_note(now, &note),
             Input::Flushed => self.handle_flushed(),
+            Input::Beside(beside) => self.handle_beside(now, beside),
         }
     }
 
@@ -328,7 +332,8 @@ impl Link {
         self.heard + limits::IDLE_TIMEOUT
     }
     fn stalled_at(&self) -> Option<Mono> {
-        self.unflushed_since.map(|since| since + limits::STALL_TIMEOUT)
+        let since = self.unflushed_since.into_iter().chain(self.beside_since).min();
+        since.map(|since| since + limits::STALL_TIMEOUT)
     }
     /// What one message may have: little, as long as it is nobody's.
     fn message_bytes_max(&self) -> usize {

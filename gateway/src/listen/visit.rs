@@ -157,6 +157,11 @@ impl<'a, W: Wire> Visit<'a, W> {
         if let Some(news) = self.wire.held() {
             Box::pin(self.hold(news)).await?;
         }
+        // Behind the holds: what is given back is not spent on those.
+        if let Some(beside) = self.wire.beside() {
+            self.tell(Input::Beside(beside));
+            Box::pin(self.drain()).await?;
+        }
         if self.wire.is_worn(is_idle) {
             // It may still owe something.
             self.push(|wire, cx| wire.poll_flush(cx)).await?;
@@ -209,7 +214,7 @@ impl<'a, W: Wire> Visit<'a, W> {
             Heard::Binary(_) => self.tell(Input::Binary),
             Heard::TooLarge => self.tell(Input::TooLarge),
             Heard::Alive(_) => self.tell(Input::Alive),
-            Heard::Held => {}
+            Heard::Beside => {}
         }
     }
 

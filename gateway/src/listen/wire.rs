@@ -3,7 +3,7 @@ use super::end::End;
 use crate::metrics::Transport;
 use std::future::Future;
 use std::task::{Context, Poll};
-use turnway_bindings::link::Aside;
+use turnway_bindings::link::{Aside, Beside};
 use turnway_core::id::{RunId, SessionId};
 
 /// One connection of one client. What is `poll`ed is asked again until it is ready.
@@ -41,6 +41,11 @@ pub(super) trait Wire: Send {
         None
     }
 
+    /// How what goes beside the others fares, if there is something to be told.
+    fn beside(&mut self) -> Option<Beside> {
+        None
+    }
+
     /// Whether its buffers should be exchanged now.
     fn is_worn(&self, _is_idle: bool) -> bool {
         false
@@ -66,8 +71,8 @@ pub(super) enum Heard {
     TooLarge,
     /// Something else, of this size.
     Alive(usize),
-    /// [`Wire::held`] has news.
-    Held,
+    /// [`Wire::held`] or [`Wire::beside`] has news.
+    Beside,
 }
 
 /// What came of a heartbeat.
@@ -87,7 +92,7 @@ impl Heard {
         match self {
             Self::Text(text) => Some(text.len()),
             Self::Binary(bytes) | Self::Alive(bytes) => Some(*bytes),
-            Self::TooLarge | Self::Held => None,
+            Self::TooLarge | Self::Beside => None,
         }
     }
 }

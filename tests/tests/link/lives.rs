@@ -27,7 +27,7 @@ fn show(output: &Output) -> String {
 }
 
 fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
-    const WORDS: [&str; 28] = [
+    const WORDS: [&str; 32] = [
         "hello",
         "admit",
         "hello-resuming 40",
@@ -42,6 +42,10 @@ fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
         "alive",
         "text 9000",
         "silent 16384",
+        "flows 9000",
+        "creeps 9000",
+        "stands",
+        "flows",
         "refused",
         "say x",
         "type launch",
@@ -65,7 +69,7 @@ fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
         }
     }
     for _ in 0..60 {
-        let fatal = if rng.chance(3) { 28 } else { 22 };
+        let fatal = if rng.chance(3) { 32 } else { 26 };
         let word = WORDS[rng.below(fatal) as usize];
         let wait = if rng.chance(20) { rng.below(40_000) } else { rng.below(200) };
         let happens = rng.chance(90).then(|| input(word));

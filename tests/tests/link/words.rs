@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use turnway_bindings::channel::command::Command;
 use turnway_bindings::channel::note::Note;
-use turnway_bindings::link::{Input, Link, LinkConfig, Output, Renewal};
+use turnway_bindings::link::{Beside, Input, Link, LinkConfig, Output, Pace, Renewal};
 use turnway_core::id::{
     Epoch, EventId, NodeId, Principal, RequestId, RunId, Seq, SessionId, TenantId, UserId,
 };
@@ -123,6 +123,15 @@ pub(crate) fn input(word: &str) -> Input {
         "silent" => silent_note(rest.parse().expect("a number")),
         "refused" => refused_note(),
         "go-away" => go_away(),
+        "flows" | "creeps" | "stands" => {
+            let written = rest.parse().unwrap_or(0);
+            let pace = match verb {
+                "flows" => Pace::Flows,
+                "creeps" => Pace::Creeps,
+                _ => Pace::Stands,
+            };
+            Input::Beside(Beside { written, pace })
+        }
         other => panic!("no such word: {other}"),
     }
 }

@@ -36,7 +36,7 @@ async fn talkers() -> Agents {
 }
 
 /// A client whose streams hold little, as clients should that may leave one unread.
-fn narrow(streams: u32) -> TransportConfig {
+pub(crate) fn narrow(streams: u32) -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport
         .stream_receive_window(VarInt::from_u32(32 * 1024))

@@ -1,7 +1,7 @@
 //! QUIC: the same protocol on other roads, with a real node and a raw client.
 //!
 //! - `talk`: turns; `front`: behind nginx; `frames`: what is no message; `client`: the Rust client and `turnway chat`; `interop`: aioquic.
-//! - `lanes`: text on streams of its own, and who does not read it.
+//! - `lanes`: text on streams of its own, and who does not read it; `slow`: who reads many of them slowly, or none.
 //! - `life`: who comes in, who has to go, and which certificate is shown; `pages`: the same by WebTransport; `idle`: what
 //!   a connection costs.
 mod client;
@@ -12,6 +12,7 @@ mod interop;
 mod lanes;
 mod life;
 mod pages;
+mod slow;
 mod talk;
 
 use std::net::SocketAddr;

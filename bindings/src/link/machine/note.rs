@@ -2,7 +2,7 @@
 use super::{Link, Phase};
 use crate::channel::json::render;
 use crate::channel::note::Note;
-use crate::link::{Aside, Output};
+use crate::link::{Aside, Beside, Output, Pace};
 use turnway_core::id::{RunId, SessionId};
 use turnway_core::limits;
 use turnway_core::time::Now;
@@ -18,11 +18,14 @@ impl Link {
         }
         match note {
             Note::Delta { session, run_id, attempt, .. } if self.asides => {
-                let outputs = &mut self.outputs;
+                let (outputs, weight) = (&mut self.outputs, note.weight());
+                // As one message: its weight comes back once.
                 render::render(now.store, self.durability, note, &mut |text| {
                     let (session, run_id, attempt) = (session.clone(), run_id.clone(), *attempt);
-                    outputs.push_back(Output::Aside(Box::new(Aside { session, run_id, attempt, text })));
+                    let aside = Aside { session, run_id, attempt, text, weight };
+                    outputs.push_back(Output::Aside(Box::new(aside)));
                 });
+                return;
             }
             Note::Fact { .. }
             | Note::Delta { .. }
@@ -74,7 +77,22 @@ impl Link {
 
     pub(super) fn handle_flushed(&mut self) {
         self.unflushed_since = None;
-        self.unreported += std::mem::take(&mut self.unflushed);
+        let written = std::mem::take(&mut self.unflushed);
+        self.report(written);
+    }
+
+    /// What goes beside the others has its own way of being written, and of waiting.
+    pub(super) fn handle_beside(&mut self, now: Now, beside: Beside) {
+        self.beside_since = match beside.pace {
+            Pace::Flows => None,
+            Pace::Creeps => Some(now.mono),
+            Pace::Stands => self.beside_since.or(Some(now.mono)),
+        };
+        self.report(beside.written);
+    }
+
+    fn report(&mut self, written: usize) {
+        self.unreported += written;
         if self.unreported >= limits::LINK_REPORT_BYTES && matches!(self.phase, Phase::Open) {
             self.outputs.push_back(Output::Written(std::mem::take(&mut self.unreported)));
         }

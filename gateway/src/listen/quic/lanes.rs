@@ -1,5 +1,8 @@
 //! Text on streams of its own: one for each attempt, opened by us. Each waits for its own reader and for nobody
-//! else; a session whose text waits too long a queue is held at its source.
+//! else; a session whose text waits in too long a queue is held at its source.
+//!
+//! What waits counts as unwritten, as what waits on a WebSocket does, so that a slow reader slows down all that is shown
+//! to it. What a held session has left behind counts as written instead: nobody else waits for its reader.
 use super::fence::Kept;
 use super::frames;
 use bytes::{Buf, BytesMut};
@@ -9,7 +12,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use turnway_bindings::link::Aside;
+use turnway_bindings::link::{Aside, Beside, Pace};
 use turnway_core::id::{RunId, SessionId};
 use turnway_core::limits;
 
@@ -25,10 +28,16 @@ pub(super) struct Lanes {
     lanes: Vec<Lane>,
     /// A stream is asked for; the client may let us wait.
     opening: Option<Opening>,
-    /// Sessions that are held.
-    held: Vec<SessionId>,
+    /// Sessions that are held, and how little may wait of each when it is let go.
+    held: Vec<(SessionId, usize)>,
     /// What is to be told of that.
     news: VecDeque<(SessionId, bool)>,
+    /// Weight that counts as written and was not told.
+    written: usize,
+    /// A stream has taken something that was not told.
+    has_moved: bool,
+    /// It was told last that too much waits.
+    is_slow: bool,
 }
 
 /// Too much waits, all in all.
@@ -43,6 +52,8 @@ struct Lane {
     /// None: not opened yet.
     stream: Option<Kept<SendStream>>,
     waiting: BytesMut,
+    /// Weight of what waits, as far as it counts as unwritten.
+    owed: usize,
     /// Nothing more comes.
     is_ended: bool,
     /// The client does not want it.
@@ -66,7 +77,7 @@ impl Lanes {
     /// Takes a piece of text. `after`: so many messages of the control stream come before it; `prelude`: what a
     /// stream begins with.
     pub(super) fn put(&mut self, aside: Aside, after: u64, prelude: &[u8]) -> Result<(), Overfull> {
-        let Aside { session, run_id, attempt, text } = aside;
+        let Aside { session, run_id, attempt, text, weight } = aside;
         // A later attempt of a run ends the one before.
         for lane in &mut self.lanes {
             lane.is_ended |= lane.run_id == run_id && lane.attempt != attempt;
@@ -76,15 +87,18 @@ impl Lanes {
             Some(at) => at,
             None => {
                 self.make_room();
-                self.lanes.push(Lane::new(session.clone(), run_id, attempt, (after, prelude)));
+                self.lanes.push(Lane::new(session, run_id, attempt, (after, prelude)));
                 self.lanes.len() - 1
             }
         };
         let lane = &mut self.lanes[at];
-        if !lane.is_stopped {
+        if lane.is_stopped {
+            self.written += weight;
+        } else {
             frames::put(&text, &mut lane.waiting);
+            lane.owed += weight;
         }
-        self.judge(&session);
+        self.settle();
         let waiting: usize = self.lanes.iter().map(|lane| lane.waiting.len()).sum();
         if waiting > limits::LANES_BYTES_MAX { Err(Overfull) } else { Ok(()) }
     }
@@ -101,18 +115,47 @@ impl Lanes {
         self.news.pop_front()
     }
 
+    /// What is to be told of the streams, if it is worth it.
+    pub(super) fn beside(&mut self) -> Option<Beside> {
+        if !self.has_beside() {
+            return None;
+        }
+        self.is_slow = self.is_slow_now();
+        let has_moved = std::mem::take(&mut self.has_moved);
+        let pace = match (self.is_slow, has_moved) {
+            (false, _) => Pace::Flows,
+            (true, true) => Pace::Creeps,
+            (true, false) => Pace::Stands,
+        };
+        Some(Beside { written: std::mem::take(&mut self.written), pace })
+    }
+
+    fn has_beside(&self) -> bool {
+        let (is_slow, was_slow) = (self.is_slow_now(), self.is_slow);
+        self.written >= limits::LANES_REPORT_BYTES || is_slow != was_slow || (is_slow && self.has_moved)
+    }
+
+    /// Whether so much waits that a client that takes nothing of it is gone for us.
+    fn is_slow_now(&self) -> bool {
+        let owed = || self.lanes.iter().map(|lane| lane.owed).sum::<usize>();
+        self.held.len() >= limits::LANES_HELD_MAX || owed() >= limits::LINK_UNWRITTEN_BYTES_MAX / 2
+    }
+
     /// Writes what can be written. Ready if there is news.
     pub(super) fn poll(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<()> {
         if !self.lanes.is_empty() {
             self.open(connection, cx);
             for lane in &mut self.lanes {
+                let before = lane.waiting.len();
                 // One that cannot go on waits alone.
                 let _ = lane.poll(cx);
+                self.has_moved |= lane.waiting.len() < before;
+                self.written += lane.paid();
             }
             self.lanes.retain_mut(|lane| !lane.is_done());
             self.settle();
         }
-        if self.news.is_empty() { Poll::Pending } else { Poll::Ready(()) }
+        if self.news.is_empty() && !self.has_beside() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// One stream at a time, for those who wait in their order.
@@ -133,40 +176,71 @@ impl Lanes {
         self.opening = None;
     }
 
-    /// Holds the sessions that must be, and lets go of the others.
+    /// Lets go of the sessions that need not be held any more, holds those that must be, and forgives them what counts as
+    /// unwritten, as long as that is not too much altogether.
     fn settle(&mut self) {
-        let sessions: Vec<SessionId> =
-            self.lanes.iter().map(|lane| &lane.session).chain(&self.held).cloned().collect();
-        for session in sessions {
-            self.judge(&session);
+        let mut open = self.waiting(|session| !self.is_held(session));
+        let mut n = 0;
+        while n < self.held.len() {
+            let (session, least) = &self.held[n];
+            let left = self.waiting(|of| of == session);
+            // One that has been read to the end need not wait for those that nobody reads.
+            let is_room = left <= *least && open + left <= limits::LANE_BYTES_MAX / 2;
+            if left == 0 || is_room {
+                open += left;
+                self.news.push_back((self.held.remove(n).0, false));
+            } else {
+                n += 1;
+            }
         }
+        while open >= limits::LANE_BYTES_MAX {
+            let Some((session, most)) = self.fullest() else { break };
+            open -= most;
+            self.held.push((session.clone(), most / 2));
+            self.news.push_back((session, true));
+        }
+        self.forgive();
         if self.lanes.is_empty() {
             self.lanes.shrink_to_fit();
             self.held.shrink_to_fit();
         }
     }
 
-    fn judge(&mut self, session: &SessionId) {
-        let of_session = self.lanes.iter().filter(|lane| lane.session == *session);
-        let waiting: usize = of_session.map(|lane| lane.waiting.len()).sum();
-        let held = self.held.iter().position(|held| held == session);
-        match held {
-            None if waiting >= limits::LANE_BYTES_MAX => {
-                self.held.push(session.clone());
-                self.news.push_back((session.clone(), true));
+    fn is_held(&self, session: &SessionId) -> bool {
+        self.held.iter().any(|(held, _)| held == session)
+    }
+
+    /// Bytes that wait of these sessions.
+    fn waiting(&self, of: impl Fn(&SessionId) -> bool) -> usize {
+        self.lanes.iter().filter(|lane| of(&lane.session)).map(|lane| lane.waiting.len()).sum()
+    }
+
+    /// Of the sessions that are not held the one of which most waits, and how much.
+    fn fullest(&self) -> Option<(SessionId, usize)> {
+        let open = self.lanes.iter().filter(|lane| !self.is_held(&lane.session));
+        let each = open.map(|lane| (&lane.session, self.waiting(|session| *session == lane.session)));
+        each.max_by_key(|(_, waiting)| *waiting).map(|(session, waiting)| (session.clone(), waiting))
+    }
+
+    fn forgive(&mut self) {
+        let forgiven: usize =
+            self.lanes.iter().map(|lane| lane.waiting.len().saturating_sub(lane.owed)).sum();
+        let mut room = limits::LANES_HELD_BYTES_MAX.saturating_sub(forgiven);
+        let held = &self.held;
+        for lane in &mut self.lanes {
+            if held.iter().any(|(session, _)| *session == lane.session) {
+                let now = lane.owed.min(room);
+                lane.owed -= now;
+                self.written += now;
+                room -= now;
             }
-            Some(at) if waiting <= limits::LANE_BYTES_MAX / 2 => {
-                self.held.remove(at);
-                self.news.push_back((session.clone(), false));
-            }
-            None | Some(_) => {}
         }
     }
 
     /// Somebody who comes and goes does not gather streams.
     fn make_room(&mut self) {
         if self.lanes.len() >= LANES_MAX {
-            self.lanes.remove(0);
+            self.written += self.lanes.remove(0).owed;
         }
     }
 }
@@ -179,7 +253,13 @@ impl Lane {
         let mut waiting = BytesMut::from(prelude);
         // Strings and numbers cannot fail to be written.
         frames::put(&serde_json::to_string(&head).unwrap_or_default(), &mut waiting);
-        Self { session, run_id, attempt, stream: None, waiting, is_ended: false, is_stopped: false }
+        Self { session, run_id, attempt, stream: None, waiting, owed: 0, is_ended: false, is_stopped: false }
+    }
+
+    /// What was owed for text that does not wait any more. The rest is never more than what waits, and nothing in the end.
+    fn paid(&mut self) -> usize {
+        let left = self.owed.min(self.waiting.len());
+        std::mem::replace(&mut self.owed, left) - left
     }
 
     fn wants_stream(&self) -> bool {
@@ -214,5 +294,117 @@ impl Lane {
         // A buffer that has grown is not kept for the next word.
         self.waiting = BytesMut::new();
         Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A switchboard that shows text as fast as it may, and streams that take so much of it each time.
+    struct Stage {
+        lanes: Lanes,
+        held: Vec<SessionId>,
+        unwritten: usize,
+        unreported: usize,
+        is_full: bool,
+        most: usize,
+    }
+
+    impl Stage {
+        /// One piece for each session that may have one; how many there were.
+        fn show(&mut self, sessions: usize, bytes: usize) -> usize {
+            let mut shown = 0;
+            for n in 0..sessions {
+                let session = SessionId::parse(&format!("s{n}")).expect("a name");
+                if self.is_full || self.held.contains(&session) {
+                    continue;
+                }
+                let run_id = RunId::parse(&format!("s{n}.abcdefghijklmnopqrstuvwxyz")).expect("a run");
+                let (text, weight) = ("x".repeat(bytes), bytes + 256);
+                self.unwritten += weight;
+                self.is_full |= self.unwritten >= limits::LINK_UNWRITTEN_BYTES_MAX;
+                self.lanes.put(Aside { session, run_id, attempt: 1, text, weight }, 0, b"").expect("bounded");
+                self.learn();
+                shown += 1;
+            }
+            shown
+        }
+
+        /// As a link does, and its switchboard.
+        fn learn(&mut self) {
+            let waiting = self.lanes.lanes.iter().map(|lane| lane.waiting.len()).sum();
+            self.most = self.most.max(waiting);
+            while let Some((session, is_held)) = self.lanes.news() {
+                self.held.retain(|held| *held != session);
+                self.held.extend(is_held.then_some(session));
+            }
+            if let Some(Beside { written, .. }) = self.lanes.beside() {
+                self.unreported += written;
+            }
+            if self.unreported >= limits::LINK_REPORT_BYTES {
+                self.unwritten -= std::mem::take(&mut self.unreported);
+                self.is_full &= self.unwritten > limits::LINK_UNWRITTEN_BYTES_MAX / 2;
+            }
+        }
+
+        /// A stream has taken so much of what waits for it.
+        fn take(&mut self, session: usize, bytes: usize) {
+            let name = SessionId::parse(&format!("s{session}")).expect("a name");
+            if let Some(lane) = self.lanes.lanes.iter_mut().find(|lane| lane.session == name) {
+                let taken = bytes.min(lane.waiting.len());
+                lane.waiting.advance(taken);
+                self.lanes.has_moved |= taken > 0;
+                self.lanes.written += lane.paid();
+            }
+            self.lanes.settle();
+            self.learn();
+        }
+    }
+
+    fn stage() -> Stage {
+        let (lanes, held) = (Lanes::default(), Vec::new());
+        Stage { lanes, held, unwritten: 0, unreported: 0, is_full: false, most: 0 }
+    }
+
+    /// Covers: G8.
+    #[test]
+    fn nobody_reads_and_all_of_it_comes_to_a_stand_within_bounds() {
+        for (sessions, bytes) in [(1, 4096), (3, 60_000), (20, 300), (64, 4096), (64, 60_000)] {
+            let mut stage = stage();
+            while stage.show(sessions, bytes) > 0 {}
+            let bound = limits::LANES_HELD_BYTES_MAX + limits::LINK_UNWRITTEN_BYTES_MAX + bytes;
+            assert!(stage.most <= bound, "{sessions} sessions, pieces of {bytes}: {}", stage.most);
+        }
+    }
+
+    /// Covers: G8, MP-A1: whoever reads one stream has it to the end, whatever else is not read.
+    #[test]
+    fn one_that_is_read_goes_on_beside_those_that_are_not() {
+        for (sessions, bytes) in [(2, 4096), (5, 14_000), (16, 4096), (64, 300)] {
+            let mut stage = stage();
+            while stage.show(sessions, bytes) > 0 {}
+            for n in 0..200 {
+                stage.take(0, usize::MAX);
+                assert!(stage.show(sessions, bytes) > 0, "{sessions} sessions, piece {n} of {bytes}");
+            }
+        }
+    }
+
+    /// Covers: G8.
+    #[test]
+    fn all_that_are_read_a_little_go_on() {
+        let mut stage = stage();
+        let mut shown = 0;
+        for n in 0..20_000 {
+            shown += stage.show(64, 4096);
+            stage.take(n % 64, 1000);
+        }
+        assert!(shown * 4096 > 18_000 * 1000, "{shown} pieces");
+        for session in 0..64 {
+            stage.take(session, usize::MAX);
+        }
+        let left = stage.unwritten - stage.unreported - stage.lanes.written;
+        assert_eq!(left, 0, "all of it counts as written in the end");
     }
 }

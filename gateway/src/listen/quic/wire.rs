@@ -12,7 +12,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use turnway_bindings::link::Aside;
+use turnway_bindings::link::{Aside, Beside};
 use turnway_core::id::{RunId, SessionId};
 
 /// Until the client has said that it has our last words; one that has left need not be waited for.
@@ -43,7 +43,7 @@ impl<R: Road> Quic<R> {
 
     fn poll_hear(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, End>> {
         if self.lanes.poll(self.road.connection(), cx).is_ready() {
-            return Poll::Ready(Ok(Heard::Held));
+            return Poll::Ready(Ok(Heard::Beside));
         }
         match self.poll_message(cx) {
             Poll::Ready(heard) => Poll::Ready(heard),
@@ -152,6 +152,10 @@ impl<R: Road> Wire for Quic<R> {
 
     fn held(&mut self) -> Option<(SessionId, bool)> {
         self.lanes.news()
+    }
+
+    fn beside(&mut self) -> Option<Beside> {
+        self.lanes.beside()
     }
 
     async fn close(mut self: Box<Self>, end: End) {
