@@ -52,10 +52,15 @@ async fn a_node_at_rest_stands_beside_a_bare_server() {
 #[tokio::test]
 async fn turnway_stands_beside_others_in_one_table_with_its_conditions() {
     let told = figure_with("compare", &["--compare", "--peers turnway --rows latency,drop"]).await;
-    for part in ["| one node: publish to receive at 1,000/s (p50 µs / p99 µs) | **", "| **0** |", "nothing pinned"] {
+    for part in
+        ["| one node: publish to receive at 1,000/s (p50 µs / p99 µs) | **", "| **0** |", "nothing pinned"]
+    {
         assert!(told.contains(part), "{part}: {told}");
     }
-    assert!(told.contains("](compare/compare-latency.svg)") && told.contains("turnway-bench compare"), "{told}");
+    assert!(
+        told.contains("](compare/compare-latency.svg)") && told.contains("turnway-bench compare"),
+        "{told}"
+    );
 }
 
 /// Processes that were given something under this path, but for Python's.

@@ -42,8 +42,12 @@ impl Pipeline {
         if let Some(why) = self.refused.borrow_mut().take() {
             return Err(Lost::Denied(why));
         }
-        let (writer, _) = &mut self.halves[channel % CONNECTIONS];
-        writer.write_all(requests).await.map_err(|error| Lost::Broken(error.to_string()))
+        let (writer, reader) = &mut self.halves[channel % CONNECTIONS];
+        let Err(error) = writer.write_all(requests).await else { return Ok(()) };
+        // Whoever hangs up may have said why: it is read to its end.
+        let _ = reader.await;
+        let why = self.refused.borrow_mut().take();
+        Err(why.map_or_else(|| Lost::Broken(error.to_string()), Lost::Denied))
     }
 }
 

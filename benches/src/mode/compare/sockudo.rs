@@ -73,7 +73,9 @@ impl Peer for Sockudo {
                 let mut command = Command::new(program(ground));
                 command.current_dir(ground.home("sockudo")?);
                 command.envs([("HOST", "127.0.0.1"), ("METRICS_ENABLED", "false"), ("LOG_LEVEL", "warn")]);
-                command.envs([("CACHE_DRIVER", "memory"), ("QUEUE_DRIVER", "memory")]);
+                // It keeps there which requests it has had, which several nodes have to know of each other.
+                let cache = if redis.is_some() { "redis" } else { "memory" };
+                command.envs([("CACHE_DRIVER", cache), ("QUEUE_DRIVER", "memory")]);
                 command.envs([("APP_MANAGER_DRIVER", "memory"), ("RATE_LIMITER_ENABLED", "false")]);
                 command.envs([("SOCKUDO_DEFAULT_APP_ID", APP), ("SOCKUDO_DEFAULT_APP_KEY", APP)]);
                 command.env("SOCKUDO_DEFAULT_APP_SECRET", SECRET).env("PORT", port.to_string());
