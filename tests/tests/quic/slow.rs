@@ -11,12 +11,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use turnway_core::limits;
-use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::python::{Running, script};
 use turnway_tests::real::quic::{Lane, Line, take};
 use turnway_tests::real::tls::Trust;
 use turnway_tests::real::wire::{Gone, invoke};
+use turnway_tests::real::{PATIENCE, figure};
 
 /// Sessions that speak at once: with what one may leave waiting, several times what all together may.
 const SESSIONS: u32 = 48;
@@ -109,9 +109,7 @@ async fn many_sessions_that_speak_fast_are_heard_by_a_slow_reader() {
         // A stream has an end where its answer has.
         read.expect("it is read");
     }
-    println!(
-        "FIGURE the node grew by, KiB, while {SESSIONS} answers were read slowly ({rounds} rounds): {grown}"
-    );
+    figure("the node grew by, KiB, while 48 answers were read slowly by QUIC", grown);
     node.must_run();
 }
 

@@ -1,0 +1,109 @@
+//! Lanes between a switchboard that shows as much as it may and streams that take as little as they like.
+use super::*;
+
+/// A switchboard that shows text as fast as it may, and streams that take so much of it each time.
+struct Stage {
+    lanes: Lanes,
+    held: Vec<SessionId>,
+    unwritten: usize,
+    unreported: usize,
+    is_full: bool,
+    most: usize,
+}
+
+impl Stage {
+    /// One piece for each session that may have one; how many there were.
+    fn show(&mut self, sessions: usize, bytes: usize) -> usize {
+        let mut shown = 0;
+        for n in 0..sessions {
+            let session = SessionId::parse(&format!("s{n}")).expect("a name");
+            if self.is_full || self.held.contains(&session) {
+                continue;
+            }
+            let run_id = RunId::parse(&format!("s{n}.abcdefghijklmnopqrstuvwxyz")).expect("a run");
+            let (text, weight) = ("x".repeat(bytes), bytes + 256);
+            self.unwritten += weight;
+            self.is_full |= self.unwritten >= limits::LINK_UNWRITTEN_BYTES_MAX;
+            self.lanes.put(Aside { session, run_id, attempt: 1, text, weight }, 0, b"").expect("bounded");
+            self.learn();
+            shown += 1;
+        }
+        shown
+    }
+
+    /// As a link does, and its switchboard.
+    fn learn(&mut self) {
+        let waiting = self.lanes.lanes.iter().map(|lane| lane.waiting.len()).sum();
+        self.most = self.most.max(waiting);
+        while let Some((session, is_held)) = self.lanes.news() {
+            self.held.retain(|held| *held != session);
+            self.held.extend(is_held.then_some(session));
+        }
+        if let Some(Beside { written, .. }) = self.lanes.beside() {
+            self.unreported += written;
+        }
+        if self.unreported >= limits::LINK_REPORT_BYTES {
+            self.unwritten -= std::mem::take(&mut self.unreported);
+            self.is_full &= self.unwritten > limits::LINK_UNWRITTEN_BYTES_MAX / 2;
+        }
+    }
+
+    /// A stream has taken so much of what waits for it.
+    fn take(&mut self, session: usize, bytes: usize) {
+        let name = SessionId::parse(&format!("s{session}")).expect("a name");
+        if let Some(lane) = self.lanes.lanes.iter_mut().find(|lane| lane.session == name) {
+            let taken = bytes.min(lane.waiting.len());
+            lane.waiting.advance(taken);
+            self.lanes.has_moved |= taken > 0;
+            self.lanes.written += lane.paid();
+        }
+        self.lanes.settle();
+        self.learn();
+    }
+}
+
+fn stage() -> Stage {
+    let (lanes, held) = (Lanes::default(), Vec::new());
+    Stage { lanes, held, unwritten: 0, unreported: 0, is_full: false, most: 0 }
+}
+
+/// Covers: G8.
+#[test]
+fn nobody_reads_and_all_of_it_comes_to_a_stand_within_bounds() {
+    for (sessions, bytes) in [(1, 4096), (3, 60_000), (20, 300), (64, 4096), (64, 60_000)] {
+        let mut stage = stage();
+        while stage.show(sessions, bytes) > 0 {}
+        let bound = limits::LANES_HELD_BYTES_MAX + limits::LINK_UNWRITTEN_BYTES_MAX + bytes;
+        assert!(stage.most <= bound, "{sessions} sessions, pieces of {bytes}: {}", stage.most);
+    }
+}
+
+/// Covers: G8, MP-A1: whoever reads one stream has it to the end, whatever else is not read.
+#[test]
+fn one_that_is_read_goes_on_beside_those_that_are_not() {
+    for (sessions, bytes) in [(2, 4096), (5, 14_000), (16, 4096), (64, 300)] {
+        let mut stage = stage();
+        while stage.show(sessions, bytes) > 0 {}
+        for n in 0..200 {
+            stage.take(0, usize::MAX);
+            assert!(stage.show(sessions, bytes) > 0, "{sessions} sessions, piece {n} of {bytes}");
+        }
+    }
+}
+
+/// Covers: G8.
+#[test]
+fn all_that_are_read_a_little_go_on() {
+    let mut stage = stage();
+    let mut shown = 0;
+    for n in 0..20_000 {
+        shown += stage.show(64, 4096);
+        stage.take(n % 64, 1000);
+    }
+    assert!(shown * 4096 > 18_000 * 1000, "{shown} pieces");
+    for session in 0..64 {
+        stage.take(session, usize::MAX);
+    }
+    let left = stage.unwritten - stage.unreported - stage.lanes.written;
+    assert_eq!(left, 0, "all of it counts as written in the end");
+}
