@@ -2,16 +2,20 @@
 use super::ground::{Ground, Server, free_port, version_of};
 use super::mark::{Mark, Scanner};
 use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
-use super::pipeline::Pipeline;
+use super::pipeline::Streams;
 use crate::trouble::{Lost, Trouble};
 use aws_lc_rs::hmac;
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
+use http::Request;
+use http_body_util::Full;
 use md5::{Digest, Md5};
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use tokio_tungstenite::tungstenite::Message;
@@ -44,7 +48,9 @@ struct Position {
 }
 
 struct Publisher {
-    pipeline: Pipeline,
+    /// By HTTP/1.1 it hangs up after each answer.
+    streams: Streams,
+    at: SocketAddr,
     channels: Vec<String>,
     key: hmac::Key,
 }
@@ -107,9 +113,10 @@ impl Peer for Sockudo {
         channels: &'a [String],
     ) -> LocalBoxFuture<'a, Result<Box<dyn Mouth>, Trouble>> {
         async move {
-            let pipeline = Pipeline::open(node.address).await?;
+            let streams = Streams::open(node.address).await?;
+            let at = node.address;
             let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
-            Ok(Box::new(Publisher { pipeline, channels: channels.to_vec(), key }) as Box<dyn Mouth>)
+            Ok(Box::new(Publisher { streams, at, channels: channels.to_vec(), key }) as Box<dyn Mouth>)
         }
         .boxed_local()
     }
@@ -176,7 +183,7 @@ impl Ear for Subscriber {
 
 impl Publisher {
     /// The path is signed together with a digest of the body and the time.
-    fn request(&self, lines: &[Line], into: &mut String) {
+    fn request(&self, lines: &[Line]) -> Result<Request<Full<Bytes>>, Lost> {
         let channel = lines.first().map_or("", |line| &self.channels[line.channel]);
         let events: Vec<_> =
             lines.iter().map(|line| json!({ "name": "m", "channel": channel, "data": line.text })).collect();
@@ -188,14 +195,9 @@ impl Publisher {
             hex(&Md5::digest(body.as_bytes()))
         );
         let signature = hmac::sign(&self.key, format!("POST\n{path}\n{query}").as_bytes());
-        // Writing into memory does not fail.
-        let _ = write!(
-            into,
-            "POST {path}?{query}&auth_signature={} HTTP/1.1\r\nHost: compare\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            hex(signature.as_ref()),
-            body.len()
-        );
+        let uri = format!("http://{}{path}?{query}&auth_signature={}", self.at, hex(signature.as_ref()));
+        let request = Request::post(uri).header("content-type", "application/json");
+        request.body(Full::from(body)).map_err(|error| Lost::Broken(error.to_string()))
     }
 }
 
@@ -203,10 +205,10 @@ impl Mouth for Publisher {
     fn say<'a>(&'a mut self, lines: &'a [Line]) -> LocalBoxFuture<'a, Result<(), Lost>> {
         async move {
             for run in lines.chunk_by(|one, next| one.channel == next.channel) {
-                let Some(channel) = run.first().map(|line| line.channel) else { continue };
-                let mut requests = String::new();
-                run.chunks(BATCH).for_each(|batch| self.request(batch, &mut requests));
-                self.pipeline.send(channel, requests.as_bytes()).await?;
+                for batch in run.chunks(BATCH) {
+                    let request = self.request(batch)?;
+                    self.streams.send(request).await?;
+                }
             }
             Ok(())
         }
