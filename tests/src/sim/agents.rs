@@ -11,6 +11,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
     AgentEvent, AgentFailure, Invoke, OnOwnerLoss, Order, StopReason, TextKind,
 };
+use turnway_core::protocol::steer::SteerOutcome;
 
 /// One attempt as the agent sees it: a request of one node, answered to that node alone.
 #[derive(Debug)]
@@ -52,12 +53,19 @@ pub(crate) struct Streams {
     made: u64,
     /// Attempts that an agent knows of though their requests may have ended.
     known: BTreeSet<(RunId, u32)>,
+    /// What it makes of inputs that it was handed, by input, run and attempt.
+    pub(super) minds: BTreeMap<(RunId, RunId, u32), SteerOutcome>,
 }
 
 impl Streams {
     /// The streams of a process end with it.
     pub(crate) fn cut_off(&mut self, boot: NodeId) {
         self.open.retain(|_, stream| stream.node != boot);
+    }
+    /// Whether an attempt has something left to say, and was not asked to stop.
+    pub(super) fn speaks(&self, node: NodeId, run_id: &RunId, attempt: u32) -> bool {
+        let stream = self.find(node, run_id, attempt).and_then(|id| self.open.get(&id));
+        stream.is_some_and(|stream| !stream.rest.is_empty() && !stream.cancelled)
     }
     /// One that is still open.
     pub(crate) fn left(&self) -> Option<&Stream> {
@@ -125,6 +133,7 @@ impl World {
         self.ledger.ordered(node, &order, &mut self.shelf, self.now, (self.rewinds, restarted));
         match order {
             Order::Invoke(invoke) => self.invoke(node, invoke),
+            Order::Steer(steer) => self.steer(node, *steer),
             Order::Stop { run_id, attempt, .. } => drop(self.streams.known.remove(&(run_id, attempt))),
             Order::Cancel { run_id, attempt, .. } => {
                 self.streams.known.remove(&(run_id.clone(), attempt));

@@ -37,6 +37,7 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("agent.remove_failed", "error"),
     ("user.message", "message"),
     ("turn.admitted", "event TURN_ADMITTED"),
+    ("agent.steer.acked", "event STEER_ACK"),
     ("run.started", "run_started"),
     ("run.restarted", "event RUN_RESTARTED"),
     ("run.resumed", "event RUN_RESUMED"),
@@ -268,9 +269,15 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
             let body = Said { role: "user", message, content, message_id, user_id: user, agent_id };
             tell.last("message", request_id, 2 * entry.weight(), body);
         }
-        Fact::TurnAdmitted { agent_id, strategy, position } => {
+        Fact::TurnAdmitted { agent_id, strategy, position, host_run_id } => {
             let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
-            tell.event(Event { name: "TURN_ADMITTED", agent_id, strategy, position, ..Event::default() });
+            let (name, host_run_id) = ("TURN_ADMITTED", host_run_id.as_ref());
+            tell.event(Event { name, agent_id, strategy, position, host_run_id, ..Event::default() });
+        }
+        Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome } => {
+            let (agent_id, host_run_id) = (Some(agent_id), Some(host_run_id));
+            let (name, attempt, outcome) = ("STEER_ACK", Some(*attempt), Some(*outcome));
+            tell.event(Event { name, agent_id, host_run_id, attempt, outcome, ..Event::default() });
         }
         Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {
             tell.last("run_started", request_id, 320, Attempt { agent_id, attempt: *attempt });
@@ -325,9 +332,11 @@ fn end<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
         text_bytes: *text_bytes,
         attempt: *attempt,
         usage: None,
+        host_run_id: None,
     };
-    if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, text_sha256: _ } = fact {
-        tell.done(Done { usage: usage.as_ref(), ..done("completed", *stop_reason, text_bytes, attempt) });
+    if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, host_run_id, text_sha256: _ } = fact {
+        let (usage, host_run_id) = (usage.as_ref(), host_run_id.as_ref());
+        tell.done(Done { usage, host_run_id, ..done("completed", *stop_reason, text_bytes, attempt) });
     }
     if let Fact::RunFailed { attempt, code, message, agent_code, text_bytes } = fact {
         let late = matches!(code, Code::RouteTimeout | Code::AgentTimeout);

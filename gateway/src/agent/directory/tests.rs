@@ -10,7 +10,7 @@ fn the_flag_form_sets_what_it_names() {
     )
     .expect("a good agent");
     assert_eq!(spec.id.as_str(), "a");
-    assert!(spec.cancel && !spec.steer);
+    assert!(spec.cancel && !spec.policy.steer);
     let policy = AgentPolicy {
         on_owner_loss: OnOwnerLoss::Fail,
         input_ack: Duration::from_millis(250),
