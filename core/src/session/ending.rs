@@ -95,6 +95,7 @@ impl SessionRuntime {
         let (fact, answers) = self.terminal(ending, attempt, text_bytes);
         let ended = self.record(now, fact, About { source, ends, answers, ..About::run(run_id) });
         self.inputs.remove(run_id);
+        self.outbox.recall(run_id);
         if let (Attempt::Live(live), false) = (&self.attempt, completed)
             && live.run_id == *run_id
         {

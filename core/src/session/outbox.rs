@@ -161,6 +161,13 @@ impl Outbox {
         }
     }
 
+    /// An input that has an end, or is a turn of its own, is not handed over any more.
+    pub(super) fn recall(&mut self, turn: &RunId) {
+        self.gated.retain(
+            |(_, output)| !matches!(output, Output::Order(Order::Steer(steer)) if steer.turn_id == *turn),
+        );
+    }
+
     pub(super) fn is_durable(&self, seq: Seq) -> bool {
         seq <= self.durable
     }

@@ -194,6 +194,7 @@ impl SessionRuntime {
         }
         let Some(run) = self.state.runs.get(run_id) else { return };
         let Some(agent_id) = run.agent.clone() else { return };
+        self.outbox.recall(run_id);
         let place = self.state.place_among_waiting(Rank::Returned, run.first);
         let ahead = place + usize::from(self.state.running.is_some());
         let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);

@@ -30,6 +30,8 @@ pub(crate) struct Stream {
     limit: u64,
     blocked: bool,
     cancelled: bool,
+    /// It has said a last word, whatever it says after that.
+    over: bool,
 }
 
 impl Stream {
@@ -65,7 +67,7 @@ impl Streams {
     /// Whether an attempt has something left to say, and was not asked to stop.
     pub(super) fn speaks(&self, node: NodeId, run_id: &RunId, attempt: u32) -> bool {
         let stream = self.find(node, run_id, attempt).and_then(|id| self.open.get(&id));
-        stream.is_some_and(|stream| !stream.rest.is_empty() && !stream.cancelled)
+        stream.is_some_and(|stream| !stream.rest.is_empty() && !stream.cancelled && !stream.over)
     }
     /// One that is still open.
     pub(crate) fn left(&self) -> Option<&Stream> {
@@ -182,9 +184,9 @@ impl World {
         let manner =
             if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { Manner::Plain } else { manner };
         let rest = says.into_iter().rev().collect();
-        let (blocked, cancelled) = (false, false);
+        let (blocked, cancelled, over) = (false, false, false);
         let open =
-            Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled };
+            Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled, over };
         self.streams.open.insert(stream, open);
         self.later(5, 200, Happening::Agent { stream });
     }
@@ -272,6 +274,9 @@ impl World {
         if events.is_empty() {
             return;
         }
+        stream.over |= events.iter().any(|event| {
+            matches!(event, AgentEvent::Done { .. } | AgentEvent::Failed(_) | AgentEvent::CancelAcked)
+        });
         let (node, key, run_id, attempt, epoch) =
             (stream.node, stream.key.clone(), stream.run_id.clone(), stream.attempt, stream.epoch);
         let slowest = match stream.manner {
