@@ -32,7 +32,7 @@ fn what_is_refused_becomes_the_next_turn() {
 
 /// Before those that wait, behind an interrupt, and among themselves in the order in which they were said.
 ///
-/// Covers: ST-9, LN-TP5, I6.
+/// Covers: ST-9, LN-TP5.
 #[test]
 fn what_comes_back_goes_before_what_waits() {
     check(
@@ -68,7 +68,7 @@ fn what_was_not_looked_at_becomes_a_turn() {
 
 /// The receipt is on another way than the end, and may be behind it.
 ///
-/// Covers: ST-9, BD-M5.
+/// Covers: ST-9.
 #[test]
 fn a_run_waits_for_the_receipts_of_what_it_was_handed() {
     runs(

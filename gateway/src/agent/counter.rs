@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Covers: EV-T9, EV-T11, EV-T15.
+    /// Covers: EV-T9, EV-T15.
     #[test]
     fn a_task_is_changed_by_plain_words() {
         let task = Task { count: 10, pace: PACE };
