@@ -214,15 +214,7 @@ impl State {
             self.running = self.running.take().filter(|running| running != run_id);
             return;
         }
-        if let Fact::TurnAdmitted { strategy, host_run_id, .. } = &entry.fact {
-            self.admitted(run_id, *strategy, host_run_id.as_ref());
-        }
-        if let Fact::RunRestarted { .. } = &entry.fact {
-            self.steer_again(run_id);
-        }
-        if let Fact::AgentSteerAcked { outcome, .. } = &entry.fact {
-            self.steer_acked(run_id, *outcome);
-        }
+        self.apply_to_steered(run_id, &entry.fact);
         let Some(run) = self.runs.get_mut(run_id) else { return };
         match &entry.fact {
             Fact::TurnAdmitted { agent_id, .. } => run.agent = Some(agent_id.clone()),

@@ -74,8 +74,20 @@ impl Steers {
 // === impl State ===
 
 impl State {
-    /// What an admission makes of a run's place among the others.
-    pub(super) fn admitted(&mut self, run_id: &RunId, strategy: Admission, host: Option<&RunId>) {
+    /// What a fact makes of an input's place among the others.
+    pub(super) fn apply_to_steered(&mut self, run_id: &RunId, fact: &Fact) {
+        if let Fact::TurnAdmitted { strategy, host_run_id, .. } = fact {
+            self.admitted(run_id, *strategy, host_run_id.as_ref());
+        }
+        if let Fact::RunRestarted { .. } = fact {
+            self.steer_again(run_id);
+        }
+        if let Fact::AgentSteerAcked { outcome, .. } = fact {
+            self.steer_acked(run_id, *outcome);
+        }
+    }
+
+    fn admitted(&mut self, run_id: &RunId, strategy: Admission, host: Option<&RunId>) {
         let Some(run) = self.runs.get_mut(run_id) else { return };
         if let (Admission::Steered, Some(host)) = (strategy, host) {
             run.steered = Some(Steered { host: host.clone(), outcome: None });
@@ -107,14 +119,14 @@ impl State {
     }
 
     /// An agent has answered.
-    pub(super) fn steer_acked(&mut self, run_id: &RunId, outcome: SteerOutcome) {
+    fn steer_acked(&mut self, run_id: &RunId, outcome: SteerOutcome) {
         if let Some(steered) = self.runs.get_mut(run_id).and_then(|run| run.steered.as_mut()) {
             steered.outcome = Some(outcome);
         }
     }
 
     /// Another attempt knows nothing of what the one before was given.
-    pub(super) fn steer_again(&mut self, host: &RunId) {
+    fn steer_again(&mut self, host: &RunId) {
         if planted(Mutant::SteerStaysTaken) {
             return;
         }

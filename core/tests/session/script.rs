@@ -255,6 +255,22 @@ impl Script {
         }
     }
 
+    fn steer(&mut self, words: &[&str]) {
+        let outcome = match words {
+            ["steer", message] => return self.request(message, Strategy::Steer, None, None),
+            ["steer", message, "to", to] => return self.request(message, Strategy::Steer, Some(to), None),
+            ["steer", message, "after", earlier] => {
+                return self.request(message, Strategy::Steer, None, Some(earlier));
+            }
+            ["takes", _] => SteerOutcome::Accepted,
+            ["ponders", _] => SteerOutcome::Pending,
+            ["refuses", _] => SteerOutcome::Refused,
+            other => panic!("no such step: {other:?}"),
+        };
+        let message_id = MessageId::parse(words[1]).expect("a name");
+        self.report(AgentEvent::Steered { message_id, outcome });
+    }
+
     pub(crate) fn step(&mut self, step: &str) {
         let words: Vec<&str> = step.split_whitespace().collect();
         match words.as_slice() {
@@ -263,20 +279,7 @@ impl Script {
             ["say", message, "after", earlier] => {
                 self.request(message, Strategy::Enqueue, None, Some(earlier));
             }
-            ["steer", message] => self.request(message, Strategy::Steer, None, None),
-            ["steer", message, "to", to] => self.request(message, Strategy::Steer, Some(to), None),
-            ["steer", message, "after", earlier] => {
-                self.request(message, Strategy::Steer, None, Some(earlier));
-            }
-            ["takes" | "ponders" | "refuses", message] => {
-                let outcome = match words[0] {
-                    "takes" => SteerOutcome::Accepted,
-                    "ponders" => SteerOutcome::Pending,
-                    _ => SteerOutcome::Refused,
-                };
-                let message_id = MessageId::parse(message).expect("a name");
-                self.report(AgentEvent::Steered { message_id, outcome });
-            }
+            ["steer" | "takes" | "ponders" | "refuses", ..] => self.steer(&words),
             ["interrupt", message] => self.request(message, Strategy::Interrupt, None, None),
             ["open", agents @ ..] => {
                 self.ask(Ask::Open { agents: agents.iter().map(|name| agent(name)).collect(), active: None });

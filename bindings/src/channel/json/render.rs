@@ -269,16 +269,7 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
             let body = Said { role: "user", message, content, message_id, user_id: user, agent_id };
             tell.last("message", request_id, 2 * entry.weight(), body);
         }
-        Fact::TurnAdmitted { agent_id, strategy, position, host_run_id } => {
-            let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
-            let (name, host_run_id) = ("TURN_ADMITTED", host_run_id.as_ref());
-            tell.event(Event { name, agent_id, strategy, position, host_run_id, ..Event::default() });
-        }
-        Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome } => {
-            let (agent_id, host_run_id) = (Some(agent_id), Some(host_run_id));
-            let (name, attempt, outcome) = ("STEER_ACK", Some(*attempt), Some(*outcome));
-            tell.event(Event { name, agent_id, host_run_id, attempt, outcome, ..Event::default() });
-        }
+        Fact::TurnAdmitted { .. } | Fact::AgentSteerAcked { .. } => admission(tell, &entry.fact),
         Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {
             tell.last("run_started", request_id, 320, Attempt { agent_id, attempt: *attempt });
         }
@@ -309,6 +300,20 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
             tell.last("event", request_id, 320, body);
         }
         Fact::RunDone { .. } | Fact::RunFailed { .. } | Fact::RunCancelled { .. } => end(tell, &entry.fact),
+    }
+}
+
+/// What becomes of an input, and what an agent makes of one that it was handed.
+fn admission<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
+    if let Fact::TurnAdmitted { agent_id, strategy, position, host_run_id } = fact {
+        let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
+        let (name, host_run_id) = ("TURN_ADMITTED", host_run_id.as_ref());
+        tell.event(Event { name, agent_id, strategy, position, host_run_id, ..Event::default() });
+    }
+    if let Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome } = fact {
+        let (agent_id, host_run_id) = (Some(agent_id), Some(host_run_id));
+        let (name, attempt, outcome) = ("STEER_ACK", Some(*attempt), Some(*outcome));
+        tell.event(Event { name, agent_id, host_run_id, attempt, outcome, ..Event::default() });
     }
 }
 

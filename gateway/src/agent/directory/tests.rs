@@ -17,6 +17,7 @@ fn the_flag_form_sets_what_it_names() {
         silence: Duration::from_secs(30),
         run: Duration::from_secs(3600),
         cancel_ack: Duration::from_secs(120),
+        steer: false,
     };
     assert_eq!(spec.policy, policy);
     let Endpoint::Http(http) = spec.endpoint else { panic!("an http agent") };

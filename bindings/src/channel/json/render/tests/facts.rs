@@ -222,7 +222,7 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
     ]
 }
 
-/// Facts of an input that is handed to a run. Covers: ST-6, ST-7, ST-8.
+/// Facts of an input that is handed to a run.
 fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
     let (host, agent_id) = (run(), agent("a"));
     let strategy = Admission::Steered;
