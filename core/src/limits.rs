@@ -162,6 +162,13 @@ pub const AGENT_SILENCE: Duration = Duration::from_secs(120);
 pub const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// From CANCEL to CANCEL_ACK; then `CANCEL_TIMEOUT` and the request is closed (LN-SR2).
 pub const CANCEL_ACK: Duration = Duration::from_secs(2);
+/// From handing an input to a running agent to its answer (ST-8). An agent that has said its last word is waited for
+/// this long at the most, and what it has not answered by then it has not taken.
+pub const STEER_ACK: Duration = Duration::from_secs(2);
+/// … and at least this long after its last word, however late that was heard: an answer may lie behind it in the queue.
+pub const STEER_ACK_AFTER_END: Duration = Duration::from_millis(500);
+/// How often an agent that could not be reached with such an input is tried within [`STEER_ACK`].
+pub const STEER_TRIES_MAX: u32 = 3;
 /// One SSE event of an agent.
 pub const AGENT_EVENT_BYTES_MAX: usize = 64 * 1024;
 /// Everything one agent answers in one attempt, its framing included: text doubled by JSON escapes, and room.

@@ -111,6 +111,16 @@ define_mutants! {
     LeaverAsked,
     /// A change of members ends by its receipt alone. (G9)
     ChangeNeverFails,
+    /// What a run was handed and has not taken ends with it all the same. (ST-9)
+    SteerLost,
+    /// What a run has taken is asked again as a turn of its own. (ST-9)
+    SteerTwice,
+    /// A run ends without waiting for what its agent says to what it was given. (ST-9)
+    SteerUnawaited,
+    /// What an attempt that was lost had taken counts for the next one. (ST-9)
+    SteerStaysTaken,
+    /// An agent is given an input before the fact is durable. (G4)
+    SteerEarly,
 }
 
 #[cfg(feature = "mutants")]

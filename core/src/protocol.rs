@@ -7,4 +7,5 @@ pub mod input;
 pub mod json;
 pub mod member;
 pub mod refusal;
+pub mod steer;
 pub mod trace;

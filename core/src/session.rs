@@ -9,6 +9,7 @@ mod membership;
 mod outbox;
 mod runtime;
 mod state;
+mod steer;
 mod takeover;
 mod text;
 
@@ -17,3 +18,4 @@ pub use members::{Change, Step};
 pub use outbox::{Ended, Output, Record};
 pub use runtime::{Counts, Input, SessionRuntime};
 pub use state::{Phase, Resumable, Run, RunPhase, State};
+pub use steer::{Rank, Steered};

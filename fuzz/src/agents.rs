@@ -46,7 +46,7 @@ pub fn events(bytes: &[u8]) -> usize {
                     let said = events.next(&run_id).await;
                     hold(&said);
                     match said {
-                        Said::Delta { .. } | Said::State { .. } | Said::Unknown => {}
+                        Said::Delta { .. } | Said::State { .. } | Said::Steered { .. } | Said::Unknown => {}
                         Said::Done { .. } => return count + 1,
                         Said::Failed(_) => return count,
                     }
@@ -73,7 +73,7 @@ fn hold(said: &Said) {
         Said::State { state, .. } => {
             assert!(!state.is_empty() && !state.chars().any(char::is_control), "{state:?}");
         }
-        Said::Unknown | Said::Done { .. } | Said::Failed(_) => {}
+        Said::Unknown | Said::Steered { .. } | Said::Done { .. } | Said::Failed(_) => {}
     }
 }
 

@@ -11,6 +11,7 @@ mod health;
 pub mod http;
 mod request;
 pub mod sse;
+mod steer;
 pub mod token;
 
 use crate::agent::attempt::{Attempt, Line, Watch};
@@ -33,6 +34,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use turnway_core::id::{AgentId, Epoch, RunId, SessionKey, TenantId};
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Directory, Invoke, OnOwnerLoss, Order};
+use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
 pub use crate::agent::attempt::DELTA_TEXT_BYTES_MAX;
 
@@ -87,7 +89,7 @@ struct Running {
     epoch: Epoch,
     line: Arc<Line>,
     task: AbortHandle,
-    _token: Option<RunToken>,
+    token: Option<RunToken>,
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -164,6 +166,7 @@ impl Agents {
         match order {
             Order::Invoke(invoke) => self.invoke(invoke),
             Order::Cancel { run_id, attempt, epoch } => self.cancel(run_id, attempt, epoch),
+            Order::Steer(steer) => self.steer(*steer),
             Order::Drop { run_id, attempt } => {
                 if let Some((_, running)) = self.0.running.remove(&(run_id, attempt)) {
                     running.task.abort();
@@ -248,7 +251,7 @@ impl Agents {
         let epoch = invoke.epoch;
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
         let task = self.0.runtime.spawn(run(Arc::clone(&self.0), attempt, work)).abort_handle();
-        entry.insert(Running { epoch, line, task, _token: token, _place: place });
+        entry.insert(Running { epoch, line, task, token, _place: place });
     }
 
     fn prepare(
@@ -271,8 +274,7 @@ impl Agents {
     /// What an agent is told with a request about a run: that is what it may speak for.
     fn credential(&self, key: &SessionKey, run_id: &RunId) -> Result<(RunToken, HeaderValue), &'static str> {
         let token = self.0.tokens.mint(key, run_id).map_err(|_| "no randomness")?;
-        let mut auth = HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| "no token")?;
-        auth.set_sensitive(true);
+        let auth = bearer(&token).ok_or("no token")?;
         Ok((token, auth))
     }
 
@@ -286,6 +288,28 @@ impl Agents {
         let (run_id, attempt) = name;
         let key = SessionKey { tenant: TenantId::default_tenant(), session: run_id.session() };
         self.report(Report { key, run_id, attempt, epoch, event: AgentEvent::CancelAcked });
+    }
+
+    /// Hands another input to an attempt that runs; what does not run takes nothing.
+    fn steer(&self, steer: Steer) {
+        let name = (steer.run_id.clone(), steer.attempt);
+        let agent = self.0.agents.get(&steer.agent_id);
+        // The entry is held while a built-in agent is told, so that whoever takes it out finds what it was told.
+        let running = self.0.running.get(&name);
+        match (agent, running) {
+            (Some(Agent::Http(agent)), Some(running)) => {
+                let Some(auth) = running.token.as_ref().and_then(bearer) else { return };
+                let (inner, agent) = (Arc::clone(&self.0), Arc::clone(agent));
+                self.0.runtime.spawn(async move {
+                    let outcome = steer::hand_over(&agent, &inner.client, &steer, auth).await;
+                    if let Some(outcome) = outcome {
+                        let _ = inner.reports.send(answered(steer, outcome)).await;
+                    }
+                });
+            }
+            (Some(Agent::Builtin(_)), Some(running)) => running.line.steer(steer),
+            (Some(_) | None, _) => self.report(answered(steer, SteerOutcome::Refused)),
+        }
     }
 
     /// Of an attempt that runs nowhere any more; only an agent that outlives its request has anything to stop.
@@ -320,6 +344,18 @@ impl fmt::Debug for Agents {
     }
 }
 
+/// What an agent makes of an input, as a report.
+fn answered(steer: Steer, outcome: SteerOutcome) -> Report {
+    let Steer { key, run_id, attempt, epoch, message_id, .. } = steer;
+    Report { key, run_id, attempt, epoch, event: AgentEvent::Steered { message_id, outcome } }
+}
+
+fn bearer(token: &RunToken) -> Option<HeaderValue> {
+    let mut auth = HeaderValue::try_from(format!("Bearer {}", token.reveal())).ok()?;
+    auth.set_sensitive(true);
+    Some(auth)
+}
+
 /// Leaves the table when the task ends, also when it panics. One that was dropped has left already, and
 /// its name may be another's by now.
 struct Leave {
@@ -348,6 +384,10 @@ async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
     let is_acked = end == AgentEvent::CancelAcked;
     attempt.report(end).await;
     drop(leave);
+    // What it was handed and has not looked at, it has not taken.
+    while let Some(steer) = line.next_steer() {
+        let _ = agents.reports.send(answered(steer, SteerOutcome::Refused)).await;
+    }
     // A cancel that came while the end was reported is acknowledged like one that comes from now on.
     if line.is_cancelled() && !is_acked {
         attempt.report(AgentEvent::CancelAcked).await;

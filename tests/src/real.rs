@@ -16,6 +16,7 @@ pub mod python;
 pub mod quic;
 pub mod redis;
 pub mod slow;
+pub mod steers;
 mod tape;
 pub mod tls;
 pub mod web;

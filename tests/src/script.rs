@@ -293,6 +293,7 @@ impl Script {
                 text_bytes: self.count,
                 text_sha256: String::new(),
                 usage: None,
+                host_run_id: None,
             },
             _ => Fact::AgentStreamDelta {
                 attempt: 1,

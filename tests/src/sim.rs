@@ -19,6 +19,7 @@ pub mod cases;
 pub mod faults;
 pub mod mutants;
 pub mod scenario;
+mod steering;
 pub mod verdict;
 pub mod world;
 

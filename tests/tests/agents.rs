@@ -7,6 +7,8 @@ mod limits;
 mod orders;
 #[path = "agents/resume.rs"]
 mod resume;
+#[path = "agents/steer.rs"]
+mod steer;
 #[path = "agents/talk.rs"]
 mod talk;
 #[path = "agents/trouble.rs"]

@@ -86,6 +86,7 @@ fn done() -> Arc<Entry> {
         text_bytes: 5,
         text_sha256: "00".repeat(32),
         usage: Some(turnway_core::protocol::json::Json(serde_json::json!({"tokens": 1}))),
+        host_run_id: None,
     };
     Arc::new(Entry { fact, ..Entry::clone(&self::fact("")) })
 }

@@ -221,12 +221,12 @@ async fn agents_are_listed_and_their_addresses_only_to_operators() {
     let flag = format!("{},cancel=true", agents.flag("a"));
     let node = Node::start(dir.path(), &["--demo", "--agent", &flag, "--default-agent", "echo"]).await;
     let seen = Web::new(node.http, Some("ann")).json("/v1/agents").await;
-    let capabilities = |cancel: bool| json!({"cancel": cancel, "steer": false, "resume": false});
+    let capabilities = |steer: bool| json!({"cancel": true, "steer": steer, "resume": false});
     assert_eq!(
         seen,
         json!({"agents": [
-            {"agent_id": "a", "kind": "http", "default": false, "healthy": true, "capabilities": capabilities(true)},
-            {"agent_id": "echo", "kind": "builtin", "default": true, "healthy": true, "capabilities": capabilities(true)},
+            {"agent_id": "a", "kind": "http", "default": false, "healthy": true, "capabilities": capabilities(false)},
+            {"agent_id": "echo", "kind": "builtin", "default": true, "healthy": true, "capabilities": capabilities(false)},
             {"agent_id": "counter", "kind": "builtin", "default": false, "healthy": true, "capabilities": capabilities(true)},
         ]})
     );

@@ -152,6 +152,7 @@ impl Run {
             | Fact::AgentRemoved(_)
             | Fact::AgentRemoveFailed(_)
             | Fact::AgentInvokeDone { .. }
+            | Fact::AgentSteerAcked { .. }
             | Fact::RunState { scope: Scope::Agent, .. }
             | Fact::RunResumed { .. }
             | Fact::RunSuspended { .. } => {}

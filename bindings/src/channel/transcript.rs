@@ -111,6 +111,8 @@ impl Transcript {
     pub fn take(&mut self, seq: Seq, entry: &Arc<Entry>) {
         let Some(run_id) = &entry.run_id else { return };
         match &entry.fact {
+            // It was answered where it was taken.
+            Fact::RunDone { host_run_id: Some(_), .. } => {}
             Fact::RunDone { attempt, text_bytes, .. } => {
                 self.ended(seq, run_id, entry.time, "completed", None, (*attempt, *text_bytes));
             }
@@ -166,6 +168,7 @@ impl Transcript {
             | Fact::AgentRemoving(_)
             | Fact::AgentRemoved(_)
             | Fact::AgentRemoveFailed(_)
+            | Fact::AgentSteerAcked { .. }
             | Fact::AgentInvokeStarted { .. }
             | Fact::AgentInvokeDone { .. }
             | Fact::RunState { .. }

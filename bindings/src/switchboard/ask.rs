@@ -13,7 +13,7 @@ use turnway_core::id::{
 };
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::protocol::input::{Ask as Asked, BodyHash, Control, Input};
+use turnway_core::protocol::input::{Ask as Asked, BodyHash, Control, Input, Strategy};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::{self, Op, Refused, Reply, StoreError};
 use turnway_core::time::{Mono, Now};
@@ -184,7 +184,8 @@ impl Switchboard {
             agent_id: ask.agent_id,
             message: ask.message,
             history: ask.history,
-            strategy: ask.strategy.unwrap_or_default(),
+            // Like `enqueue` where the running agent does not take it (RX-4).
+            strategy: ask.strategy.unwrap_or(Strategy::Steer),
             metadata: ask.metadata,
             traceparent: ask.traceparent,
         });

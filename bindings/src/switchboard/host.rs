@@ -141,7 +141,11 @@ impl Switchboard {
             let unsaid = owned.unsaid.drain(..).filter_map(|output| match output {
                 Said::Order(order @ Order::Drop { .. }) => Some(order),
                 Said::Order(
-                    Order::Invoke(_) | Order::Cancel { .. } | Order::Stop { .. } | Order::Credit { .. },
+                    Order::Invoke(_)
+                    | Order::Cancel { .. }
+                    | Order::Steer(_)
+                    | Order::Stop { .. }
+                    | Order::Credit { .. },
                 )
                 | Said::Record(_)
                 | Said::Consume { .. }

@@ -228,7 +228,8 @@ fn show_text(post: &mut Post<'_>, link: LinkId, key: &SessionKey, pos: &mut Text
 
 /// A state as links are shown it.
 pub(super) fn snapshot_note(key: &SessionKey, state: &State) -> Box<SnapshotNote> {
-    let order = state.running.iter().chain(&state.waiting);
+    let handed = state.runs.iter().filter(|(_, run)| run.steered.is_some()).map(|(run_id, _)| run_id);
+    let order = state.running.iter().chain(handed).chain(&state.waiting);
     let runs = order.filter_map(|run_id| {
         let run = state.runs.get(run_id)?;
         Some(RunNote {

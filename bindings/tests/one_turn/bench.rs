@@ -144,7 +144,11 @@ impl Bench {
     pub(crate) fn report(&mut self, event: AgentEvent) {
         let invoke = self.orders.iter().rev().find_map(|order| match order {
             Order::Invoke(invoke) => Some(invoke.clone()),
-            Order::Cancel { .. } | Order::Drop { .. } | Order::Stop { .. } | Order::Credit { .. } => None,
+            Order::Cancel { .. }
+            | Order::Steer(_)
+            | Order::Drop { .. }
+            | Order::Stop { .. }
+            | Order::Credit { .. } => None,
         });
         let invoke = invoke.expect("an order");
         let (key, run_id, attempt, epoch) = (invoke.key, invoke.run_id, invoke.attempt, invoke.epoch);

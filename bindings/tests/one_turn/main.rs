@@ -284,7 +284,11 @@ fn a_strangers_cancel_is_its_own() {
     bench.seen(1);
     let run_id = bench.orders.iter().find_map(|order| match order {
         Order::Invoke(invoke) => Some(invoke.run_id.clone()),
-        Order::Cancel { .. } | Order::Drop { .. } | Order::Stop { .. } | Order::Credit { .. } => None,
+        Order::Cancel { .. }
+        | Order::Steer(_)
+        | Order::Drop { .. }
+        | Order::Stop { .. }
+        | Order::Credit { .. } => None,
     });
     let stop =
         Command::Cancel { request_id: None, target: Target::Run(run_id.expect("an order")), receipt: false };
@@ -309,7 +313,11 @@ fn questions_leave_no_trace() {
     bench.report(AgentEvent::Acked);
     let run_id = bench.orders.iter().find_map(|order| match order {
         Order::Invoke(invoke) => Some(invoke.run_id.clone()),
-        Order::Cancel { .. } | Order::Drop { .. } | Order::Stop { .. } | Order::Credit { .. } => None,
+        Order::Cancel { .. }
+        | Order::Steer(_)
+        | Order::Drop { .. }
+        | Order::Stop { .. }
+        | Order::Credit { .. } => None,
     });
     let find = Command::Find { run_id: run_id.clone().expect("an order") };
     let look = Command::Look { request_id: None, session: session() };

@@ -1,11 +1,12 @@
 //! What an agent is told, what it may report, and what is known of it beforehand.
-use crate::id::{AgentId, Epoch, RunId, SaidId, SessionKey, UserId};
+use crate::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionKey, UserId};
 use crate::limits;
 use crate::private::Private;
 use crate::protocol::entry::Scope;
 use crate::protocol::history::History;
 use crate::protocol::input::Message;
 use crate::protocol::json::{Json, json_bytes};
+use crate::protocol::steer::{Steer, SteerOutcome};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub struct AgentPolicy {
     pub run: Duration,
     /// From CANCEL to CANCEL_ACK.
     pub cancel_ack: Duration,
+    /// It takes further inputs while it runs.
+    pub steer: bool,
 }
 
 impl Default for AgentPolicy {
@@ -57,6 +60,7 @@ impl Default for AgentPolicy {
             silence: limits::AGENT_SILENCE,
             run: limits::RUN_TIMEOUT,
             cancel_ack: limits::CANCEL_ACK,
+            steer: false,
         }
     }
 }
@@ -91,6 +95,8 @@ pub enum Order {
         /// The ownership that ordered the attempt: comes back with the report.
         epoch: Epoch,
     },
+    /// Take this in while you run; report [`AgentEvent::Steered`].
+    Steer(Box<Steer>),
     /// The run has ended for the gateway: close what is open, report nothing more.
     Drop {
         /// Which run.
@@ -190,6 +196,8 @@ pub enum StopReason {
     Error,
     /// It took too long.
     Timeout,
+    /// The input has become part of another run (ST-7).
+    Steered,
 }
 
 /// What a fact about an agent's words has besides them: the names of its fields, counts, a mark or a hash.
@@ -225,6 +233,13 @@ pub enum AgentEvent {
         /// Tokens and the like, as the agent counts them.
         usage: Option<Json>,
     },
+    /// What it makes of an input it was given on the way (ST-8).
+    Steered {
+        /// Which input.
+        message_id: MessageId,
+        /// What it makes of it.
+        outcome: SteerOutcome,
+    },
     /// It has stopped (CANCEL_ACK, SR-K2).
     CancelAcked,
     /// It did not work out.
@@ -242,7 +257,9 @@ impl AgentEvent {
                 json_bytes(&(Scope::Agent, state, detail)) + DATA_NAMES_BYTES
             }
             Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_NAMES_BYTES,
-            Self::Acked | Self::Delta { .. } | Self::CancelAcked | Self::Failed(_) => 0,
+            Self::Acked | Self::Delta { .. } | Self::Steered { .. } | Self::CancelAcked | Self::Failed(_) => {
+                0
+            }
         }
     }
 }

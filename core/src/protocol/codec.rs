@@ -37,8 +37,8 @@ impl Kind {
     /// The version this release writes, and the only one it reads.
     pub fn version(self) -> u8 {
         match self {
-            // 2: what an attempt that outlives its owner needs. 3: what is known of members.
-            Self::Snapshot => 3,
+            // 2: what an attempt that outlives its owner needs. 3: what is known of members. 4: what a run hosts.
+            Self::Snapshot => 4,
             Self::Frame | Self::Beat => 1,
         }
     }
@@ -209,6 +209,6 @@ mod tests {
     fn golden_bytes() {
         let blob = encode(Kind::Snapshot, &(1u8, "ab".to_owned(), Some(2u32))).expect("encodes");
         let hex: String = blob.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "545753031000000001020000000000000061620102000000");
+        assert_eq!(hex, "545753041000000001020000000000000061620102000000");
     }
 }

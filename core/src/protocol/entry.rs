@@ -2,13 +2,14 @@
 //! they outlive releases.
 mod envelope;
 
-use crate::id::{AgentId, MessageId, RequestId, UserId};
+use crate::id::{AgentId, MessageId, RequestId, RunId, UserId};
 use crate::private::Private;
 use crate::protocol::agent::{Mark, StopReason};
 use crate::protocol::input::{Message, Strategy};
 use crate::protocol::json::Json;
 use crate::protocol::member::{ChangeAsked, ChangeDone, ChangeFailed};
 use crate::protocol::refusal::Code;
+use crate::protocol::steer::SteerOutcome;
 use crate::time::Millis;
 pub use envelope::{Entry, Envelope};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,8 @@ pub enum Admission {
     Queued,
     /// It cancels what runs and starts next.
     Interrupts,
+    /// It is handed to what runs.
+    Steered,
 }
 
 /// Whose state a `run.state` tells.
@@ -143,6 +146,21 @@ pub enum Fact {
         /// Inputs before it, where it waits.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         position: Option<u32>,
+        /// The run that it is handed to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_run_id: Option<RunId>,
+    },
+    /// What the agent that it was handed to makes of an input (ST-8).
+    #[serde(rename = "agent.steer.acked")]
+    AgentSteerAcked {
+        /// Which agent.
+        agent_id: AgentId,
+        /// In which run.
+        host_run_id: RunId,
+        /// In which attempt at that.
+        attempt: u32,
+        /// What it makes of it.
+        outcome: SteerOutcome,
     },
     /// The first attempt begins; written before the agent hears of it.
     #[serde(rename = "run.started")]
@@ -259,6 +277,9 @@ pub enum Fact {
         /// As the agent counts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Json>,
+        /// The run that the input has become part of (ST-7).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_run_id: Option<RunId>,
     },
     /// The turn has failed.
     #[serde(rename = "run.failed")]
@@ -307,6 +328,7 @@ impl Fact {
             Self::AgentRemoveFailed(_) => "agent.remove_failed",
             Self::UserMessage { .. } => "user.message",
             Self::TurnAdmitted { .. } => "turn.admitted",
+            Self::AgentSteerAcked { .. } => "agent.steer.acked",
             Self::RunStarted { .. } => "run.started",
             Self::RunRestarted { .. } => "run.restarted",
             Self::RunResumed { .. } => "run.resumed",

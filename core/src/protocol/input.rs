@@ -62,7 +62,7 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// Hand it to the running agent. Until agents declare it: like `enqueue`.
+    /// Hand it to the running agent; like `enqueue` where that does not take it.
     Steer,
     /// Wait for one's turn.
     #[default]

@@ -11,6 +11,7 @@ use crate::session::ending::Ending;
 use crate::session::outbox::Output;
 use crate::session::runtime::{About, SessionRuntime};
 use crate::session::state::{Run, RunPhase};
+use crate::session::steer::Steers;
 use crate::session::text::Text;
 use crate::time::{Deadline, Mono, Now};
 use std::sync::Arc;
@@ -55,7 +56,9 @@ pub(super) struct Live {
     sign_at: Mono,
     silence: Duration,
     run_at: Mono,
-    cancel_at: Option<Mono>,
+    pub(super) cancel_at: Option<Mono>,
+    /// What it was given on the way.
+    pub(super) steers: Steers,
 }
 
 impl Live {
@@ -77,6 +80,7 @@ impl Live {
             silence: policy.silence,
             run_at,
             cancel_at: None,
+            steers: Steers::default(),
         }
     }
 
@@ -112,9 +116,10 @@ impl Attempt {
             Self::Live(live) => {
                 let text = [live.text.show_at(), live.text.save_at].into_iter().flatten();
                 let text = text.map(|at| Deadline { at, why: "text" });
-                let waits = match live.cancel_at {
-                    Some(at) => [Deadline { at, why: "cancel_ack" }; 2],
-                    None => [
+                let waits = match (live.cancel_at, live.steers.due()) {
+                    (Some(at), _) => [Deadline { at, why: "cancel_ack" }; 2],
+                    (None, Some(at)) => [Deadline { at, why: "steer_ack" }; 2],
+                    (None, None) => [
                         Deadline { at: live.sign_at, why: "agent" },
                         Deadline { at: live.run_at, why: "run" },
                     ],
@@ -128,6 +133,7 @@ impl Attempt {
         if let Self::Live(live) = self {
             let wait = if planted(Mutant::CancelNeverForced) { Duration::from_secs(1 << 30) } else { wait };
             live.cancel_at = Some(now.mono + wait);
+            live.steers.stop();
         }
     }
 }
@@ -161,7 +167,11 @@ impl SessionRuntime {
         if live.cancel_at.is_some() && !planted(Mutant::LateOutputWins) {
             return self.agent_cancelling(now, run_id, &event);
         }
-        live.sign_at = now.mono + live.silence;
+        if live.steers.is_ending() && !matches!(event, AgentEvent::Steered { .. }) {
+            self.counts.late_reports += 1;
+            return;
+        }
+        (live.sign_at, live.steers.heard) = (now.mono + live.silence, true);
         if event.data_bytes() > limits::FACT_DATA_BYTES_MAX {
             return self.end(now, run_id, Ending::from(AgentFailure::TooLarge));
         }
@@ -177,7 +187,10 @@ impl SessionRuntime {
             AgentEvent::Done { .. } if again.is_some_and(|bytes| bytes > 0) => {
                 self.end(now, run_id, otherwise())
             }
-            AgentEvent::Done { stop, usage } => self.end(now, run_id, Ending::Completed { stop, usage }),
+            AgentEvent::Done { stop, usage } => self.finished(now, run_id, stop, usage),
+            AgentEvent::Steered { message_id, outcome } => {
+                self.steer_answered(now, run_id, &message_id, outcome)
+            }
             AgentEvent::CancelAcked => self.counts.late_reports += 1,
             AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => self.forgotten(now, run_id),
             AgentEvent::Failed(failure) => self.end(now, run_id, Ending::from(failure)),
@@ -190,6 +203,9 @@ impl SessionRuntime {
         match event {
             AgentEvent::CancelAcked | AgentEvent::Done { .. } | AgentEvent::Failed(_) => {
                 self.cancel_orphan(now, run_id)
+            }
+            AgentEvent::Steered { message_id, outcome } => {
+                self.steer_answered(now, run_id, message_id, *outcome)
             }
             AgentEvent::Acked | AgentEvent::Delta { .. } | AgentEvent::State { .. } => {
                 self.counts.late_reports += 1
@@ -337,6 +353,7 @@ impl SessionRuntime {
         let Attempt::Live(live) = &self.attempt else { return };
         let failed = |code, why: &str| Ending::Failed { code, message: why.to_owned(), agent_code: None };
         let ending = match live.cancel_at {
+            None if live.steers.is_ending() => return,
             Some(at) if at > now.mono => return,
             Some(_) => {
                 let phase = self.state.runs.get(run_id).map(|run| run.phase.clone());
@@ -351,38 +368,5 @@ impl SessionRuntime {
             None => failed(Code::AgentTimeout, "the agent fell silent"),
         };
         self.end(now, run_id, ending);
-    }
-
-    pub(super) fn hold(&mut self) {
-        self.held = true;
-        if matches!(self.attempt, Attempt::Delayed { .. }) {
-            self.attempt = Attempt::None;
-        }
-    }
-
-    /// What another owner can go on with is left to it at once; what cannot may end here.
-    pub(super) fn hand_over(&mut self, now: Now) {
-        self.hold();
-        let Attempt::Live(live) = &self.attempt else { return };
-        if live.cancel_at.is_none() && self.outlives_its_owner(&live.run_id) {
-            self.suspend(now);
-        }
-    }
-
-    pub(super) fn suspend(&mut self, now: Now) {
-        self.held = true;
-        let Attempt::Live(live) = &self.attempt else { return };
-        let (run_id, attempt) = (live.run_id.clone(), live.attempt);
-        let (begun, ordered) = (live.begun, live.ordered);
-        self.show(now);
-        self.save(now, &run_id);
-        self.record(now, Fact::RunSuspended { attempt, reason: "drain".to_owned() }, About::run(&run_id));
-        let drop = Output::Order(Order::Drop { run_id, attempt });
-        if ordered {
-            self.outbox.now(drop);
-        } else {
-            self.outbox.after(begun, drop);
-        }
-        self.attempt = Attempt::None;
     }
 }

@@ -7,6 +7,7 @@ use crate::protocol::entry::Fact;
 use crate::protocol::json::Json;
 use crate::protocol::refusal::Code;
 use crate::session::attempt::Attempt;
+use crate::session::digest::TextHash;
 use crate::session::outbox::{Ended, Output};
 use crate::session::runtime::{About, SessionRuntime, Source};
 use crate::time::Now;
@@ -20,6 +21,8 @@ pub(super) enum Ending {
     Failed { code: Code, message: String, agent_code: Option<String> },
     /// Somebody wanted it to stop; `answers` is the control entry that did, where it did at once.
     Cancelled { reason: String, forced: bool, answers: Option<Place> },
+    /// It has become part of another run, which has ended.
+    Steered { host: RunId },
 }
 
 /// An agent's own words about its failure are cut to this many characters.
@@ -49,7 +52,9 @@ impl From<AgentFailure> for Ending {
 /// Whether an agent that outlives its connection may not know that its turn is over.
 fn runs_on(ending: &Ending, live: bool) -> bool {
     match ending {
-        Ending::Completed { .. } | Ending::Failed { agent_code: Some(_), .. } => false,
+        Ending::Completed { .. } | Ending::Failed { agent_code: Some(_), .. } | Ending::Steered { .. } => {
+            false
+        }
         Ending::Failed { code, .. } => *code != Code::AgentUnavailable,
         // It was told to stop, and of what does not run here it was not.
         Ending::Cancelled { .. } => !live,
@@ -79,7 +84,9 @@ impl SessionRuntime {
         let (attempt, text_bytes) = (run.attempt, run.saved);
         let (source, completed) = match &ending {
             Ending::Completed { .. } => (Source::Agent, true),
-            Ending::Failed { .. } | Ending::Cancelled { .. } => (Source::Gateway, false),
+            Ending::Failed { .. } | Ending::Cancelled { .. } | Ending::Steered { .. } => {
+                (Source::Gateway, false)
+            }
         };
         let stop = run.agent.clone().filter(|_| run.resume.is_some() && runs_on(&ending, live));
         if let (true, Some(agent_id)) = (completed, run.agent.clone()) {
@@ -88,6 +95,7 @@ impl SessionRuntime {
         let (fact, answers) = self.terminal(ending, attempt, text_bytes);
         let ended = self.record(now, fact, About { source, ends, answers, ..About::run(run_id) });
         self.inputs.remove(run_id);
+        self.outbox.recall(run_id);
         if let (Attempt::Live(live), false) = (&self.attempt, completed)
             && live.run_id == *run_id
         {
@@ -120,13 +128,19 @@ impl SessionRuntime {
                     Attempt::Live(live) => live.text.len(),
                     Attempt::Delayed { .. } | Attempt::None => text_bytes,
                 };
-                (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage }, None)
+                let host_run_id = None;
+                (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }, None)
             }
             Ending::Failed { code, message, agent_code } => {
                 (Fact::RunFailed { attempt, code, message, agent_code, text_bytes }, None)
             }
             Ending::Cancelled { reason, forced, answers } => {
                 (Fact::RunCancelled { attempt, reason, forced, text_bytes }, answers)
+            }
+            Ending::Steered { host } => {
+                let (stop_reason, text_sha256) = (StopReason::Steered, TextHash::default().hex());
+                let (usage, host_run_id) = (None, Some(host));
+                (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }, None)
             }
         }
     }

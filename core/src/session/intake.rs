@@ -29,7 +29,7 @@ impl SessionRuntime {
             // The log tells of it, but the store had forgotten the input when it was to be stopped.
             if let Some((at, control)) = self.early_cancels.remove(&run_id) {
                 self.cancel(now, &run_id, "user", Some((at, &control)));
-            } else if self.close.is_some() {
+            } else if self.close.is_some() && !self.state.is_steered(&run_id) {
                 self.stop(now, &run_id);
             }
             return;
@@ -52,7 +52,7 @@ impl SessionRuntime {
             return;
         }
         match self.fit(addressed.as_ref()) {
-            Ok(agent) => self.admit(now, &run_id, agent, input.strategy),
+            Ok(agent) => self.admit(now, &input, agent),
             Err(unfit) => {
                 let ending =
                     Ending::Failed { code: unfit.code, message: unfit.why.to_owned(), agent_code: None };
@@ -101,9 +101,16 @@ impl SessionRuntime {
         Ok(agent.clone())
     }
 
-    fn admit(&mut self, now: Now, run_id: &RunId, agent: AgentId, strategy: Strategy) {
+    fn admit(&mut self, now: Now, input: &Input, agent: AgentId) {
+        let (run_id, strategy) = (&input.run_id, input.strategy);
         if self.state.active.as_ref() != Some(&agent) {
             self.switch(now, &agent, ("addressed".to_owned(), "mention"), None, About::run(run_id));
+        }
+        if let Some(host) = self.host_of(input, &agent) {
+            let (strategy, host_run_id) = (Admission::Steered, Some(host));
+            let fact = Fact::TurnAdmitted { agent_id: agent, strategy, position: None, host_run_id };
+            self.record(now, fact, About::run(run_id));
+            return;
         }
         let ahead = self.state.waiting.len() + usize::from(self.state.running.is_some());
         let interrupts = matches!(strategy, Strategy::Interrupt | Strategy::Rollback) && ahead > 0;
@@ -112,7 +119,8 @@ impl SessionRuntime {
             (false, 0) => (Admission::Run, None),
             (false, ahead) => (Admission::Queued, u32::try_from(ahead).ok()),
         };
-        self.record(now, Fact::TurnAdmitted { agent_id: agent, strategy, position }, About::run(run_id));
+        let fact = Fact::TurnAdmitted { agent_id: agent, strategy, position, host_run_id: None };
+        self.record(now, fact, About::run(run_id));
         if interrupts && let Some(running) = self.state.running.clone() {
             self.cancel(now, &running, "interrupt", None);
         }

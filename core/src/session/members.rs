@@ -96,7 +96,7 @@ impl State {
 
     /// A turn that its agent has completed.
     pub(super) fn answered(&mut self, run_id: &RunId, fact: &Fact) {
-        let completed = matches!(fact, Fact::RunDone { .. });
+        let completed = matches!(fact, Fact::RunDone { host_run_id: None, .. });
         let agent = self.runs.get(run_id).and_then(|run| run.agent.as_ref()).filter(|_| completed);
         let place = agent.and_then(|agent| self.place_of(agent));
         if let Some(member) = place.and_then(|place| self.members.get_mut(place)) {

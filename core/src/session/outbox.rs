@@ -124,7 +124,11 @@ impl Outbox {
             Output::Order(order @ Order::Drop { .. }) => Some(order.clone()),
             // A stop whose fact is not durable: the next owner may go on.
             Output::Order(
-                Order::Invoke(_) | Order::Cancel { .. } | Order::Stop { .. } | Order::Credit { .. },
+                Order::Invoke(_)
+                | Order::Cancel { .. }
+                | Order::Steer(_)
+                | Order::Stop { .. }
+                | Order::Credit { .. },
             )
             | Output::Record(_)
             | Output::Consume { .. }
@@ -142,6 +146,7 @@ impl Outbox {
         for output in self.ready.iter_mut().chain(gated) {
             match output {
                 Output::Order(Order::Invoke(invoke)) => invoke.epoch = epoch,
+                Output::Order(Order::Steer(steer)) => steer.epoch = epoch,
                 Output::Order(Order::Cancel { epoch: under, .. } | Order::Stop { epoch: under, .. }) => {
                     *under = epoch
                 }
@@ -154,6 +159,13 @@ impl Outbox {
                 | Output::CatchUp => {}
             }
         }
+    }
+
+    /// An input that has an end, or is a turn of its own, is not handed over any more.
+    pub(super) fn recall(&mut self, turn: &RunId) {
+        self.gated.retain(
+            |(_, output)| !matches!(output, Output::Order(Order::Steer(steer)) if steer.turn_id == *turn),
+        );
     }
 
     pub(super) fn is_durable(&self, seq: Seq) -> bool {

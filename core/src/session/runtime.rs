@@ -327,6 +327,7 @@ impl SessionRuntime {
             self.finish_close(now);
             self.run_controls(now);
             self.settle_members(now);
+            self.settle_steers(now);
             self.begin(now);
             if self.state.tail.seq == before {
                 return;

@@ -3,10 +3,11 @@ use crate::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Se
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::Mark;
 use crate::protocol::codec::{self, CodecError, Kind};
-use crate::protocol::entry::{Admission, Entry, Fact, Scope};
+use crate::protocol::entry::{Entry, Fact, Scope};
 use crate::protocol::member::Member;
 use crate::session::digest::TextHash;
 use crate::session::members::Change;
+use crate::session::steer::{Rank, Steered};
 use crate::shrink::Shrink;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,10 @@ pub struct Run {
     pub spoke: bool,
     /// What another owner needs to go on with the latest attempt; none: it begins another.
     pub resume: Option<Box<Resumable>>,
+    /// The run that it was handed to, until that has ended or did not take it.
+    pub steered: Option<Steered>,
+    /// Its place among those that wait.
+    pub rank: Rank,
     /// When the whole run is over at the latest.
     pub deadline: Millis,
     /// The fact that the next one of this turn follows from.
@@ -174,6 +179,7 @@ impl State {
             | Fact::AgentRemoveFailed(_) => self.apply_to_members(entry),
             Fact::UserMessage { .. }
             | Fact::TurnAdmitted { .. }
+            | Fact::AgentSteerAcked { .. }
             | Fact::RunStarted { .. }
             | Fact::RunRestarted { .. }
             | Fact::RunResumed { .. }
@@ -193,15 +199,6 @@ impl State {
         }
     }
 
-    /// One that waits already, and is now to be answered by somebody else, stays where it is.
-    fn enqueue(&mut self, run_id: &RunId, strategy: Admission) {
-        if self.runs.contains_key(run_id) && !self.waiting.contains(run_id) {
-            let first = strategy == Admission::Interrupts && !planted(Mutant::InterruptQueues);
-            let place = if first { 0 } else { self.waiting.len() };
-            self.waiting.insert(place, run_id.clone());
-        }
-    }
-
     fn apply_to_run(&mut self, run_id: &RunId, entry: &Entry) {
         let seq = self.tail.seq;
         if let Fact::UserMessage { message_id, request_id, user, .. } = &entry.fact {
@@ -217,9 +214,7 @@ impl State {
             self.running = self.running.take().filter(|running| running != run_id);
             return;
         }
-        if let Fact::TurnAdmitted { strategy, .. } = &entry.fact {
-            self.enqueue(run_id, *strategy);
-        }
+        self.apply_to_steered(run_id, &entry.fact);
         let Some(run) = self.runs.get_mut(run_id) else { return };
         match &entry.fact {
             Fact::TurnAdmitted { agent_id, .. } => run.agent = Some(agent_id.clone()),
@@ -250,7 +245,7 @@ impl State {
                     resume.reach(mark.as_ref());
                 }
             }
-            Fact::AgentInvokeDone { .. } => {}
+            Fact::AgentInvokeDone { .. } | Fact::AgentSteerAcked { .. } => {}
             Fact::RunSuspended { .. } => run.excused += 1,
             Fact::RunCancelling { reason, deadline_ms, .. } => {
                 run.phase = RunPhase::Cancelling { reason: reason.clone(), deadline: *deadline_ms };
@@ -300,6 +295,8 @@ impl Run {
             saved: 0,
             spoke: false,
             resume: None,
+            steered: None,
+            rank: Rank::default(),
             deadline: Millis(u64::MAX),
             cause,
         }

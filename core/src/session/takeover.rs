@@ -173,4 +173,39 @@ impl SessionRuntime {
             (Code::OwnerLost, format!("{LOST}, and its agent does not know of it any more"));
         self.end(now, run_id, Ending::Failed { code, message, agent_code: None });
     }
+
+    // === the owner leaves ===
+
+    pub(super) fn hold(&mut self) {
+        self.held = true;
+        if matches!(self.attempt, Attempt::Delayed { .. }) {
+            self.attempt = Attempt::None;
+        }
+    }
+
+    /// What another owner can go on with is left to it at once; what cannot may end here.
+    pub(super) fn hand_over(&mut self, now: Now) {
+        self.hold();
+        let Attempt::Live(live) = &self.attempt else { return };
+        if live.cancel_at.is_none() && self.outlives_its_owner(&live.run_id) {
+            self.suspend(now);
+        }
+    }
+
+    pub(super) fn suspend(&mut self, now: Now) {
+        self.held = true;
+        let Attempt::Live(live) = &self.attempt else { return };
+        let (run_id, attempt) = (live.run_id.clone(), live.attempt);
+        let (begun, ordered) = (live.begun, live.ordered);
+        self.show(now);
+        self.save(now, &run_id);
+        self.record(now, Fact::RunSuspended { attempt, reason: "drain".to_owned() }, About::run(&run_id));
+        let drop = Output::Order(Order::Drop { run_id, attempt });
+        if ordered {
+            self.outbox.now(drop);
+        } else {
+            self.outbox.after(begun, drop);
+        }
+        self.attempt = Attempt::None;
+    }
 }

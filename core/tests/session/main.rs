@@ -4,6 +4,7 @@ mod kinds;
 mod members;
 mod resume;
 mod script;
+mod steer;
 
 use script::{Script, check, check_with};
 use turnway_core::protocol::agent::OnOwnerLoss;

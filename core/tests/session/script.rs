@@ -19,6 +19,7 @@ use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Content, Control, Input as Request, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::member::{Errand, Member, Receipt};
+use turnway_core::protocol::steer::SteerOutcome;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input, Output, SessionRuntime, State};
 use turnway_core::time::{Millis, Mono, Now};
@@ -63,7 +64,8 @@ fn said(id: &str) -> SaidId {
 impl Script {
     pub(crate) fn new(policy: OnOwnerLoss) -> Self {
         let policy = AgentPolicy { on_owner_loss: policy, ..AgentPolicy::default() };
-        let names = ["a", "b", "c"].map(|name| (name, policy.clone()));
+        // `a` and `b` take what is said while they answer, `c` does not.
+        let names = ["a", "b", "c"].map(|name| (name, AgentPolicy { steer: name != "c", ..policy.clone() }));
         let agents = names.map(|(name, policy)| (agent(name), policy));
         let directory = Arc::new(Directory { agents: BTreeMap::from(agents), default: Some(agent("a")) });
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_000_000) };
@@ -142,6 +144,7 @@ impl Script {
             Output::Order(Order::Cancel { .. }) => "CANCEL".to_owned(),
             Output::Order(Order::Drop { .. }) => "DROP".to_owned(),
             Output::Order(Order::Credit { upto, .. }) => format!("CREDIT({upto})"),
+            Output::Order(Order::Steer(steer)) => format!("STEER({})", steer.message_id),
             Output::Chunk { offset, text, .. } => format!("{offset}'{}'", text.reveal()),
             Output::Answered { .. } => "answered".to_owned(),
             Output::Errand(errand) => {
@@ -252,6 +255,22 @@ impl Script {
         }
     }
 
+    fn steer(&mut self, words: &[&str]) {
+        let outcome = match words {
+            ["steer", message] => return self.request(message, Strategy::Steer, None, None),
+            ["steer", message, "to", to] => return self.request(message, Strategy::Steer, Some(to), None),
+            ["steer", message, "after", earlier] => {
+                return self.request(message, Strategy::Steer, None, Some(earlier));
+            }
+            ["takes", _] => SteerOutcome::Accepted,
+            ["ponders", _] => SteerOutcome::Pending,
+            ["refuses", _] => SteerOutcome::Refused,
+            other => panic!("no such step: {other:?}"),
+        };
+        let message_id = MessageId::parse(words[1]).expect("a name");
+        self.report(AgentEvent::Steered { message_id, outcome });
+    }
+
     pub(crate) fn step(&mut self, step: &str) {
         let words: Vec<&str> = step.split_whitespace().collect();
         match words.as_slice() {
@@ -260,6 +279,7 @@ impl Script {
             ["say", message, "after", earlier] => {
                 self.request(message, Strategy::Enqueue, None, Some(earlier));
             }
+            ["steer" | "takes" | "ponders" | "refuses", ..] => self.steer(&words),
             ["interrupt", message] => self.request(message, Strategy::Interrupt, None, None),
             ["open", agents @ ..] => {
                 self.ask(Ask::Open { agents: agents.iter().map(|name| agent(name)).collect(), active: None });
@@ -336,11 +356,13 @@ fn shown(mark: Option<&Mark>) -> String {
 fn name(fact: &Fact) -> String {
     match fact {
         Fact::RunFailed { code, .. } => format!("failed({})", code.as_str()),
+        Fact::RunDone { host_run_id: Some(_), .. } => "done(steered)".to_owned(),
         Fact::RunDone { text_bytes, .. } => format!("done({text_bytes})"),
+        Fact::AgentSteerAcked { outcome, .. } => format!("steer({})", outcome.as_str()),
         Fact::RunCancelled { reason, forced, .. } => {
             format!("cancelled({reason}{})", if *forced { ",forced" } else { "" })
         }
-        Fact::TurnAdmitted { agent_id, strategy, position } => {
+        Fact::TurnAdmitted { agent_id, strategy, position, .. } => {
             let position = position.map(|position| format!(",{position}")).unwrap_or_default();
             format!("admitted({agent_id},{strategy:?}{position})")
         }

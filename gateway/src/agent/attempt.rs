@@ -2,8 +2,9 @@
 use crate::agent::Report;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
@@ -11,6 +12,7 @@ use turnway_core::id::SaidId;
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Resume, TextKind};
+use turnway_core::protocol::steer::Steer;
 use turnway_core::time::Mono;
 
 /// Text of one [`AgentEvent::Delta`]: a checkpoint's worth, so that no single report outgrows a fact.
@@ -24,6 +26,9 @@ pub(super) struct Line {
     credit: AtomicU64,
     cancel: Notify,
     more: Notify,
+    /// Further inputs for a built-in agent; no more than lie in one inbox.
+    steers: Mutex<VecDeque<Steer>>,
+    steered: Notify,
 }
 
 /// The task's side of an attempt.
@@ -67,6 +72,31 @@ impl Line {
     pub(super) fn credit(&self, upto: u64) {
         self.credit.fetch_max(upto, Ordering::AcqRel);
         self.more.notify_one();
+    }
+
+    /// Hands it another input.
+    pub(super) fn steer(&self, steer: Steer) {
+        self.steers().push_back(steer);
+        self.steered.notify_one();
+    }
+
+    /// The next input that it was handed and has not looked at.
+    pub(super) fn next_steer(&self) -> Option<Steer> {
+        self.steers().pop_front()
+    }
+
+    /// Until it is handed another input.
+    pub(super) async fn steer_ordered(&self) -> Steer {
+        loop {
+            if let Some(steer) = self.next_steer() {
+                return steer;
+            }
+            self.steered.notified().await;
+        }
+    }
+
+    fn steers(&self) -> MutexGuard<'_, VecDeque<Steer>> {
+        self.steers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it was asked to stop.

@@ -3,9 +3,10 @@ use crate::agent::attempt::Attempt;
 use crate::config::amount::parse_wait;
 use serde_json::json;
 use std::time::Duration;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior};
 use turnway_core::protocol::agent::{AgentEvent, StopReason, TextKind};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::steer::SteerOutcome;
 
 /// How far it counts when it is not told.
 const COUNT: u64 = 10;
@@ -25,35 +26,53 @@ struct Task {
     pace: Duration,
 }
 
-/// Counts; returns how it ended.
+/// Counts; returns how it ended. What it is told on the way it takes in before the next number.
 pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
     attempt.report(AgentEvent::Acked).await;
-    let task = Task::read(&attempt.invoke.message.content.plain());
+    let mut task = Task::read(&attempt.invoke.message.content.plain());
     let line = attempt.line();
-    let mut ticks = tokio::time::interval(task.pace);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    for number in 1..=task.count {
+    let mut ticks = paced(task.pace);
+    let mut number = 0;
+    while number < task.count {
         tokio::select! {
             biased;
             () = line.cancel_ordered() => return AgentEvent::CancelAcked,
-            _ = ticks.tick() => {}
-        }
-        attempt.say(TextKind::Text, format!("{number}\n"), None).await;
-        if task.is_milestone(number) {
-            let detail = json!({ "at": number, "of": task.count });
-            attempt
-                .report(AgentEvent::State {
-                    state: "counting".to_owned(),
-                    detail: Some(Json(detail)),
-                    id: None,
-                })
-                .await;
+            steer = line.steer_ordered() => {
+                let changed = task.steered(&steer.message.content.plain(), number);
+                if changed.pace != task.pace {
+                    ticks = paced(changed.pace);
+                    // The first tick comes at once, and the next number is not due yet.
+                    ticks.reset();
+                }
+                task = changed;
+                let (message_id, outcome) = (steer.message_id, SteerOutcome::Accepted);
+                attempt.report(AgentEvent::Steered { message_id, outcome }).await;
+                attempt.say(TextKind::Text, format!("at {number} of {}\n", task.count), None).await;
+            }
+            _ = ticks.tick() => {
+                number += 1;
+                attempt.say(TextKind::Text, format!("{number}\n"), None).await;
+                progress(attempt, task, number).await;
+            }
         }
     }
     if attempt.is_cancelled() {
         return AgentEvent::CancelAcked;
     }
     AgentEvent::Done { stop: StopReason::EndTurn, usage: None }
+}
+
+fn paced(pace: Duration) -> Interval {
+    let mut ticks = tokio::time::interval(pace);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+async fn progress(attempt: &Attempt, task: Task, number: u64) {
+    if task.is_milestone(number) {
+        let detail = Some(Json(json!({ "at": number, "of": task.count })));
+        attempt.report(AgentEvent::State { state: "counting".to_owned(), detail, id: None }).await;
+    }
 }
 
 // === impl Task ===
@@ -65,6 +84,18 @@ impl Task {
         let count = words.clone().find_map(|word| word.parse().ok()).unwrap_or(COUNT);
         let pace = words.filter_map(parse_wait).find(|pace| !pace.is_zero()).unwrap_or(PACE);
         Self { count: count.min(COUNT_MAX), pace: pace.min(PACE_MAX) }
+    }
+
+    /// What it is after it was told so, at this number: "stop" is enough, a number is how far from now on, a wait the
+    /// pace; anything else changes nothing.
+    fn steered(self, text: &str, number: u64) -> Self {
+        let words = || text.split_whitespace().map(|word| word.trim_matches([',', '.', ';', '!', '?']));
+        if words().any(|word| word.eq_ignore_ascii_case("stop")) {
+            return Self { count: number, ..self };
+        }
+        let count = words().find_map(|word| word.parse().ok()).unwrap_or(self.count);
+        let pace = words().filter_map(parse_wait).find(|pace| !pace.is_zero()).unwrap_or(self.pace);
+        Self { count: count.clamp(number, COUNT_MAX), pace: pace.min(PACE_MAX) }
     }
 
     fn is_milestone(self, number: u64) -> bool {
@@ -89,6 +120,21 @@ mod tests {
             ("0", 0, 500),
         ] {
             assert_eq!(Task::read(text), Task { count, pace: Duration::from_millis(millis) }, "{text}");
+        }
+    }
+
+    /// Covers: EV-T9, EV-T15.
+    #[test]
+    fn a_task_is_changed_by_plain_words() {
+        let task = Task { count: 10, pace: PACE };
+        for (text, count, millis) in [
+            ("How far are you?", 10, 500),
+            ("count to 20 every 50ms", 20, 50),
+            ("only to 3", 4, 500),
+            ("Stop!", 4, 500),
+            ("faster: 10ms", 10, 10),
+        ] {
+            assert_eq!(task.steered(text, 4), Task { count, pace: Duration::from_millis(millis) }, "{text}");
         }
     }
 

@@ -22,8 +22,6 @@ pub struct AgentSpec {
     /// Whether it takes `POST {endpoint}/cancel`; otherwise closing the request cancels. Whoever outlives the
     /// request does.
     pub cancel: bool,
-    /// Whether it takes `POST {endpoint}/steer`. Kept for when steering comes.
-    pub steer: bool,
 }
 
 /// An agent as it shows itself to whoever may ask.
@@ -136,7 +134,6 @@ struct Conduct {
     policy: AgentPolicy,
     /// None where nobody said.
     cancel: Option<bool>,
-    steer: bool,
 }
 
 /// Parses the flag form `ID=URL[,key=value…]`, e.g. `a=http://127.0.0.1:9000,cancel=true,silence=30s`, and
@@ -205,16 +202,15 @@ impl AgentSpec {
             }
         }
         let is_builtin = matches!(endpoint, Some(Endpoint::Builtin(_)));
-        if let Err((key, bad)) = conduct.agrees(is_builtin) {
+        let is_echo = endpoint == Some(Endpoint::Builtin(Builtin::Echo));
+        if let Err((key, bad)) = conduct.agrees((is_builtin, is_echo)) {
             let at = seen.iter().position(|seen| *seen == key);
             wrong.push((at, BadAgent::Key { agent: shown(id), key: key.to_owned(), bad }));
         }
-        let (resumes, Conduct { policy, cancel, steer }) = (conduct.resumes(), conduct);
+        let (resumes, Conduct { policy, cancel }) = (conduct.resumes(), conduct);
         let cancel = cancel.unwrap_or(resumes);
         match (name, endpoint) {
-            (Some(id), Some(endpoint)) if wrong.is_empty() => {
-                Ok(Self { id, endpoint, policy, cancel, steer })
-            }
+            (Some(id), Some(endpoint)) if wrong.is_empty() => Ok(Self { id, endpoint, policy, cancel }),
             (_, _) => Err(wrong),
         }
     }
@@ -226,7 +222,7 @@ impl AgentSpec {
             Endpoint::Builtin(_) => ("builtin", None),
         };
         let resume = self.policy.on_owner_loss == OnOwnerLoss::Resume;
-        Profile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.steer, resume }
+        Profile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.policy.steer, resume }
     }
 
     /// The agents of `--demo`: `echo`, then `counter`.
@@ -258,6 +254,7 @@ impl Conduct {
             // They depend on nothing but their input, so running one again is harmless.
             conduct.policy.on_owner_loss = OnOwnerLoss::Retry;
             conduct.cancel = Some(true);
+            conduct.policy.steer = matches!(endpoint, Endpoint::Builtin(Builtin::Counter));
         }
         conduct
     }
@@ -271,7 +268,7 @@ impl Conduct {
             "run" => self.policy.run = wait(value)?,
             "cancel_ack" => self.policy.cancel_ack = wait(value)?,
             "cancel" => self.cancel = Some(flag(value)?),
-            "steer" => self.steer = flag(value)?,
+            "steer" => self.policy.steer = flag(value)?,
             _ => return Err(BadKey::Unknown { hint: hint(key, agent_keys().chain(["url"])) }),
         }
         Ok(())
@@ -284,7 +281,7 @@ impl Conduct {
     }
 
     /// Whether its keys agree with each other; else which does not, and why.
-    fn agrees(&self, is_builtin: bool) -> Result<(), (&'static str, BadKey)> {
+    fn agrees(&self, (is_builtin, is_echo): (bool, bool)) -> Result<(), (&'static str, BadKey)> {
         if self.resumes() && is_builtin {
             let why = "retry, retry_if_silent or fail: a builtin agent ends with its node";
             return Err(("on_owner_loss", wrong("resume", why)));
@@ -292,6 +289,9 @@ impl Conduct {
         if self.resumes() && self.cancel == Some(false) {
             let why = "true: with on_owner_loss=resume the end of a request cancels nothing";
             return Err(("cancel", wrong("false", why)));
+        }
+        if is_echo && self.policy.steer {
+            return Err(("steer", wrong("true", "false: builtin:echo takes nothing in while it answers")));
         }
         Ok(())
     }

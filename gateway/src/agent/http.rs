@@ -45,6 +45,8 @@ pub struct HttpEndpoint {
     pub invoke: Uri,
     /// `POST`: stop.
     pub cancel: Uri,
+    /// `POST`: take this in while you run.
+    pub steer: Uri,
     /// `GET`: whether it is there.
     pub health: Uri,
 }
@@ -88,7 +90,8 @@ impl HttpEndpoint {
         }
         let at =
             |path: &str| format!("{}/{path}", url.trim_end_matches('/')).parse().map_err(|_| "not a URL");
-        Ok(Self { invoke: at("invoke")?, cancel: at("cancel")?, health: at("health")? })
+        let (invoke, cancel) = (at("invoke")?, at("cancel")?);
+        Ok(Self { invoke, cancel, steer: at("steer")?, health: at("health")? })
     }
 
     /// `GET`: what a run has said, or what follows the event that `Last-Event-ID` names.
@@ -219,6 +222,9 @@ async fn talk(
             Said::Delta { kind, text, id } => attempt.say(kind, text, id).await,
             Said::State { state, detail, id } => {
                 attempt.report(AgentEvent::State { state, detail, id }).await
+            }
+            Said::Steered { message_id, outcome } => {
+                attempt.report(AgentEvent::Steered { message_id, outcome }).await
             }
             Said::Unknown => {
                 agent.unknown.fetch_add(1, Ordering::Relaxed);

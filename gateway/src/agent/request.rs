@@ -5,10 +5,11 @@ use http::{HeaderValue, Request, Uri, header};
 use http_body_util::Full;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use turnway_core::id::{AgentId, Epoch, RunId, SessionId, UserId};
+use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SessionId, UserId};
 use turnway_core::protocol::agent::{Invoke, Resume};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Message;
+use turnway_core::protocol::steer::Steer;
 use turnway_core::protocol::trace::is_traceparent;
 
 /// A request with its whole body.
@@ -61,6 +62,17 @@ struct CancelBody<'a> {
     run_id: &'a RunId,
     session_id: &'a SessionId,
     attempt: u32,
+}
+
+/// The body of `POST {endpoint}/steer`.
+#[derive(Serialize)]
+struct SteerBody<'a> {
+    run_id: &'a RunId,
+    session_id: &'a SessionId,
+    attempt: u32,
+    message_id: &'a MessageId,
+    message: &'a Message,
+    context: Context<'a>,
 }
 
 // === impl Names ===
@@ -129,6 +141,26 @@ pub(super) fn both(
 /// The request that stops what nobody will ask for again.
 pub(super) fn stop(names: Names<'_>, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
     names.post(&endpoint.cancel, &traceparent(), auth, &CancelBody::of(names))
+}
+
+/// The request that hands an agent another input; it is told from its repeats by the turn it would open.
+pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
+    let Steer { key, run_id, attempt, epoch, user, message_id, message, .. } = steer;
+    let (session_id, attempt) = (&key.session, *attempt);
+    let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
+    let trace = steer
+        .traceparent
+        .as_deref()
+        .filter(|text| is_traceparent(text))
+        .map_or_else(traceparent, str::to_owned);
+    let context = Context { user_id: user };
+    let body = SteerBody { run_id, session_id, attempt, message_id, message, context };
+    let mut request = names.post(&endpoint.steer, &trace, auth, &body)?;
+    // The run's own name would make every input of it the same.
+    let name = HeaderValue::try_from(steer.turn_id.as_str()).map_err(http::Error::from)?;
+    request.headers_mut().insert("idempotency-key", name);
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    Ok(request)
 }
 
 /// What follows the last event that is recorded; without one, everything.

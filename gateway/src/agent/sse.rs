@@ -9,11 +9,12 @@ use sse_stream::{Sse, SseByteStream};
 use std::borrow::Cow;
 use std::time::Duration;
 use turnway_bindings::channel::json::strict;
-use turnway_core::id::{RunId, SaidId};
+use turnway_core::id::{MessageId, RunId, SaidId};
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentFailure, StopReason, TextKind};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::steer::SteerOutcome;
 
 /// The word of a state, and the code of an error.
 const WORD_BYTES_MAX: usize = 256;
@@ -44,6 +45,13 @@ pub enum Said {
         detail: Option<Json>,
         /// What the agent calls it.
         id: Option<SaidId>,
+    },
+    /// What it makes of an input that it was handed on the way.
+    Steered {
+        /// Which.
+        message_id: MessageId,
+        /// What.
+        outcome: SteerOutcome,
     },
     /// The end.
     Done {
@@ -80,6 +88,12 @@ struct State<'a> {
     state: String,
     #[serde(default, borrow)]
     detail: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct SteerAck {
+    message_id: String,
+    outcome: SteerOutcome,
 }
 
 #[derive(Deserialize)]
@@ -159,6 +173,12 @@ fn read(event: &Sse, run_id: &RunId, named: bool) -> Result<Said, AgentFailure> 
                 return Err(broken("a state that is no word"));
             }
             Ok(Said::State { state, detail: carried(detail)?, id: id()? })
+        }
+        Some("steer_ack") => {
+            let SteerAck { message_id, outcome } = parse("steer_ack", data)?;
+            let message_id =
+                MessageId::parse(&message_id).map_err(|_| broken("a steer_ack of no message"))?;
+            Ok(Said::Steered { message_id, outcome })
         }
         Some("done") => {
             let Done { usage, stop_reason } = parse("done", data)?;

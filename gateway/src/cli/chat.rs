@@ -12,13 +12,17 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use turnway_client::{Client, ClientError, Done, Event, Failure, Invoke, Session, Start, Subscribe};
+use turnway_client::{
+    Client, ClientError, Done, Event, Failure, Invoke, Session, Start, Strategy, Subscribe,
+};
 
 /// Lines read ahead of the conversation.
 const LINES_MAX: usize = 64;
 /// The past is shown before one can speak, but nobody waits for it longer than this.
 const HISTORY_WAIT: Duration = Duration::from_secs(10);
-const HELP: &str = "/cancel  stop the answer\n/close   close the session and leave\n/quit    leave; the \
+/// What follows is for whoever answers just now.
+const STEER: &str = "/steer ";
+const HELP: &str = "/cancel  stop the answer\n/steer   say the rest of the line to the agent that answers\n/close   close the session and leave\n/quit    leave; the \
                     session stays\n/help    this\n";
 
 /// With whom to talk.
@@ -178,6 +182,7 @@ impl Chat {
         match line.trim() {
             // What is to be stopped is the answer before it, so it does not wait for that.
             "/cancel" => self.cancel().await,
+            line if line.starts_with(STEER) => self.obey(line).await,
             line => {
                 self.backlog.push_back(line.to_owned());
                 Next::Go
@@ -199,19 +204,23 @@ impl Chat {
                 self.screen.print(HELP.trim_end());
                 Next::Go
             }
+            line if line.starts_with(STEER) => {
+                let words = line[STEER.len()..].trim();
+                self.speak(Invoke::text(words).strategy(Strategy::Steer)).await;
+                Next::Go
+            }
             line if line.starts_with('/') => {
                 self.screen.aside(&format!("no such command: {line}; /help"));
                 Next::Go
             }
             line => {
-                self.speak(line).await;
+                self.speak(Invoke::text(line)).await;
                 Next::Go
             }
         }
     }
 
-    async fn speak(&mut self, line: &str) {
-        let mut invoke = Invoke::text(line);
+    async fn speak(&mut self, mut invoke: Invoke) {
         invoke.agent_id.clone_from(&self.agent);
         match self.session.invoke(invoke).await {
             Ok(id) => drop(self.open.insert(id, None)),

@@ -53,7 +53,8 @@ pub const AGENT_SETTINGS: [AgentSetting; 7] = [
         name: "steer",
         form: "BOOL",
         default: "false",
-        doc: "Whether it takes `POST {url}/steer`. Noted for when steering exists.",
+        doc: "Whether it takes `POST {url}/steer`: inputs that come while it answers are handed to it, and do not \
+              wait. `builtin:counter` does.",
     },
 ];
 

@@ -27,6 +27,8 @@ label_values! {
         Drop = "drop",
         /// Nobody will ask for the rest.
         Stop = "stop",
+        /// Take this in.
+        Steer = "steer",
         /// More may be read.
         Credit = "credit",
     }
@@ -89,6 +91,7 @@ impl AgentMetrics {
             Order::Invoke(_) => Told::Invoke,
             Order::Stop { .. } => Told::Stop,
             Order::Cancel { .. } => Told::Cancel,
+            Order::Steer(_) => Told::Steer,
             Order::Drop { .. } => Told::Drop,
             Order::Credit { .. } => Told::Credit,
         };
@@ -98,7 +101,10 @@ impl AgentMetrics {
     /// An agent reports; if it is the end of its call, that is counted.
     pub fn reported(&self, event: &AgentEvent) {
         let end = match event {
-            AgentEvent::Acked | AgentEvent::Delta { .. } | AgentEvent::State { .. } => return,
+            AgentEvent::Acked
+            | AgentEvent::Delta { .. }
+            | AgentEvent::State { .. }
+            | AgentEvent::Steered { .. } => return,
             AgentEvent::Done { .. } => CallEnd::Done,
             AgentEvent::CancelAcked => CallEnd::Cancelled,
             AgentEvent::Failed(AgentFailure::Unavailable(_)) => CallEnd::Unavailable,

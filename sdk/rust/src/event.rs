@@ -266,6 +266,8 @@ pub struct Done {
     pub complete: bool,
     /// As the agent counts.
     pub usage: Option<Value>,
+    /// The run that the input has become part of: `stop_reason` is `steered` then, and the text is that run's.
+    pub host_run: Option<String>,
     /// Why it failed.
     pub error: Option<Failure>,
 }

@@ -284,6 +284,7 @@ impl Conversation {
             complete: run.text.len() as u64 == text_bytes,
             text: run.text,
             usage: frame.get("usage").cloned(),
+            host_run: frame.string("host_run_id"),
             error: run.failure,
         })));
     }

@@ -1,4 +1,5 @@
 //! Agents behind HTTP, scripted by the test, with a journal of every invocation.
+use super::steers::Steers;
 use super::tape::Tape;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -169,14 +170,23 @@ struct Memory {
     again: Mutex<Vec<Again>>,
     /// Of runs that outlive their requests, the latest attempt of each.
     tapes: Mutex<BTreeMap<String, Arc<Tape>>>,
+    /// What it was handed on the way.
+    steers: Arc<Steers>,
 }
 
 impl Agents {
     /// Starts serving on a free port.
     pub async fn start(script: impl Fn(Invocation) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_steered(script, Arc::default()).await
+    }
+    /// The same, and what they are handed while they answer goes there.
+    pub async fn start_steered(
+        script: impl Fn(Invocation) -> Reply + Send + Sync + 'static,
+        steers: Arc<Steers>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let addr = listener.local_addr().expect("bound");
-        let memory = Arc::new(Memory::default());
+        let memory = Arc::new(Memory { steers, ..Memory::default() });
         let server = tokio::spawn(serve(listener, Arc::new(script), Arc::clone(&memory)));
         Self { addr, memory, server }
     }
@@ -256,6 +266,12 @@ async fn answer(
     let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match *path {
+        [_, "steer"] => match memory.steers.take(&body) {
+            Some(outcome) => Ok(Response::new(
+                http_body_util::Full::from(json!({ "outcome": outcome }).to_string()).boxed_unsync(),
+            )),
+            None => std::future::pending().await,
+        },
         [agent, "invoke"] => {
             let invocation = Invocation {
                 agent: agent.to_owned(),

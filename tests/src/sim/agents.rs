@@ -11,6 +11,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
     AgentEvent, AgentFailure, Invoke, OnOwnerLoss, Order, StopReason, TextKind,
 };
+use turnway_core::protocol::steer::SteerOutcome;
 
 /// One attempt as the agent sees it: a request of one node, answered to that node alone.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Stream {
     limit: u64,
     blocked: bool,
     cancelled: bool,
+    /// It has said a last word, whatever it says after that.
+    over: bool,
 }
 
 impl Stream {
@@ -52,12 +55,19 @@ pub(crate) struct Streams {
     made: u64,
     /// Attempts that an agent knows of though their requests may have ended.
     known: BTreeSet<(RunId, u32)>,
+    /// What it makes of inputs that it was handed, by input, run and attempt.
+    pub(super) minds: BTreeMap<(RunId, RunId, u32), SteerOutcome>,
 }
 
 impl Streams {
     /// The streams of a process end with it.
     pub(crate) fn cut_off(&mut self, boot: NodeId) {
         self.open.retain(|_, stream| stream.node != boot);
+    }
+    /// Whether an attempt has something left to say, and was not asked to stop.
+    pub(super) fn speaks(&self, node: NodeId, run_id: &RunId, attempt: u32) -> bool {
+        let stream = self.find(node, run_id, attempt).and_then(|id| self.open.get(&id));
+        stream.is_some_and(|stream| !stream.rest.is_empty() && !stream.cancelled && !stream.over)
     }
     /// One that is still open.
     pub(crate) fn left(&self) -> Option<&Stream> {
@@ -125,6 +135,7 @@ impl World {
         self.ledger.ordered(node, &order, &mut self.shelf, self.now, (self.rewinds, restarted));
         match order {
             Order::Invoke(invoke) => self.invoke(node, invoke),
+            Order::Steer(steer) => self.steer(node, *steer),
             Order::Stop { run_id, attempt, .. } => drop(self.streams.known.remove(&(run_id, attempt))),
             Order::Cancel { run_id, attempt, .. } => {
                 self.streams.known.remove(&(run_id.clone(), attempt));
@@ -173,9 +184,9 @@ impl World {
         let manner =
             if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { Manner::Plain } else { manner };
         let rest = says.into_iter().rev().collect();
-        let (blocked, cancelled) = (false, false);
+        let (blocked, cancelled, over) = (false, false, false);
         let open =
-            Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled };
+            Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled, over };
         self.streams.open.insert(stream, open);
         self.later(5, 200, Happening::Agent { stream });
     }
@@ -263,6 +274,9 @@ impl World {
         if events.is_empty() {
             return;
         }
+        stream.over |= events.iter().any(|event| {
+            matches!(event, AgentEvent::Done { .. } | AgentEvent::Failed(_) | AgentEvent::CancelAcked)
+        });
         let (node, key, run_id, attempt, epoch) =
             (stream.node, stream.key.clone(), stream.run_id.clone(), stream.attempt, stream.epoch);
         let slowest = match stream.manner {

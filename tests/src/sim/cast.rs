@@ -30,6 +30,8 @@ pub(crate) fn directory() -> Arc<Directory> {
         silence: Duration::from_secs(4),
         run: Duration::from_secs(25),
         cancel_ack: Duration::from_secs(2),
+        // One of them takes nothing on the way.
+        steer: on_owner_loss != OnOwnerLoss::Fail,
     };
     let mut agents: BTreeMap<AgentId, AgentPolicy> =
         AGENTS.iter().map(|(name, loss)| (agent(name), policy(*loss))).collect();

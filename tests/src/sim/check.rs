@@ -5,6 +5,7 @@ mod link;
 mod order;
 mod privacy;
 mod rest;
+mod steered;
 mod story;
 
 pub(crate) use ledger::Ledger;

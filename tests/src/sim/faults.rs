@@ -44,6 +44,8 @@ pub struct Faults {
     pub lasting: bool,
     /// Members come and go: no fault either.
     pub company: bool,
+    /// People fall into each other's words: no fault either.
+    pub steering: bool,
 }
 
 impl Faults {
@@ -69,6 +71,7 @@ impl Faults {
         keep: 0,
         lasting: false,
         company: false,
+        steering: false,
     };
     /// What the worst day looks like.
     pub const BRUTAL: Self = Self {
@@ -92,6 +95,7 @@ impl Faults {
         keep: 0,
         lasting: false,
         company: false,
+        steering: false,
     };
 
     /// The same with a store that forgets.
@@ -112,6 +116,11 @@ impl Faults {
     /// The same where members come and go.
     pub fn company(self) -> Self {
         Self { company: true, ..self }
+    }
+
+    /// The same where people fall into each other's words.
+    pub fn steering(self) -> Self {
+        Self { steering: true, ..self }
     }
 
     /// A mix of its own for every seed: two faults that hide each other are apart in some world.
@@ -153,6 +162,7 @@ impl Faults {
             },
             lasting: false,
             company: false,
+            steering: false,
         }
     }
 }

@@ -19,7 +19,11 @@ pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
                 named.push(AgentEvent::Delta { kind, text: Private(text), id });
             }
             AgentEvent::State { state, detail, .. } => named.push(AgentEvent::State { state, detail, id }),
-            AgentEvent::Acked | AgentEvent::Done { .. } | AgentEvent::CancelAcked | AgentEvent::Failed(_) => {
+            AgentEvent::Acked
+            | AgentEvent::Done { .. }
+            | AgentEvent::Steered { .. }
+            | AgentEvent::CancelAcked
+            | AgentEvent::Failed(_) => {
                 named.push(event);
             }
         }
@@ -30,7 +34,11 @@ pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
 fn name(event: &AgentEvent) -> Option<&SaidId> {
     match event {
         AgentEvent::Delta { id, .. } | AgentEvent::State { id, .. } => id.as_ref(),
-        AgentEvent::Acked | AgentEvent::Done { .. } | AgentEvent::CancelAcked | AgentEvent::Failed(_) => None,
+        AgentEvent::Acked
+        | AgentEvent::Done { .. }
+        | AgentEvent::Steered { .. }
+        | AgentEvent::CancelAcked
+        | AgentEvent::Failed(_) => None,
     }
 }
 

@@ -258,6 +258,7 @@ fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId
         | Fact::AgentRemoveFailed(_)
         | Fact::UserMessage { .. }
         | Fact::TurnAdmitted { .. }
+        | Fact::AgentSteerAcked { .. }
         | Fact::RunStarted { .. }
         | Fact::RunRestarted { .. }
         | Fact::AgentInvokeStarted { .. }

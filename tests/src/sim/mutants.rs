@@ -74,6 +74,18 @@ const TRAPS: &[Trap] = &[
         often: 1,
         spring: |seed| scenario(seed, Faults { outage: 10, ..Faults::CRUEL }.company()),
     },
+    Trap {
+        name: "steering",
+        for_bugs: &[
+            Mutant::SteerLost,
+            Mutant::SteerTwice,
+            Mutant::SteerUnawaited,
+            Mutant::SteerStaysTaken,
+            Mutant::SteerEarly,
+        ],
+        often: 1,
+        spring: |seed| scenario(seed, Faults::CRUEL.steering()),
+    },
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
 ];
 

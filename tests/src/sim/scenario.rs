@@ -115,8 +115,32 @@ impl World {
             let at = if rush { (5000, 6000) } else { self.when() };
             self.utter(who, n, manner, strategy, at);
             self.meddle(who, n, at.0);
+            if self.faults.steering && self.rng.chance(60) {
+                self.interject(who, n, at.0);
+            }
         }
         self.tinker([talker, light, watcher]);
+    }
+
+    /// Somebody says more before there can be an answer to what they said.
+    fn interject(&mut self, who: usize, host: u64, at: u64) {
+        if let Some(saying) = self.sayings.get_mut(&host)
+            && host.is_multiple_of(2)
+        {
+            saying.manner = Manner::Slow;
+        }
+        let agent_id = self.sayings.get(&host).and_then(|saying| saying.agent_id.clone());
+        for _ in 0..=self.rng.below(3) {
+            let (n, roll) = (self.sayings.len() as u64 + 1, self.rng.below(100));
+            let at = at + 100 + self.rng.below(5000);
+            self.utter(who, n, Manner::of(n, roll), Strategy::Steer, (at, at + 500));
+            if let Some(saying) = self.sayings.get_mut(&n)
+                && self.rng.chance(70)
+            {
+                saying.agent_id.clone_from(&agent_id);
+            }
+            self.meddle(who, n, at);
+        }
     }
 
     /// What may come between a message and its end.

@@ -100,7 +100,7 @@ pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// A seed's faults. In a third of the worlds members come and go (`SIM_COMPANY=1`: in all). Half of the worlds have an agent that outlives its owners (`SIM_LASTING=1`: all), in an order
+/// A seed's faults. In a third of the worlds members come and go (`SIM_COMPANY=1`: in all). Half of the worlds have an agent that outlives its owners (`SIM_LASTING=1`: all), in half of them people fall into each other's words (`SIM_STEERING=1`: in all), in an order
 /// that has nothing to do with their faults. A fourth of the worlds have a store that forgets what it has acknowledged, as a replica
 /// does that takes over; `SIM_FORGETFUL=1` makes it all of them.
 fn mix(seed: u64) -> Faults {
@@ -109,5 +109,7 @@ fn mix(seed: u64) -> Faults {
     let faults = if lasting { faults.lasting() } else { faults };
     let company = (seed / 20).is_multiple_of(3) || env("SIM_COMPANY", 0) > 0;
     let faults = if company { faults.company() } else { faults };
+    let steering = (seed / 5).is_multiple_of(2) || env("SIM_STEERING", 0) > 0;
+    let faults = if steering { faults.steering() } else { faults };
     if env("SIM_FORGETFUL", 0) > 0 { faults.forgetful() } else { faults }
 }

@@ -5,6 +5,7 @@ use super::check::Ledger;
 use super::clients::{Act, Client};
 use super::faults::Faults;
 use super::lines::{Line, request_id};
+use super::steering::Answer;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub(crate) enum Happening {
     Gap { boot: NodeId },
     /// A stream of an agent goes on.
     Agent { stream: u64 },
+    /// An agent answers what it was handed on the way.
+    Steered { answer: Box<Answer> },
     /// A node dies.
     Crash { boot: NodeId },
     /// A node is asked to leave.
@@ -340,6 +343,7 @@ impl World {
             Happening::Unheard { boot, node } => self.give_to(boot, Input::Unheard { to: node }),
             Happening::Gap { boot } => self.give_to(boot, Input::Gap),
             Happening::Agent { stream } => self.stream_on(stream),
+            Happening::Steered { answer } => self.steered(*answer),
             Happening::Crash { boot } => {
                 if let Some(at) = self.at(boot) {
                     self.crash(at);

@@ -215,7 +215,10 @@ async fn orders_do_not_wait_for_reports() {
                 AgentEvent::Done { .. } => ends += 1,
                 AgentEvent::Failed(_) => failures += 1,
                 AgentEvent::CancelAcked => acks += 1,
-                AgentEvent::Acked | AgentEvent::Delta { .. } | AgentEvent::State { .. } => {}
+                AgentEvent::Acked
+                | AgentEvent::Delta { .. }
+                | AgentEvent::State { .. }
+                | AgentEvent::Steered { .. } => {}
             }
         }
     })

@@ -224,7 +224,10 @@ impl World {
                 end @ (AgentEvent::Done { .. } | AgentEvent::CancelAcked | AgentEvent::Failed(_)) => {
                     return (all, end);
                 }
-                other @ (AgentEvent::Acked | AgentEvent::Delta { .. } | AgentEvent::State { .. }) => {
+                other @ (AgentEvent::Acked
+                | AgentEvent::Delta { .. }
+                | AgentEvent::State { .. }
+                | AgentEvent::Steered { .. }) => {
                     panic!("unexpected {other:?}")
                 }
             }

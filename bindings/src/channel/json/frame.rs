@@ -7,6 +7,7 @@ use turnway_core::protocol::entry::{Admission, Scope};
 use turnway_core::protocol::input::{Content, Message};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::refusal::Code;
+use turnway_core::protocol::steer::SteerOutcome;
 use turnway_core::time::Millis;
 
 /// What every message has, around what only some have.
@@ -98,6 +99,12 @@ pub(super) struct Event<'a> {
     /// It was here before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) restored: Option<bool>,
+    /// The run that an input was handed to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) host_run_id: Option<&'a RunId>,
+    /// What its agent makes of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) outcome: Option<SteerOutcome>,
 }
 
 /// `event` of a fact that is shown only to who asked for it: as it lies in the log.
@@ -152,6 +159,9 @@ pub(super) struct Done<'a> {
     pub(super) attempt: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) usage: Option<&'a Json>,
+    /// The run that the input has become part of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) host_run_id: Option<&'a RunId>,
 }
 
 /// `error`.

@@ -37,6 +37,7 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("agent.remove_failed", "error"),
     ("user.message", "message"),
     ("turn.admitted", "event TURN_ADMITTED"),
+    ("agent.steer.acked", "event STEER_ACK"),
     ("run.started", "run_started"),
     ("run.restarted", "event RUN_RESTARTED"),
     ("run.resumed", "event RUN_RESUMED"),
@@ -268,10 +269,7 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
             let body = Said { role: "user", message, content, message_id, user_id: user, agent_id };
             tell.last("message", request_id, 2 * entry.weight(), body);
         }
-        Fact::TurnAdmitted { agent_id, strategy, position } => {
-            let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
-            tell.event(Event { name: "TURN_ADMITTED", agent_id, strategy, position, ..Event::default() });
-        }
+        Fact::TurnAdmitted { .. } | Fact::AgentSteerAcked { .. } => admission(tell, &entry.fact),
         Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {
             tell.last("run_started", request_id, 320, Attempt { agent_id, attempt: *attempt });
         }
@@ -305,6 +303,20 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
     }
 }
 
+/// What becomes of an input, and what an agent makes of one that it was handed.
+fn admission<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
+    if let Fact::TurnAdmitted { agent_id, strategy, position, host_run_id } = fact {
+        let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
+        let (name, host_run_id) = ("TURN_ADMITTED", host_run_id.as_ref());
+        tell.event(Event { name, agent_id, strategy, position, host_run_id, ..Event::default() });
+    }
+    if let Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome } = fact {
+        let (agent_id, host_run_id) = (Some(agent_id), Some(host_run_id));
+        let (name, attempt, outcome) = ("STEER_ACK", Some(*attempt), Some(*outcome));
+        tell.event(Event { name, agent_id, host_run_id, attempt, outcome, ..Event::default() });
+    }
+}
+
 /// What becomes of an attempt whose owner is lost.
 fn moved<'a>(
     tell: &mut Teller<'a, '_>,
@@ -325,9 +337,11 @@ fn end<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
         text_bytes: *text_bytes,
         attempt: *attempt,
         usage: None,
+        host_run_id: None,
     };
-    if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, text_sha256: _ } = fact {
-        tell.done(Done { usage: usage.as_ref(), ..done("completed", *stop_reason, text_bytes, attempt) });
+    if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, host_run_id, text_sha256: _ } = fact {
+        let (usage, host_run_id) = (usage.as_ref(), host_run_id.as_ref());
+        tell.done(Done { usage, host_run_id, ..done("completed", *stop_reason, text_bytes, attempt) });
     }
     if let Fact::RunFailed { attempt, code, message, agent_code, text_bytes } = fact {
         let late = matches!(code, Code::RouteTimeout | Code::AgentTimeout);

@@ -12,7 +12,7 @@ use serde_json::Value;
 use turnway_core::id::AgentId;
 use turnway_core::limits::{HISTORY_BYTES_MAX, JSON_NODES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::protocol::history::History;
-use turnway_core::protocol::input::{Content, Message, Role};
+use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::trace::is_traceparent;
 
@@ -70,7 +70,8 @@ impl Call {
             message: Message { role: Role::User, content: self.content },
             history,
             message_id: Some(name.message_id.clone()),
-            strategy: None,
+            // Whoever asks so waits for an answer of its own.
+            strategy: Some(Strategy::Enqueue),
             metadata: self.metadata,
             traceparent: traceparent.filter(|text| is_traceparent(text)),
         })

@@ -114,6 +114,10 @@ pub(super) fn finish(stop: StopReason) -> &'static str {
     match stop {
         StopReason::MaxTokens => "length",
         StopReason::Refusal => "content_filter",
-        StopReason::EndTurn | StopReason::Cancelled | StopReason::Error | StopReason::Timeout => "stop",
+        StopReason::EndTurn
+        | StopReason::Cancelled
+        | StopReason::Error
+        | StopReason::Timeout
+        | StopReason::Steered => "stop",
     }
 }

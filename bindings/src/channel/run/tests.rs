@@ -59,7 +59,12 @@ fn a_run_is_what_its_facts_say() {
     let begun = || {
         vec![
             asked(),
-            Fact::TurnAdmitted { agent_id: agent(), strategy: Admission::Run, position: None },
+            Fact::TurnAdmitted {
+                agent_id: agent(),
+                strategy: Admission::Run,
+                position: None,
+                host_run_id: None,
+            },
             Fact::RunStarted {
                 agent_id: agent(),
                 attempt: 1,
@@ -86,7 +91,8 @@ fn a_run_is_what_its_facts_say() {
     assert_eq!(with(cancelling)["status"], "CANCELLING");
     let usage = Some(Json(json!({"tokens": 1})));
     let (stop_reason, text_sha256) = (StopReason::EndTurn, String::new());
-    let done = with(Fact::RunDone { attempt: 1, stop_reason, text_bytes: 3, text_sha256, usage });
+    let done =
+        with(Fact::RunDone { attempt: 1, stop_reason, text_bytes: 3, text_sha256, usage, host_run_id: None });
     assert_eq!(
         (&done["status"], &done["usage"]["tokens"], &done["ended_ts"]),
         (&"completed".into(), &1.into(), &60.into())

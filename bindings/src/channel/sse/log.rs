@@ -111,7 +111,7 @@ mod tests {
 
     fn done() -> Fact {
         let (stop_reason, text_sha256) = (StopReason::EndTurn, String::new());
-        Fact::RunDone { attempt: 1, stop_reason, text_bytes: 0, text_sha256, usage: None }
+        Fact::RunDone { attempt: 1, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id: None }
     }
 
     fn suspended() -> Fact {

@@ -45,7 +45,15 @@ fn asked(letter: &str) -> Arc<Entry> {
 }
 
 fn admitted(letter: &str) -> Arc<Entry> {
-    entry(letter, Fact::TurnAdmitted { agent_id: agent("a"), strategy: Admission::Run, position: None })
+    entry(
+        letter,
+        Fact::TurnAdmitted {
+            agent_id: agent("a"),
+            strategy: Admission::Run,
+            position: None,
+            host_run_id: None,
+        },
+    )
 }
 
 fn started(letter: &str, attempt: u32) -> Arc<Entry> {
@@ -65,7 +73,10 @@ fn text(letter: &str, attempt: u32, offset: u64, text: &str) -> Arc<Entry> {
 
 fn done(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
     let (stop_reason, text_sha256) = (StopReason::EndTurn, String::new());
-    entry(letter, Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None })
+    entry(
+        letter,
+        Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None },
+    )
 }
 
 fn cancelled(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {

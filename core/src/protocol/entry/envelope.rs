@@ -79,6 +79,7 @@ impl Entry {
             | Fact::AgentRemoved(_)
             | Fact::AgentRemoveFailed(_)
             | Fact::TurnAdmitted { .. }
+            | Fact::AgentSteerAcked { .. }
             | Fact::RunStarted { .. }
             | Fact::RunRestarted { .. }
             | Fact::RunResumed { .. }

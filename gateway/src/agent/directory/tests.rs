@@ -10,13 +10,14 @@ fn the_flag_form_sets_what_it_names() {
     )
     .expect("a good agent");
     assert_eq!(spec.id.as_str(), "a");
-    assert!(spec.cancel && !spec.steer);
+    assert!(spec.cancel && !spec.policy.steer);
     let policy = AgentPolicy {
         on_owner_loss: OnOwnerLoss::Fail,
         input_ack: Duration::from_millis(250),
         silence: Duration::from_secs(30),
         run: Duration::from_secs(3600),
         cancel_ack: Duration::from_secs(120),
+        steer: false,
     };
     assert_eq!(spec.policy, policy);
     let Endpoint::Http(http) = spec.endpoint else { panic!("an http agent") };

@@ -55,6 +55,7 @@ impl Line<'_> {
                 _ => "session.notice",
             },
             ("event", "TURN_ADMITTED") => "turn.admitted",
+            ("event", "STEER_ACK") => "agent.steer.acked",
             ("event", "RUN_RESTARTED") => "run.restarted",
             ("event", "RUN_RESUMED") => "run.resumed",
             ("event", "AGENT_STARTED") => "agent.invoke.started",

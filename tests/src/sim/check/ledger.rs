@@ -26,6 +26,8 @@ pub(crate) struct Chronicle {
     pub(crate) closing: bool,
     /// Who belongs to it.
     pub(super) company: Company,
+    /// What was handed to agents on the way.
+    pub(super) steered: super::steered::Taken,
     /// The store may forget, so owners may for a moment remember more than it.
     pub(super) rewinds: bool,
 }
@@ -56,6 +58,8 @@ pub(crate) struct Ledger {
     /// Attempts that were ordered; with the ownership under which they went on.
     pub(super) ordered: BTreeSet<(RunId, u32, Option<Epoch>)>,
     pub(super) dropped: BTreeSet<(NodeId, RunId, u32)>,
+    /// Inputs that were handed to an attempt, by node and ownership.
+    pub(super) handed: BTreeSet<(NodeId, Epoch, RunId, RunId, u32)>,
     controls: BTreeMap<(SessionKey, Place), Arc<Control>>,
     /// Control entries that were answered.
     effective: BTreeSet<(SessionKey, Place)>,
@@ -75,6 +79,7 @@ impl Ledger {
             directory,
             ordered: BTreeSet::new(),
             dropped: BTreeSet::new(),
+            handed: BTreeSet::new(),
             controls: BTreeMap::new(),
             effective: BTreeSet::new(),
             authors: BTreeMap::new(),

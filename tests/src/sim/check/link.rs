@@ -191,7 +191,13 @@ impl Follow {
         | Fact::RunFailed { attempt, text_bytes, .. }
         | Fact::RunCancelled { attempt, text_bytes, .. } = fact
         {
-            self.ends(run_id, *attempt, *text_bytes, matches!(fact, Fact::RunDone { .. }), view);
+            self.ends(
+                run_id,
+                *attempt,
+                *text_bytes,
+                matches!(fact, Fact::RunDone { host_run_id: None, .. }),
+                view,
+            );
         }
     }
 

@@ -41,6 +41,7 @@ impl Ledger {
                 let known = story.is_some_and(|story| story.cancelling || story.ended.is_some());
                 assert!(known, "G4: no cancel before its fact is durable: {run_id}");
             }
+            Order::Steer(steer) => self.handed(node, steer),
             Order::Drop { run_id, attempt } => {
                 self.dropped.insert((node, run_id.clone(), *attempt));
             }

@@ -1,5 +1,6 @@
 //! G3, G6, I6: one turn as the log tells it, and what each next fact of it must be.
 use super::ledger::Chronicle;
+use super::steered::Guest;
 use crate::sim::answer::STATES;
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{AgentId, RunId};
@@ -27,6 +28,8 @@ pub(crate) struct Story {
     /// Who answers.
     pub(crate) agent: Option<AgentId>,
     admitted: Option<Admission>,
+    /// Whether it is, or was, in another turn's hands.
+    pub(super) guest: Guest,
     /// Attempts begun.
     pub(crate) attempt: u32,
     suspended: u32,
@@ -49,6 +52,7 @@ impl Story {
             n,
             agent: None,
             admitted: None,
+            guest: Guest::default(),
             attempt: 0,
             suspended: 0,
             resumed: 0,
@@ -57,6 +61,15 @@ impl Story {
             saved: BTreeMap::new(),
             cancelling: false,
             ended: None,
+        }
+    }
+
+    /// Its place among those that wait: interrupts, what came back, the rest.
+    pub(super) fn rank(&self) -> u8 {
+        match self.admitted {
+            Some(Admission::Interrupts) if self.attempt == 0 => 0,
+            Some(_) | None if self.guest.returned => 1,
+            Some(_) | None => 2,
         }
     }
 
@@ -159,6 +172,7 @@ impl Chronicle {
             | Fact::AgentRemoveFailed(_) => {}
             Fact::UserMessage { .. }
             | Fact::TurnAdmitted { .. }
+            | Fact::AgentSteerAcked { .. }
             | Fact::RunStarted { .. }
             | Fact::RunRestarted { .. }
             | Fact::RunResumed { .. }
@@ -188,6 +202,7 @@ impl Chronicle {
         if let Fact::RunStarted { .. } = &entry.fact {
             self.begins_in_order(run_id, slot);
         }
+        self.take_of_guest(run_id, entry);
         let active = self.active.as_ref() == Some(run_id);
         let Some(story) = self.stories.get_mut(run_id) else { panic!("G3: {run_id} has no message") };
         let name = entry.fact.name();
@@ -219,6 +234,9 @@ impl Chronicle {
             }
             Fact::RunSuspended { .. } => story.suspended += 1,
             Fact::RunCancelling { .. } => story.cancelling = true,
+            Fact::RunDone { host_run_id: Some(_), .. } => {
+                story.ends(run_id, End { attempt: 0, text_bytes: 0, done: false });
+            }
             Fact::RunDone { attempt, text_bytes, text_sha256, .. } => {
                 assert!(!story.cancelling, "G3: late output does not complete a cancelled turn: {run_id}");
                 assert!(active, "G3: only what was begun is completed: {run_id}");
@@ -245,31 +263,6 @@ impl Chronicle {
         self.active = self.active.take().filter(|active| active != run_id);
         let left = slot.is_some_and(|slot| slot.inbox.values().any(|input| input.run_id == *run_id));
         assert!(!left, "G3: an input leaves the inbox with its turn's end: {run_id}");
-    }
-
-    /// Turns begin in the order of their inputs, except that an interrupt begins next. (I6)
-    fn begins_in_order(&self, run_id: &RunId, slot: Option<&Slot>) {
-        assert!(self.active.is_none(), "G3: one turn at a time: {run_id} beside {:?}", self.active);
-        let Some(slot) = slot.filter(|_| !self.rewinds) else { return };
-        let interrupts = |input: &turnway_core::protocol::input::Input| {
-            let story = self.stories.get(&input.run_id);
-            story.is_some_and(|story| story.admitted == Some(Admission::Interrupts) && story.attempt == 0)
-        };
-        let Some((place, mine)) = slot.inbox.iter().find(|(_, input)| input.run_id == *run_id) else {
-            return;
-        };
-        let first = interrupts(mine);
-        for (other, input) in slot.inbox.iter().filter(|(other, _)| *other != place) {
-            if interrupts(input) {
-                assert!(first, "I6: an interrupt begins next: {run_id} before {}", input.run_id);
-            } else if !first {
-                assert!(
-                    other > place,
-                    "I6: turns begin in the order of their inputs: {run_id} before {}",
-                    input.run_id
-                );
-            }
-        }
     }
 }
 

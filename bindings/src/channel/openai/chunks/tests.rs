@@ -69,7 +69,7 @@ pub(crate) fn started(attempt: u32) -> Note {
 
 pub(crate) fn done(attempt: u32, text_bytes: u64, usage: Option<Value>) -> Note {
     let (stop_reason, usage, text_sha256) = (StopReason::EndTurn, usage.map(Json), String::new());
-    fact(Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage })
+    fact(Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id: None })
 }
 
 pub(crate) fn reset(runs: Vec<RunNote>) -> Note {
@@ -185,7 +185,14 @@ fn each_end_has_openais_word() {
     ];
     for (stop_reason, word) in all {
         let (text_sha256, usage) = (String::new(), None);
-        let end = fact(Fact::RunDone { attempt: 1, stop_reason, text_bytes: 0, text_sha256, usage });
+        let end = fact(Fact::RunDone {
+            attempt: 1,
+            stop_reason,
+            text_bytes: 0,
+            text_sha256,
+            usage,
+            host_run_id: None,
+        });
         let told = tell(&mut chunks(), &[started(1), end]);
         assert_eq!(told[1..], [format!("{{}} \"{word}\""), "[DONE]".to_owned()]);
     }

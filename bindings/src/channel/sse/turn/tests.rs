@@ -51,7 +51,7 @@ fn started(attempt: u32) -> Fact {
 
 fn done(attempt: u32, text_bytes: u64) -> Fact {
     let (stop_reason, text_sha256) = (StopReason::EndTurn, String::new());
-    Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None }
+    Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None }
 }
 
 fn delta(run_id: &RunId, attempt: u32, offset: u64, text: &str) -> Note {

@@ -6,6 +6,7 @@ use turnway_core::protocol::entry::{Admission, Scope};
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::member::{ChangeAsked, ChangeDone, ChangeFailed, Member};
+use turnway_core::protocol::steer::SteerOutcome;
 
 fn shown(fact: Fact, asked: bool) -> Vec<Value> {
     texts(&told(fact, asked))
@@ -172,7 +173,12 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
             )],
         ),
         (
-            Fact::TurnAdmitted { agent_id: agent("a"), strategy: Admission::Queued, position: Some(2) },
+            Fact::TurnAdmitted {
+                agent_id: agent("a"),
+                strategy: Admission::Queued,
+                position: Some(2),
+                host_run_id: None,
+            },
             vec![placed(
                 "event",
                 json!({"name": "TURN_ADMITTED", "agent_id": "a", "strategy": "queued", "position": 2}),
@@ -216,6 +222,49 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
     ]
 }
 
+/// Facts of an input that is handed to a run.
+fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
+    let (host, agent_id) = (run(), agent("a"));
+    let strategy = Admission::Steered;
+    let admitted =
+        json!({"name": "TURN_ADMITTED", "agent_id": "a", "strategy": "steered", "host_run_id": host});
+    let acked = json!({"name": "STEER_ACK", "agent_id": "a", "attempt": 2, "host_run_id": host,
+        "outcome": "accepted"});
+    let done = json!({"status": "completed", "stop_reason": "steered", "text_bytes": 0, "attempt": 0,
+        "host_run_id": host});
+    vec![
+        (
+            Fact::TurnAdmitted {
+                agent_id: agent_id.clone(),
+                strategy,
+                position: None,
+                host_run_id: Some(host.clone()),
+            },
+            vec![placed("event", admitted)],
+        ),
+        (
+            Fact::AgentSteerAcked {
+                agent_id,
+                host_run_id: host.clone(),
+                attempt: 2,
+                outcome: SteerOutcome::Accepted,
+            },
+            vec![placed("event", acked)],
+        ),
+        (
+            Fact::RunDone {
+                attempt: 0,
+                stop_reason: StopReason::Steered,
+                text_bytes: 0,
+                text_sha256: "x".to_owned(),
+                usage: None,
+                host_run_id: Some(host),
+            },
+            vec![placed("done", done)],
+        ),
+    ]
+}
+
 /// Facts of an attempt whose owner is lost.
 fn of_the_lost() -> Vec<(Fact, Vec<Value>)> {
     let why = || "why".to_owned();
@@ -248,6 +297,7 @@ fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
                 text_bytes: 3,
                 text_sha256: "x".to_owned(),
                 usage: Some(Json(json!({"tokens": 123}))),
+                host_run_id: None,
             },
             vec![placed(
                 "done",
@@ -283,7 +333,9 @@ fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
 
 /// One fact of each kind, in the order of the table.
 fn samples() -> Vec<(Fact, Vec<Value>)> {
-    let mut samples = [of_the_session(), of_members(), of_the_turn(), of_the_lost(), of_the_end()].concat();
+    let mut samples =
+        [of_the_session(), of_members(), of_the_turn(), of_the_steered(), of_the_lost(), of_the_end()]
+            .concat();
     samples.sort_by_key(|(fact, _)| SHOWN.iter().position(|(name, _)| *name == fact.name()));
     samples
 }

@@ -1,0 +1,201 @@
+//! Inputs that are handed to the agent that answers already.
+use crate::script::{check, check_with};
+use turnway_core::protocol::agent::OnOwnerLoss;
+
+/// The beginning of every script: a turn of `a` that runs.
+const RUNS: &str = "say m1; ack";
+const RAN: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
+
+fn runs(script: &str, expected: &str) {
+    check(&format!("{RUNS}; {script}"), &format!("{RAN} {expected}"));
+}
+
+/// Covers: ST-6, ST-7, ST-8, RX-4, EV-T6.
+#[test]
+fn what_is_taken_ends_with_the_run_that_took_it() {
+    runs(
+        "steer m2; takes m2; text one; done",
+        "user.message admitted(a,Steered) STEER(m2) steer(accepted) 0'one' stretch(0+3) agent.invoke.done \
+         done(3) done(steered)",
+    );
+}
+
+/// Covers: ST-9, LN-TP5.
+#[test]
+fn what_is_refused_becomes_the_next_turn() {
+    runs(
+        "steer m2; refuses m2; done; ack; done",
+        "user.message admitted(a,Steered) STEER(m2) steer(refused) admitted(a,Queued,1) agent.invoke.done \
+         done(0) run.started INVOKE(a,1) agent.invoke.started agent.invoke.done done(0)",
+    );
+}
+
+/// Before those that wait, behind an interrupt, and among themselves in the order in which they were said.
+///
+/// Covers: ST-9, LN-TP5.
+#[test]
+fn what_comes_back_goes_before_what_waits() {
+    check(
+        "open a c; say m1; ack; say m2 to c; steer m3 to a; steer m4 to a; refuses m4; refuses m3; interrupt m5; \
+         cancel-ack; ack; done; ack",
+        "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started \
+         user.message switched(c,mention) admitted(c,Queued,1) \
+         user.message switched(a,mention) admitted(a,Steered) STEER(m3) \
+         user.message admitted(a,Steered) STEER(m4) \
+         steer(refused) admitted(a,Queued,1) steer(refused) admitted(a,Queued,1) \
+         user.message admitted(a,Interrupts) run.cancelling CANCEL cancelled(interrupt) DROP \
+         run.started INVOKE(a,1) agent.invoke.started agent.invoke.done done(0) \
+         run.started INVOKE(a,1) agent.invoke.started",
+    );
+}
+
+/// Covers: ST-9.
+#[test]
+fn what_was_not_looked_at_becomes_a_turn() {
+    // Nothing was heard of the agent, so it was handed nothing.
+    check(
+        "say m1; steer m2; gone",
+        "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) user.message \
+         admitted(a,Steered) failed(agent_unavailable) DROP admitted(a,Run) run.started INVOKE(a,1)",
+    );
+    // It has it in its hands, and that is all it said.
+    runs(
+        "steer m2; ponders m2; done",
+        "user.message admitted(a,Steered) STEER(m2) steer(pending) agent.invoke.done done(0) \
+         admitted(a,Run) run.started INVOKE(a,1)",
+    );
+}
+
+/// The receipt is on another way than the end, and may be behind it.
+///
+/// Covers: ST-9.
+#[test]
+fn a_run_waits_for_the_receipts_of_what_it_was_handed() {
+    runs(
+        "steer m2; done; takes m2",
+        "user.message admitted(a,Steered) STEER(m2) steer(accepted) agent.invoke.done done(0) done(steered)",
+    );
+    runs(
+        "steer m2; done; say m3; refuses m2",
+        "user.message admitted(a,Steered) STEER(m2) user.message admitted(a,Queued,1) steer(refused) \
+         agent.invoke.done done(0) admitted(a,Run) run.started INVOKE(a,1)",
+    );
+    // What comes then is for the next turn.
+    runs(
+        "steer m2; done; steer m3; takes m2",
+        "user.message admitted(a,Steered) STEER(m2) user.message admitted(a,Queued,1) steer(accepted) \
+         agent.invoke.done done(0) done(steered) run.started INVOKE(a,1)",
+    );
+}
+
+/// Covers: ST-9, G9.
+#[test]
+fn a_silent_agent_is_waited_for_so_long() {
+    runs("steer m2; done; wait 1999", "user.message admitted(a,Steered) STEER(m2)");
+    runs(
+        "steer m2; done; wait 2000; takes m2",
+        "user.message admitted(a,Steered) STEER(m2) agent.invoke.done done(0) admitted(a,Run) run.started \
+         INVOKE(a,1)",
+    );
+    // Its time was up before, but what it says may lie just behind its last word.
+    runs("steer m2; wait 5000; done; wait 499", "user.message admitted(a,Steered) STEER(m2)");
+}
+
+/// Covers: ST-8, EV-N4.
+#[test]
+fn what_an_agent_has_said_once_stays() {
+    runs(
+        "steer m2; ponders m2; ponders m2; takes m2; refuses m2; takes m2; takes m9; done",
+        "user.message admitted(a,Steered) STEER(m2) steer(pending) steer(accepted) agent.invoke.done \
+         done(0) done(steered)",
+    );
+}
+
+/// Covers: RX-4, ST-6, LN-TP4.
+#[test]
+fn an_agent_that_takes_nothing_is_waited_for() {
+    check(
+        "say m1 to c; ack; steer m2; done",
+        "session.opened user.message admitted(c,Run) run.started INVOKE(c,1) agent.invoke.started \
+         user.message admitted(c,Queued,1) agent.invoke.done done(0) run.started INVOKE(c,1)",
+    );
+    check("steer m1", "session.opened user.message admitted(a,Run) run.started INVOKE(a,1)");
+    // Somebody else is addressed, or it brings a history of its own along.
+    check(
+        "open a b; say m1; ack; steer m2 to b; steer m3 to a; steer m4 after x",
+        "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) \
+         agent.invoke.started user.message switched(b,mention) admitted(b,Queued,1) user.message \
+         switched(a,mention) admitted(a,Steered) STEER(m3) user.message admitted(a,Queued,2)",
+    );
+}
+
+/// Covers: ST-9, G3, EV-A2.
+#[test]
+fn another_attempt_is_handed_everything_again() {
+    runs(
+        "steer m2; takes m2; crash; ack; takes m2; done",
+        "user.message admitted(a,Steered) STEER(m2) steer(accepted) | run.restarted INVOKE(a,2) \
+         agent.invoke.started STEER(m2) steer(accepted) agent.invoke.done done(0) done(steered)",
+    );
+    // Between what it was handed and its receipt.
+    runs(
+        "steer m2; crash; ack; done; refuses m2",
+        "user.message admitted(a,Steered) STEER(m2) | run.restarted INVOKE(a,2) agent.invoke.started \
+         STEER(m2) steer(refused) agent.invoke.done done(0) admitted(a,Run) run.started INVOKE(a,1)",
+    );
+    // What was refused stays a turn of its own.
+    runs(
+        "steer m2; refuses m2; crash; ack; done",
+        "user.message admitted(a,Steered) STEER(m2) steer(refused) admitted(a,Queued,1) | run.restarted \
+         INVOKE(a,2) agent.invoke.started agent.invoke.done done(0) run.started INVOKE(a,1)",
+    );
+}
+
+/// Covers: ST-9, G3.
+#[test]
+fn an_attempt_that_goes_on_keeps_what_it_took() {
+    let begun = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
+    check_with(
+        OnOwnerLoss::Resume,
+        "say m1; ack; steer m2; takes m2; steer m3; crash; ack; takes m3; done",
+        &format!(
+            "{begun} user.message admitted(a,Steered) STEER(m2) steer(accepted) user.message \
+             admitted(a,Steered) STEER(m3) | run.resumed RESUME(a,1 after -:0 of 0) STEER(m3) \
+             steer(accepted) agent.invoke.done done(0) done(steered) done(steered)"
+        ),
+    );
+}
+
+/// Covers: ST-14, SR-C1.
+#[test]
+fn an_input_that_was_handed_over_can_be_cancelled() {
+    runs(
+        "steer m2; cancel m2; takes m2; done",
+        "user.message admitted(a,Steered) STEER(m2) cancelled(user) answered agent.invoke.done done(0)",
+    );
+    // The run itself is stopped: what it took ends with it, the rest is asked next.
+    runs(
+        "steer m2; takes m2; steer m3; cancel m1; cancel-ack",
+        "user.message admitted(a,Steered) STEER(m2) steer(accepted) user.message admitted(a,Steered) \
+         STEER(m3) run.cancelling CANCEL answered cancelled(user) DROP done(steered) admitted(a,Run) \
+         run.started INVOKE(a,1)",
+    );
+}
+
+/// Covers: SR-H2, ST-9.
+#[test]
+fn a_session_that_closes_leaves_nothing_in_anybodys_hands() {
+    runs(
+        "steer m2; takes m2; steer m3; close; cancel-ack",
+        "user.message admitted(a,Steered) STEER(m2) steer(accepted) user.message admitted(a,Steered) \
+         STEER(m3) session.closing run.cancelling CANCEL cancelled(session_close) DROP done(steered) \
+         failed(session_closed) session.closed answered",
+    );
+}
+
+/// Covers: G4.
+#[test]
+fn nothing_is_handed_over_before_its_fact_is_durable() {
+    runs("hold; steer m2", "user.message admitted(a,Steered)");
+    runs("hold; steer m2; settle", "user.message admitted(a,Steered) STEER(m2)");
+}

@@ -1,0 +1,123 @@
+//! ST-9: what is said while an agent answers is taken by exactly one attempt that counts, or is a turn of its own.
+use super::ledger::{Chronicle, Ledger};
+use super::story::Story;
+use std::collections::BTreeSet;
+use turnway_core::id::{NodeId, RunId, SessionKey};
+use turnway_core::protocol::entry::{Admission, Entry, Fact};
+use turnway_core::protocol::steer::Steer;
+use turnway_core::store::Slot;
+
+/// What agents have taken, by their own account: input, run and attempt.
+pub(super) type Taken = BTreeSet<(RunId, RunId, u32)>;
+
+/// What the log tells of an input that was handed to a run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Guest {
+    /// The run that has it; none: it is a turn of its own.
+    pub(super) host: Option<RunId>,
+    /// It has come back.
+    pub(super) returned: bool,
+}
+
+impl Ledger {
+    /// An agent has taken something.
+    pub(crate) fn took(&mut self, key: &SessionKey, taken: (RunId, RunId, u32)) {
+        self.chronicles.entry(key.clone()).or_default().steered.insert(taken);
+    }
+
+    /// An input was handed to an attempt: the log knows of it, and it is handed over once by each owner. (G4)
+    pub(super) fn handed(&mut self, node: NodeId, steer: &Steer) {
+        let Steer { key, run_id, attempt, epoch, turn_id, .. } = steer;
+        let stories = self.chronicles.get(key).map(|chronicle| &chronicle.stories);
+        let host = stories.and_then(|stories| stories.get(turn_id)?.guest.host.as_ref());
+        assert_eq!(host, Some(run_id), "G4: nothing is handed over before its fact is durable: {turn_id}");
+        let name = (node, *epoch, turn_id.clone(), run_id.clone(), *attempt);
+        assert!(
+            self.handed.insert(name),
+            "ST-9: an attempt is handed an input once by each owner: {turn_id}"
+        );
+    }
+}
+
+impl Chronicle {
+    /// A turn that has ended completely has taken this in the attempt that counts.
+    fn has_taken(&self, host: &RunId, guest: &RunId, done: bool) -> bool {
+        let end = self.stories.get(host).and_then(|story| story.ended.as_ref());
+        let end = end.filter(|end| end.done || !done);
+        end.is_some_and(|end| self.steered.contains(&(guest.clone(), host.clone(), end.attempt)))
+    }
+
+    /// Takes a fact about an input that is, or was, in another turn's hands.
+    pub(super) fn take_of_guest(&mut self, run_id: &RunId, entry: &Entry) {
+        let Some(guest) = self.stories.get(run_id).map(|story| story.guest.clone()) else { return };
+        let mut next = guest.clone();
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is of turns, whoever takes them")]
+        match &entry.fact {
+            Fact::TurnAdmitted { strategy: Admission::Steered, host_run_id, .. } => {
+                let host = host_run_id.as_ref();
+                assert!(host.is_some() && host == self.active.as_ref(), "ST-7: who takes it runs: {run_id}");
+                assert!(guest.host.is_none() && !guest.returned, "ST-9: it is handed over once: {run_id}");
+                next.host = host.cloned();
+            }
+            Fact::TurnAdmitted { .. } => {
+                if let Some(host) = next.host.take() {
+                    next.returned = true;
+                    let twice = self.has_taken(&host, run_id, true) && !self.rewinds;
+                    assert!(!twice, "ST-9: what was taken is not asked again: {run_id} of {host}");
+                }
+            }
+            Fact::AgentSteerAcked { host_run_id, .. } => {
+                assert_eq!(
+                    guest.host.as_ref(),
+                    Some(host_run_id),
+                    "ST-8: a receipt of what is there: {run_id}"
+                );
+            }
+            Fact::RunStarted { .. } => {
+                assert!(guest.host.is_none(), "ST-9: what a run holds is no turn of its own: {run_id}");
+            }
+            Fact::RunDone { host_run_id: Some(host), .. } => {
+                assert_eq!(
+                    guest.host.as_ref(),
+                    Some(host),
+                    "ST-9: it ends with the run that has it: {run_id}"
+                );
+                let taken = self.has_taken(host, run_id, false) || self.rewinds;
+                assert!(
+                    taken,
+                    "ST-9: what ends with a run was taken by its last attempt: {run_id} of {host}"
+                );
+            }
+            _ => {}
+        }
+        if let Some(story) = self.stories.get_mut(run_id) {
+            story.guest = next;
+        }
+    }
+
+    /// Turns begin in the order of their inputs, except that an interrupt begins next, and after it what a run did
+    /// not take. (I6)
+    pub(super) fn begins_in_order(&self, run_id: &RunId, slot: Option<&Slot>) {
+        assert!(self.active.is_none(), "G3: one turn at a time: {run_id} beside {:?}", self.active);
+        let Some(slot) = slot.filter(|_| !self.rewinds) else { return };
+        let Some((place, mine)) = slot.inbox.iter().find(|(_, input)| input.run_id == *run_id) else {
+            return;
+        };
+        let rank = |run_id: &RunId| self.stories.get(run_id).map_or(2, Story::rank);
+        let mine = rank(&mine.run_id);
+        for (other, input) in slot.inbox.iter().filter(|(other, _)| *other != place) {
+            let hosted = self.stories.get(&input.run_id).is_some_and(|story| story.guest.host.is_some());
+            let theirs = rank(&input.run_id);
+            assert!(
+                hosted || mine <= theirs,
+                "I6: an interrupt begins next, and then what came back: {run_id} before {}",
+                input.run_id
+            );
+            assert!(
+                hosted || mine == 0 || mine != theirs || other > place,
+                "I6: turns begin in the order of their inputs: {run_id} before {}",
+                input.run_id
+            );
+        }
+    }
+}
