@@ -4,6 +4,7 @@ use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::agent::{AgentFailure, Order, StopReason};
 use crate::protocol::entry::Fact;
+use crate::protocol::input::Strategy;
 use crate::protocol::json::Json;
 use crate::protocol::refusal::Code;
 use crate::session::attempt::Attempt;
@@ -61,6 +62,15 @@ fn runs_on(ending: &Ending, live: bool) -> bool {
     }
 }
 
+/// How an input came, as it was applied: what would have been handed to a run and was not has waited (ST-6).
+fn applied(ending: &Ending, asked: Strategy) -> Strategy {
+    match (asked, ending) {
+        (Strategy::Steer, Ending::Steered { .. }) => Strategy::Steer,
+        (Strategy::Steer, _) => Strategy::Enqueue,
+        (asked, _) => asked,
+    }
+}
+
 impl SessionRuntime {
     /// Ends a turn: what is unrecorded of its text, then its terminal fact; its input leaves the inbox
     /// in the same step.
@@ -70,7 +80,7 @@ impl SessionRuntime {
             place: taken.place,
             run_id: run_id.clone(),
             taken: taken.at,
-            strategy: taken.input.strategy,
+            strategy: applied(&ending, taken.input.strategy),
         });
         let live = matches!(&self.attempt, Attempt::Live(live) if live.run_id == *run_id);
         let running = self.state.running.as_ref() == Some(run_id);
