@@ -33,8 +33,8 @@ pub struct Link {
     heartbeat_ms: u32,
     /// Since when a text waits to be flushed.
     unflushed_since: Option<Mono>,
-    /// Since when too much waits beside the others, and nothing of it was taken.
-    beside_since: Option<Mono>,
+    /// Since when too much waits beside the others, and nothing of it was taken. In a box: most links never have it.
+    beside_since: Option<Box<Mono>>,
     /// When a link that was told to go is closed.
     leave_at: Option<Mono>,
     /// When one is closed whose token has ended and was not refreshed.
@@ -332,7 +332,7 @@ impl Link {
         self.heard + limits::IDLE_TIMEOUT
     }
     fn stalled_at(&self) -> Option<Mono> {
-        let since = self.unflushed_since.into_iter().chain(self.beside_since).min();
+        let since = self.unflushed_since.into_iter().chain(self.beside_since.as_deref().copied()).min();
         since.map(|since| since + limits::STALL_TIMEOUT)
     }
     /// What one message may have: little, as long as it is nobody's.

@@ -85,8 +85,8 @@ impl Link {
     pub(super) fn handle_beside(&mut self, now: Now, beside: Beside) {
         self.beside_since = match beside.pace {
             Pace::Flows => None,
-            Pace::Creeps => Some(now.mono),
-            Pace::Stands => self.beside_since.or(Some(now.mono)),
+            Pace::Creeps => Some(Box::new(now.mono)),
+            Pace::Stands => self.beside_since.take().or_else(|| Some(Box::new(now.mono))),
         };
         self.report(beside.written);
     }
