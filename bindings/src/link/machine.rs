@@ -50,11 +50,18 @@ pub struct Link {
     bad: Vec<Mono>,
 }
 
+/// A link of which nothing was heard.
+#[derive(Debug)]
+struct Fresh {
+    deadline: Mono,
+    config: LinkConfig,
+}
+
 /// What a link is waiting for.
 #[derive(Debug)]
 enum Phase {
     /// `hello`.
-    Fresh { deadline: Mono, config: Box<LinkConfig> },
+    Fresh(Box<Fresh>),
     /// The door.
     Asking(Box<Asking>),
     /// Nothing: it serves.
@@ -80,7 +87,7 @@ impl Link {
         Self {
             durability: config.durability,
             asides: config.asides,
-            phase: Phase::Fresh { deadline: now.mono + limits::HELLO_TIMEOUT, config: Box::new(config) },
+            phase: Phase::Fresh(Box::new(Fresh { deadline: now.mono + limits::HELLO_TIMEOUT, config })),
             outputs: VecDeque::new(),
             heard: now.mono,
             ping_at: now.mono + heartbeat,
@@ -134,7 +141,7 @@ impl Machine for Link {
             return self.close(4508, "messages were not read");
         }
         match &self.phase {
-            Phase::Fresh { .. } => self.close(4408, "no hello"),
+            Phase::Fresh(_) => self.close(4408, "no hello"),
             Phase::Asking(_) | Phase::Open if self.idle_at() <= now.mono => self.close(1001, "idle"),
             Phase::Asking(_) | Phase::Open | Phase::Closed => self.beat(now),
         }
@@ -147,7 +154,7 @@ impl Machine for Link {
     fn poll_timeout(&self) -> Option<Deadline> {
         let idle = Deadline { at: self.idle_at(), why: "idle" };
         match &self.phase {
-            Phase::Fresh { deadline, .. } => Some(Deadline { at: *deadline, why: "hello" }),
+            Phase::Fresh(fresh) => Some(Deadline { at: fresh.deadline, why: "hello" }),
             Phase::Asking(_) => Some(idle),
             Phase::Open => {
                 let ping = Deadline { at: self.ping_at, why: "ping" };
@@ -167,7 +174,7 @@ impl Link {
     fn handle_text(&mut self, now: Now, text: String) {
         self.heard = now.mono;
         match &mut self.phase {
-            Phase::Fresh { .. } => self.handle_first(now, &text),
+            Phase::Fresh(_) => self.handle_first(now, &text),
             Phase::Asking(asking) => {
                 let bytes = text.len() + asking.waiting.iter().map(String::len).sum::<usize>();
                 if asking.waiting.len() < WAITING_MESSAGES_MAX && bytes <= MESSAGE_BYTES_MAX {
@@ -215,8 +222,9 @@ impl Link {
         }
         self.asides &= hello.streams;
         match std::mem::replace(&mut self.phase, Phase::Closed) {
-            Phase::Fresh { config, .. } => {
-                self.phase = Phase::Asking(Box::new(Asking { config: *config, resume, waiting: Vec::new() }));
+            Phase::Fresh(fresh) => {
+                let asking = Asking { config: fresh.config, resume, waiting: Vec::new() };
+                self.phase = Phase::Asking(Box::new(asking));
                 self.outputs.push_back(Output::Hello(hello));
             }
             other @ (Phase::Asking(_) | Phase::Open | Phase::Closed) => self.phase = other,
@@ -226,7 +234,7 @@ impl Link {
     fn handle_admitted(&mut self, now: Now, expires: Option<Millis>) {
         let Asking { config, resume, waiting } = match std::mem::replace(&mut self.phase, Phase::Open) {
             Phase::Asking(asking) => *asking,
-            other @ (Phase::Fresh { .. } | Phase::Open | Phase::Closed) => return self.phase = other,
+            other @ (Phase::Fresh(_) | Phase::Open | Phase::Closed) => return self.phase = other,
         };
         self.ping_at = now.mono + self.heartbeat();
         let (id, heartbeat) = (&config.connection_id, self.heartbeat());
@@ -246,7 +254,7 @@ impl Link {
     fn handle_denied(&mut self, now: Now) {
         match self.phase {
             Phase::Asking(_) => self.unauthorized(now, None, "not admitted".into()),
-            Phase::Fresh { .. } | Phase::Open | Phase::Closed => {}
+            Phase::Fresh(_) | Phase::Open | Phase::Closed => {}
         }
     }
 
@@ -268,7 +276,7 @@ impl Link {
                 let refusal = Refusal::new(Code::RateLimited, "too many requests on this connection");
                 self.refuse(now, &request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
-            (Phase::Fresh { .. } | Phase::Asking(_) | Phase::Closed, _) => {}
+            (Phase::Fresh(_) | Phase::Asking(_) | Phase::Closed, _) => {}
         }
     }
 
@@ -338,7 +346,7 @@ impl Link {
     /// What one message may have: little, as long as it is nobody's.
     fn message_bytes_max(&self) -> usize {
         match self.phase {
-            Phase::Fresh { .. } => limits::HELLO_BYTES_MAX,
+            Phase::Fresh(_) => limits::HELLO_BYTES_MAX,
             Phase::Asking(_) | Phase::Open | Phase::Closed => MESSAGE_BYTES_MAX,
         }
     }

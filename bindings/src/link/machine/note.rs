@@ -11,7 +11,7 @@ impl Link {
     pub(super) fn handle_note(&mut self, now: Now, note: &Note) {
         match &self.phase {
             Phase::Open => {}
-            Phase::Fresh { .. } | Phase::Asking(_) | Phase::Closed => return,
+            Phase::Fresh(_) | Phase::Asking(_) | Phase::Closed => return,
         }
         if let Note::GoAway { within, .. } = note {
             self.leave_at.get_or_insert(now.mono + *within);

@@ -7,7 +7,7 @@ use crate::listen::quic::fence::Kept;
 use crate::listen::quic::road::{Control, Road};
 use crate::metrics::Transport;
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Fuse};
+use futures_util::future::{BoxFuture, Fuse, FusedFuture};
 use quinn::{Connection, SendStream, VarInt};
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -40,7 +40,9 @@ impl Session {
         Self { request: Kept::new(request), prelude, arriving, left, http }
     }
 
-    /// Tells the code and the reason, and waits until the client has them.
+    /// Tells the code and the reason, and waits until the client has understood: it ends its side of the request then
+    /// (draft-ietf-webtrans-http3, section 6). That it has the bytes does not say so: Chromium, told at once that the
+    /// connection is over, says "Connection lost" and not why.
     async fn tell(&mut self, code: u16, reason: &str) {
         let (mut capsule, mut text) = (Vec::new(), Vec::new());
         Capsule::CloseWebTransportSession { code: code.into(), reason: reason.to_owned() }
@@ -50,6 +52,9 @@ impl Session {
         text.extend_from_slice(&capsule);
         if self.request.write_all(&text).await.is_ok() && self.request.finish().is_ok() {
             _ = self.request.stopped().await;
+            if !self.left.is_terminated() {
+                _ = (&mut self.left).await;
+            }
         }
     }
 }
