@@ -28,6 +28,7 @@ pub enum NoOutput {
 #[derive(Clone)]
 pub struct Pipeline(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     /// The later registered first: this is the order in which they are asked (TP-N14).
     plugins: Vec<Arc<dyn Plugin>>,
@@ -58,26 +59,23 @@ impl Pipeline {
 
     /// Registers a plugin: it is asked before those that are there (TP-N14).
     #[must_use]
-    pub fn with(self, plugin: impl Plugin + 'static) -> Self {
-        self.changed(|inner| inner.plugins.insert(0, Arc::new(plugin)))
+    pub fn with(mut self, plugin: impl Plugin + 'static) -> Self {
+        Arc::make_mut(&mut self.0).plugins.insert(0, Arc::new(plugin));
+        self
     }
 
     /// Binds the way out.
     #[must_use]
-    pub fn through(self, router: impl Router + 'static) -> Self {
-        self.changed(|inner| inner.router = Some(Arc::new(router)))
+    pub fn through(mut self, router: impl Router + 'static) -> Self {
+        Arc::make_mut(&mut self.0).router = Some(Arc::new(router));
+        self
     }
 
     /// What stands for the output of a model that gives none.
     #[must_use]
-    pub fn without_output(self, no_output: NoOutput) -> Self {
-        self.changed(|inner| inner.no_output = no_output)
-    }
-
-    fn changed(self, change: impl FnOnce(&mut Inner)) -> Self {
-        let mut inner = Arc::try_unwrap(self.0).unwrap_or_else(|shared| shared.copy());
-        change(&mut inner);
-        Self(Arc::new(inner))
+    pub fn without_output(mut self, no_output: NoOutput) -> Self {
+        Arc::make_mut(&mut self.0).no_output = no_output;
+        self
     }
 
     /// One turn, from a message to what is said about it.
@@ -102,15 +100,6 @@ fn panicked(lost: &JoinError) -> Failure {
 // === impl Inner ===
 
 impl Inner {
-    fn copy(&self) -> Self {
-        Self {
-            plugins: self.plugins.clone(),
-            router: self.router.clone(),
-            workspace: self.workspace.clone(),
-            no_output: self.no_output,
-        }
-    }
-
     async fn process(&self, mut inbound: Inbound) -> Result<Outcome, Failure> {
         let ended = self.stages(&mut inbound).await;
         if let Err(failure) = &ended {

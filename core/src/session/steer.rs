@@ -3,7 +3,7 @@
 //! A steered input stays in the inbox and open until the run that hosts it has ended. What the agent has accepted ends
 //! with that run; everything else becomes a turn of its own. Both follow from the log alone, so it does not matter
 //! whether the owner that wrote the end of the run lived to write what follows from it.
-use crate::id::{MessageId, RunId, Seq};
+use crate::id::{AgentId, MessageId, RunId, Seq};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::{Order, StopReason};
@@ -15,7 +15,7 @@ use crate::session::attempt::Attempt;
 use crate::session::ending::Ending;
 use crate::session::outbox::Output;
 use crate::session::runtime::{About, SessionRuntime};
-use crate::session::state::{RunPhase, State};
+use crate::session::state::{Run, RunPhase, State};
 use crate::time::{Mono, Now};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -138,9 +138,8 @@ impl State {
 
     /// Inputs that a run hosts, or hosted, in their order.
     fn steered(&self) -> Vec<(RunId, Steered)> {
-        let steered = |(id, run): (&RunId, &crate::session::state::Run)| {
-            run.steered.clone().map(|steered| (run.first, id.clone(), steered))
-        };
+        let steered =
+            |(id, run): (&RunId, &Run)| run.steered.clone().map(|steered| (run.first, id.clone(), steered));
         let mut steered: Vec<_> = self.runs.iter().filter_map(steered).collect();
         steered.sort_by_key(|(first, ..)| *first);
         steered.into_iter().map(|(_, id, steered)| (id, steered)).collect()
@@ -157,7 +156,7 @@ impl State {
 impl SessionRuntime {
     /// The run that takes this input, if one can. An input that brings along what was said before is a turn: an agent
     /// that is in the middle of one has no use for another history.
-    pub(super) fn host_of(&self, input: &Input, agent: &crate::id::AgentId) -> Option<RunId> {
+    pub(super) fn host_of(&self, input: &Input, agent: &AgentId) -> Option<RunId> {
         if input.strategy != Strategy::Steer || input.history.is_some() {
             return None;
         }

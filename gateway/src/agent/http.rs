@@ -298,15 +298,23 @@ async fn open(
     })
 }
 
+/// Whether a status says "not now" of the agent, or of what stands before it.
+pub(super) fn is_passing(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
+}
+
 /// Whether the answer is a stream of events. Redirects are not followed (S-27).
 fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), AgentFailure> {
     let status = response.status();
     match status {
         StatusCode::NOT_FOUND | StatusCode::GONE if goes_on => return Err(AgentFailure::NotKnown),
-        StatusCode::TOO_MANY_REQUESTS
-        | StatusCode::BAD_GATEWAY
-        | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => {
+        _ if is_passing(status) => {
             return Err(AgentFailure::Unavailable(format!("status {}", status.as_u16())));
         }
         _ if !status.is_success() => return Err(AgentFailure::Broken(format!("status {}", status.as_u16()))),

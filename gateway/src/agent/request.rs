@@ -117,11 +117,7 @@ pub(super) fn both(
     endpoint: &HttpEndpoint,
     auth: HeaderValue,
 ) -> Result<(Whole, Whole), NoRequest> {
-    let trace = invoke
-        .traceparent
-        .as_deref()
-        .filter(|text| is_traceparent(text))
-        .map_or_else(traceparent, str::to_owned);
+    let trace = trace_of(invoke.traceparent.as_deref());
     let names = Names::of(invoke);
     let stop = names.post(&endpoint.cancel, &trace, auth.clone(), &CancelBody::of(names))?;
     if let Some(resume) = &invoke.resume {
@@ -148,11 +144,7 @@ pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -
     let Steer { key, run_id, attempt, epoch, user, message_id, message, .. } = steer;
     let (session_id, attempt) = (&key.session, *attempt);
     let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
-    let trace = steer
-        .traceparent
-        .as_deref()
-        .filter(|text| is_traceparent(text))
-        .map_or_else(traceparent, str::to_owned);
+    let trace = trace_of(steer.traceparent.as_deref());
     let context = Context { user_id: user };
     let body = SteerBody { run_id, session_id, attempt, message_id, message, context };
     let mut request = names.post(&endpoint.steer, &trace, auth, &body)?;
@@ -187,6 +179,11 @@ impl<'a> CancelBody<'a> {
 /// The earlier messages, as they lie in the inbox.
 fn messages(history: &History) -> serde_json::Result<&RawValue> {
     serde_json::from_str(history.reveal())
+}
+
+/// The trace that came along, or one that begins here where none did, or what came is none.
+fn trace_of(given: Option<&str>) -> String {
+    given.filter(|text| is_traceparent(text)).map_or_else(traceparent, str::to_owned)
 }
 
 /// A trace of its own, not sampled: nobody asked for one.

@@ -3,7 +3,7 @@
 //! What the agent answers there is its receipt; it may say more of it later, with a `steer_ack` in its stream. Each is
 //! said again where the connection was lost, for the agent knows a repeat by its name; without any answer nothing is
 //! reported, and the runtime knows how long it waits.
-use crate::agent::http::{Client, HttpAgent};
+use crate::agent::http::{Client, HttpAgent, is_passing};
 use crate::agent::request::{self, Whole};
 use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -48,17 +48,6 @@ async fn tries(client: &Client, request: &Whole) -> Option<SteerOutcome> {
         }
     }
     outcome
-}
-
-/// "Not now".
-fn is_passing(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT
-    )
 }
 
 /// Whoever answers that it cannot, or in words that nobody knows, has not taken it.

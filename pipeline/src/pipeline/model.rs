@@ -5,8 +5,7 @@ use crate::pipeline::{Inner, NoOutput, call};
 use crate::plugin::Turn;
 use crate::prompt::Prompt;
 use crate::stream::{self, Piece, Pieces};
-use futures_util::FutureExt;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use std::panic::AssertUnwindSafe;
 
 impl Inner {
