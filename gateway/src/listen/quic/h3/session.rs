@@ -11,7 +11,12 @@ use futures_util::future::{BoxFuture, Fuse, FusedFuture};
 use quinn::{Connection, SendStream, VarInt};
 use std::future::poll_fn;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use web_transport_proto::{Capsule, Frame, StreamUni, VarInt as Number};
+
+/// Until a client that has the last words ends its side. Not every client does (aioquic 1.3 leaves it to its
+/// application), and a node that leaves has to say by itself, within what it takes for all goodbyes, that it is gone.
+const UNDERSTANDING: Duration = Duration::from_millis(500);
 
 /// A session, which is all that its connection is for.
 pub(in crate::listen::quic) struct Session {
@@ -41,8 +46,8 @@ impl Session {
     }
 
     /// Tells the code and the reason, and waits until the client has understood: it ends its side of the request then
-    /// (draft-ietf-webtrans-http3, section 6). That it has the bytes does not say so: Chromium, told at once that the
-    /// connection is over, says "Connection lost" and not why.
+    /// (draft-ietf-webtrans-http3, section 6), if it does as the draft says. That it has the bytes does not say so:
+    /// Chromium, told at once that the connection is over, says "Connection lost" and not why.
     async fn tell(&mut self, code: u16, reason: &str) {
         let (mut capsule, mut text) = (Vec::new(), Vec::new());
         Capsule::CloseWebTransportSession { code: code.into(), reason: reason.to_owned() }
@@ -53,7 +58,7 @@ impl Session {
         if self.request.write_all(&text).await.is_ok() && self.request.finish().is_ok() {
             _ = self.request.stopped().await;
             if !self.left.is_terminated() {
-                _ = (&mut self.left).await;
+                let _ = tokio::time::timeout(UNDERSTANDING, &mut self.left).await;
             }
         }
     }
