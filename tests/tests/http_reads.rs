@@ -213,6 +213,46 @@ async fn a_run_is_looked_at_and_cancelled() {
     assert_eq!((&last["status"], &last["content"]), (&json!("cancelled"), &json!("begun")), "{messages}");
 }
 
+/// Covers: ST-6.
+#[tokio::test]
+async fn what_is_rolled_back_was_never_said() {
+    let dir = directory();
+    let agents = Agents::start(|invoke| {
+        let waits = invoke.text == "wrong";
+        Reply::speak(async move |voice| {
+            voice.delta("an answer").await?;
+            if waits { voice.hung_up().await } else { voice.done().await }
+        })
+    })
+    .await;
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("a")]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    let said = async |key: &str, text: &str, strategy: &str| {
+        let message = json!({"role": "user", "content": text});
+        let body = json!({"agent_id": "a", "strategy": strategy, "message": message});
+        let headers = [("content-type", "application/json"), ("idempotency-key", key)];
+        ann.open("POST", "/v1/sessions/s1/turns", &headers, &body.to_string()).await
+    };
+    let mut wrong = said("m1", "wrong", "enqueue").await;
+    wrong.until(|event| event.data["type"] == "delta").await;
+    let mut late = said("m2", "late", "enqueue").await;
+    late.until(|event| event.data["name"] == "TURN_ADMITTED").await;
+    let mut right = said("m3", "right", "rollback").await;
+    let ended = wrong.rest().await;
+    assert_eq!(ended.last().map(|event| &event.data["status"]), Some(&json!("cancelled")), "{ended:?}");
+    right.rest().await;
+    late.rest().await;
+    let whole = ann.json("/v1/sessions/s1/messages").await;
+    assert_eq!(list(&whole, "messages", "content"), ["late", "right", "an answer", "an answer"]);
+    // Also to a page that ends before it was taken back; in the facts it stays.
+    let second = &whole["messages"][0]["seq"];
+    let page = ann.json(&format!("/v1/sessions/s1/messages?before={second}")).await;
+    assert_eq!((&page["messages"], &page["next"]), (&json!([]), &Value::Null));
+    let facts = ann.json("/v1/sessions/s1/events?types=run.cancelled,user.message").await;
+    assert_eq!(list(&facts, "events", "type").len(), 4);
+    assert_eq!(facts["events"][3]["data"]["reason"], "rollback", "{facts}");
+}
+
 /// Covers: MP-H11.
 #[tokio::test]
 async fn agents_are_listed_and_their_addresses_only_to_operators() {

@@ -26,6 +26,9 @@ pub struct Run {
     /// Who answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
+    /// The run that its message was handed to while that was open; in the end, if it has become part of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_run_id: Option<RunId>,
     /// 0 until it starts.
     pub attempt: u32,
     /// Bytes of that attempt's text that are recorded; in the end, that count.
@@ -78,6 +81,7 @@ impl Run {
             user_id: None,
             message_id: None,
             agent_id: None,
+            host_run_id: None,
             attempt: 0,
             text_bytes: 0,
             stop_reason: None,
@@ -112,7 +116,9 @@ impl Run {
                 (self.user_id, self.message_id) = (Some(user.clone()), Some(message_id.clone()));
                 (self.agent_id, self.created_ts) = (agent_id.clone(), Some(entry.time));
             }
-            Fact::TurnAdmitted { agent_id, .. } => self.agent_id = Some(agent_id.clone()),
+            Fact::TurnAdmitted { agent_id, host_run_id, .. } => {
+                (self.agent_id, self.host_run_id) = (Some(agent_id.clone()), host_run_id.clone());
+            }
             Fact::RunStarted { agent_id, attempt, .. } => {
                 self.begin(agent_id, *attempt);
                 self.started_ts = Some(entry.time);
@@ -128,9 +134,10 @@ impl Run {
                 self.text_bytes = offset + text.reveal().len() as u64;
             }
             Fact::RunCancelling { .. } => self.status = "CANCELLING",
-            Fact::RunDone { attempt, stop_reason, text_bytes, usage, .. } => {
+            Fact::RunDone { attempt, stop_reason, text_bytes, usage, host_run_id, .. } => {
                 self.end(entry, "completed", *attempt, *text_bytes);
                 (self.stop_reason, self.usage) = (Some(*stop_reason), usage.clone());
+                self.host_run_id.clone_from(host_run_id);
             }
             Fact::RunFailed { attempt, code, message, text_bytes, .. } => {
                 self.end(entry, "failed", *attempt, *text_bytes);

@@ -2,7 +2,7 @@
 //!
 //! A turn is two messages: what somebody asked, in the place of its first fact, and what was answered,
 //! in the place of its last. An answer is the recorded text of the attempt that counts, up to where its
-//! end says.
+//! end says. A turn that was rolled back is left out, and with it what had become part of it.
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -65,6 +65,18 @@ pub struct Transcript {
     found: VecDeque<Finding>,
     /// There are older ones, which are not wanted.
     more: bool,
+    ends: Ends,
+}
+
+/// What is known of turns whose first fact was not reached yet: no more of them are open at a time than may wait.
+#[derive(Debug, Default)]
+struct Ends {
+    /// Those that have an end.
+    seen: Vec<RunId>,
+    /// Those that were rolled back.
+    undone: Vec<RunId>,
+    /// Those that became part of another.
+    hosted: Vec<(RunId, RunId)>,
 }
 
 #[derive(Debug)]
@@ -72,6 +84,8 @@ struct Finding {
     said: Said,
     /// What is still to be read of an answer.
     lacks: Option<Lacking>,
+    /// It is a message, and no end of its turn was seen.
+    is_unended: bool,
     bytes: usize,
 }
 
@@ -90,8 +104,10 @@ struct Lacking {
 pub struct Found {
     /// The oldest first.
     pub messages: Vec<Said>,
-    /// There are older ones.
-    pub more: bool,
+    /// There are older ones, before this place.
+    pub next: Option<Seq>,
+    /// Turns whose message is among them, and whose end was not.
+    pub unended: Vec<RunId>,
 }
 
 // === impl Transcript ===
@@ -99,7 +115,7 @@ pub struct Found {
 impl Transcript {
     /// Looks for so many messages, of so many bytes together: one is shown whatever its size.
     pub fn new(limit: usize, bytes_max: usize) -> Self {
-        Self { limit, bytes_max, found: VecDeque::new(), more: false }
+        Self { limit, bytes_max, found: VecDeque::new(), more: false, ends: Ends::default() }
     }
 
     /// Whether nothing older is of use.
@@ -112,15 +128,16 @@ impl Transcript {
         let Some(run_id) = &entry.run_id else { return };
         match &entry.fact {
             // It was answered where it was taken.
-            Fact::RunDone { host_run_id: Some(_), .. } => {}
+            Fact::RunDone { host_run_id: Some(host), .. } => self.ends.host(run_id, host),
+            fact if fact.rolls_back() => self.ends.undo(run_id),
             Fact::RunDone { attempt, text_bytes, .. } => {
-                self.ended(seq, run_id, entry.time, "completed", None, (*attempt, *text_bytes));
+                self.ended(seq, entry, run_id, ("completed", None), (*attempt, *text_bytes));
             }
             Fact::RunFailed { attempt, code, text_bytes, .. } => {
-                self.ended(seq, run_id, entry.time, "failed", Some(*code), (*attempt, *text_bytes));
+                self.ended(seq, entry, run_id, ("failed", Some(*code)), (*attempt, *text_bytes));
             }
             Fact::RunCancelled { attempt, text_bytes, .. } => {
-                self.ended(seq, run_id, entry.time, "cancelled", None, (*attempt, *text_bytes));
+                self.ended(seq, entry, run_id, ("cancelled", None), (*attempt, *text_bytes));
             }
             Fact::AgentStreamDelta { attempt, offset, text, .. } => {
                 let bytes = text.reveal().len();
@@ -148,14 +165,10 @@ impl Transcript {
                 }
             }
             Fact::UserMessage { message_id, user, message, agent_id, .. } => {
-                if let Some(finding) = self.lacking(run_id) {
-                    finding.complete();
-                }
-                let (user_id, message_id) = (user.clone(), message_id.clone());
+                let by = By::User { user_id: user.clone(), message_id: message_id.clone() };
                 let (run_id, agent_id, content) = (run_id.clone(), agent_id.clone(), message.content.clone());
-                let by = By::User { user_id, message_id };
                 let said = Said { seq, run_id, by, agent_id, content, ts: entry.time };
-                self.add(Finding { said, lacks: None, bytes: entry.weight() });
+                self.asked(said, entry.weight());
             }
             Fact::SessionOpened { .. }
             | Fact::SessionClosing { .. }
@@ -188,24 +201,38 @@ impl Transcript {
             }
             finding.complete();
         }
+        let next = self.found.front().filter(|_| self.more).map(|oldest| oldest.said.seq);
+        let unended = self.found.iter().filter(|finding| finding.is_unended);
+        let unended = unended.map(|finding| finding.said.run_id.clone()).collect();
         let messages = self.found.into_iter().map(|finding| finding.said).collect();
-        Found { messages, more: self.more }
+        Found { messages, next, unended }
+    }
+
+    /// Takes a question: the first fact of its turn.
+    fn asked(&mut self, said: Said, bytes: usize) {
+        if let Some(finding) = self.lacking(&said.run_id) {
+            finding.complete();
+        }
+        match self.ends.forget(&said.run_id) {
+            Some(Counts::Not) => {}
+            end => self.add(Finding { said, lacks: None, is_unended: end.is_none(), bytes }),
+        }
     }
 
     fn ended(
         &mut self,
         seq: Seq,
+        end: &Entry,
         run_id: &RunId,
-        ts: Millis,
-        status: &'static str,
-        code: Option<Code>,
+        (status, code): (&'static str, Option<Code>),
         (attempt, text_bytes): (u32, u64),
     ) {
+        self.ends.seen.push(run_id.clone());
         let by = By::Assistant { status, code, trimmed: false };
         let content = Content::Text(String::new());
-        let said = Said { seq, run_id: run_id.clone(), by, agent_id: None, content, ts };
+        let said = Said { seq, run_id: run_id.clone(), by, agent_id: None, content, ts: end.time };
         let lacks = Some(Lacking { attempt, text_bytes, pieces: Vec::new() });
-        self.add(Finding { said, lacks, bytes: 512 });
+        self.add(Finding { said, lacks, is_unended: false, bytes: 512 });
     }
 
     fn add(&mut self, finding: Finding) {
@@ -228,6 +255,43 @@ impl Transcript {
     fn lacking(&mut self, run_id: &RunId) -> Option<&mut Finding> {
         self.found.iter_mut().find(|finding| finding.lacks.is_some() && finding.said.run_id == *run_id)
     }
+}
+
+// === impl Ends ===
+
+/// Whether a turn that has ended belongs to the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    Yes,
+    Not,
+}
+
+impl Ends {
+    fn host(&mut self, run_id: &RunId, host: &RunId) {
+        self.seen.push(run_id.clone());
+        self.hosted.push((run_id.clone(), host.clone()));
+    }
+
+    fn undo(&mut self, run_id: &RunId) {
+        self.seen.push(run_id.clone());
+        self.undone.push(run_id.clone());
+    }
+
+    /// What its end says of a turn whose first fact has been reached; nothing, if there is none so far.
+    fn forget(&mut self, run_id: &RunId) -> Option<Counts> {
+        let seen = take(&mut self.seen, |seen| seen == run_id)?;
+        let hosted = take(&mut self.hosted, |(hosted, _)| hosted == run_id);
+        // A host's first fact lies before those of what it took in.
+        let undone = match hosted {
+            Some((_, host)) => self.undone.contains(&host),
+            None => take(&mut self.undone, |undone| *undone == seen).is_some(),
+        };
+        Some(if undone { Counts::Not } else { Counts::Yes })
+    }
+}
+
+fn take<T>(from: &mut Vec<T>, is_it: impl FnMut(&T) -> bool) -> Option<T> {
+    from.iter().position(is_it).map(|at| from.swap_remove(at))
 }
 
 // === impl Finding ===

@@ -14,6 +14,9 @@ use crate::time::Millis;
 pub use envelope::{Entry, Envelope};
 use serde::{Deserialize, Serialize};
 
+/// Why a turn was cancelled that is left out of the transcript, question and answer; its facts stay (ST-6).
+pub const ROLLED_BACK: &str = "rollback";
+
 /// What the owner decided to do with an accepted input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -255,7 +258,7 @@ pub enum Fact {
     /// CANCEL was sent; CANCEL_ACK is awaited until the deadline.
     #[serde(rename = "run.cancelling")]
     RunCancelling {
-        /// What caused it: `user`, `interrupt`, `session_close`.
+        /// What caused it: `user`, `interrupt`, `rollback`, `session_close`.
         reason: String,
         /// When it is cancelled by force.
         deadline_ms: Millis,
@@ -293,7 +296,7 @@ pub enum Fact {
         /// What the agent called it, where it did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent_code: Option<String>,
-        /// Bytes of the partial text, which stays in the transcript, marked incomplete.
+        /// Bytes of the partial text, which stays in the transcript, marked incomplete; unless it was rolled back.
         text_bytes: u64,
     },
     /// The turn was cancelled.
@@ -301,7 +304,7 @@ pub enum Fact {
     RunCancelled {
         /// The last attempt; 0 if it never began.
         attempt: u32,
-        /// What caused it: `user`, `interrupt`, `session_close`.
+        /// What caused it: `user`, `interrupt`, [`ROLLED_BACK`], `session_close`.
         reason: String,
         /// The agent did not acknowledge in time.
         #[serde(default)]
@@ -342,6 +345,10 @@ impl Fact {
             Self::RunFailed { .. } => "run.failed",
             Self::RunCancelled { .. } => "run.cancelled",
         }
+    }
+    /// Whether a turn ends with it that is as if it had never been asked.
+    pub fn rolls_back(&self) -> bool {
+        matches!(self, Self::RunCancelled { reason, .. } if reason == ROLLED_BACK)
     }
     /// Whether a change of members begins with it, or begins and ends: then it gives it its name.
     pub fn begins_change(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Inputs: what becomes of each, decided once and recorded (scenario A, and ST-6).
 use crate::id::{AgentId, Place, RunId};
 use crate::mutant::{Mutant, planted};
-use crate::protocol::entry::{Admission, Fact};
+use crate::protocol::entry::{self, Admission, Fact};
 use crate::protocol::history::History;
 use crate::protocol::input::{Input, Strategy};
 use crate::protocol::refusal::Code;
@@ -122,7 +122,8 @@ impl SessionRuntime {
         let fact = Fact::TurnAdmitted { agent_id: agent, strategy, position, host_run_id: None };
         self.record(now, fact, About::run(run_id));
         if interrupts && let Some(running) = self.state.running.clone() {
-            self.cancel(now, &running, "interrupt", None);
+            let reason = if input.strategy == Strategy::Rollback { entry::ROLLED_BACK } else { "interrupt" };
+            self.cancel(now, &running, reason, None);
         }
     }
 

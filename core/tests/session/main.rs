@@ -127,6 +127,13 @@ fn a_second_input_waits_or_interrupts() {
              agent.invoke.done done(0)"
         ),
     );
+    check(
+        "say m1; rollback m3; cancel-ack; done",
+        &format!(
+            "{BEGUN} user.message admitted(a,Interrupts) run.cancelling CANCEL cancelled(rollback) DROP run.started \
+             INVOKE(a,1) agent.invoke.done done(0)"
+        ),
+    );
 }
 
 /// Covers: SR-S4, SR-B3, SR-B9, SR-B5, SR-B7, SR-B10, SR-W1, SR-W2, SR-W3, SR-T2, LN-SR14, SR-B4, SR-B6,

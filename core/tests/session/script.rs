@@ -281,6 +281,7 @@ impl Script {
             }
             ["steer" | "takes" | "ponders" | "refuses", ..] => self.steer(&words),
             ["interrupt", message] => self.request(message, Strategy::Interrupt, None, None),
+            ["rollback", message] => self.request(message, Strategy::Rollback, None, None),
             ["open", agents @ ..] => {
                 self.ask(Ask::Open { agents: agents.iter().map(|name| agent(name)).collect(), active: None });
             }

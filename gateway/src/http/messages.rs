@@ -12,8 +12,8 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde::Serialize;
 use std::sync::Arc;
 use turnway_bindings::channel::transcript::{Found, Said, Transcript};
-use turnway_core::id::{Seq, SessionId};
-use turnway_core::protocol::entry::Entry;
+use turnway_core::id::{RunId, Seq, SessionId};
+use turnway_core::protocol::entry::{Entry, Fact};
 use utoipa::ToSchema;
 
 /// Facts that are read at first; each step back reads twice as many as the one before.
@@ -82,10 +82,47 @@ async fn page(mut reader: Reader, limit: usize, before: Option<Seq>) -> Answer {
         end = if span.floor.is_some() { Seq(0) } else { from };
         window = (window * 2).min(WINDOW_MAX);
     }
-    let Found { messages, more } = transcript.finish();
-    let next = messages.first().map(|said| said.seq).filter(|_| more);
-    let floor = floor.filter(|_| !more);
+    let Found { mut messages, next, unended } = transcript.finish();
+    if before.is_some() {
+        for run_id in unended {
+            if is_undone(&mut reader, &run_id).await? {
+                messages.retain(|said| said.run_id != run_id);
+            }
+        }
+    }
+    let floor = floor.filter(|_| next.is_none());
     Ok(answer::json(StatusCode::OK, &Messages { messages, next, trimmed: floor.is_some(), floor }))
+}
+
+/// Whether a turn was rolled back, or became part of one that was: its end lies behind the page.
+async fn is_undone(reader: &mut Reader, run_id: &RunId) -> Result<bool, Unanswered> {
+    let mut run_id = run_id.clone();
+    // What became part of a run cannot be one's host.
+    for _ in 0..2 {
+        let Some(end) = end_of(reader, &run_id).await? else { return Ok(false) };
+        let Fact::RunDone { host_run_id: Some(host), .. } = &end.fact else {
+            return Ok(end.fact.rolls_back());
+        };
+        run_id.clone_from(host);
+    }
+    Ok(false)
+}
+
+/// The last fact of a turn, if it has ended.
+async fn end_of(reader: &mut Reader, run_id: &RunId) -> Result<Option<Arc<Entry>>, Unanswered> {
+    let (first, Some(mut upto)) = reader.find(run_id).await? else { return Ok(None) };
+    // Where the append ends that it was in: it is near.
+    while upto > first.seq {
+        let from = Seq(upto.0.saturating_sub(WINDOW)).max(first.seq);
+        let span = reader.begin(from, None).await?;
+        let facts = facts(reader, span.after, upto).await?;
+        let is_end = |entry: &Entry| entry.run_id.as_ref() == Some(run_id) && entry.fact.is_terminal();
+        if let Some((_, end)) = facts.into_iter().rev().find(|(_, entry)| is_end(entry)) {
+            return Ok(Some(end));
+        }
+        upto = if span.floor.is_some() { first.seq } else { from };
+    }
+    Ok(None)
 }
 
 /// The facts after one place up to another.

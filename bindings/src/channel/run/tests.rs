@@ -103,3 +103,30 @@ fn a_run_is_what_its_facts_say() {
     let cancelled = with(Fact::RunCancelled { attempt: 1, reason: reason(), forced: true, text_bytes: 2 });
     assert_eq!((&cancelled["status"], &cancelled["text_bytes"]), (&"cancelled".into(), &2.into()));
 }
+
+/// Covers: EV-T6.
+#[test]
+fn a_message_that_is_handed_to_a_run_names_it() {
+    let host = || RunId::parse(&format!("s1.{}", "h".repeat(26))).ok();
+    let admitted = |strategy, host_run_id| Fact::TurnAdmitted {
+        agent_id: agent(),
+        strategy,
+        position: None,
+        host_run_id,
+    };
+    let handed = || vec![asked(), admitted(Admission::Steered, host())];
+    assert_eq!(after(handed())["host_run_id"], json!(host()));
+    let back = [handed(), vec![admitted(Admission::Queued, None)]].concat();
+    assert_eq!(after(back).get("host_run_id"), None);
+    let (stop_reason, text_sha256) = (StopReason::Steered, String::new());
+    let end = Fact::RunDone {
+        attempt: 0,
+        stop_reason,
+        text_bytes: 0,
+        text_sha256,
+        usage: None,
+        host_run_id: host(),
+    };
+    let ended = after([handed(), vec![end]].concat());
+    assert_eq!((&ended["status"], &ended["host_run_id"]), (&json!("completed"), &json!(host())));
+}

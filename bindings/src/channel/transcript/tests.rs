@@ -80,8 +80,19 @@ fn done(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
 }
 
 fn cancelled(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
-    let reason = "user".to_owned();
-    entry(letter, Fact::RunCancelled { attempt, reason, forced: false, text_bytes })
+    cancelled_by("user", letter, attempt, text_bytes)
+}
+
+fn cancelled_by(reason: &str, letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
+    entry(letter, Fact::RunCancelled { attempt, reason: reason.to_owned(), forced: false, text_bytes })
+}
+
+fn taken_in(letter: &str, host: &str) -> Arc<Entry> {
+    let (stop_reason, text_sha256, host_run_id) = (StopReason::Steered, String::new(), Some(run(host)));
+    entry(
+        letter,
+        Fact::RunDone { attempt: 0, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id },
+    )
 }
 
 /// Three turns: one with a restart and an overlong text, one that waits meanwhile and never begins, one
@@ -116,7 +127,7 @@ fn read(log: &[Arc<Entry>], before: usize, limit: usize, bytes_max: usize) -> (V
             break;
         }
     }
-    let Found { messages, more } = transcript.finish();
+    let Found { messages, next, .. } = transcript.finish();
     let short = |said: &Said| {
         let by = match &said.by {
             By::User { .. } => "user".to_owned(),
@@ -126,7 +137,7 @@ fn read(log: &[Arc<Entry>], before: usize, limit: usize, bytes_max: usize) -> (V
         };
         format!("{} {by}: {}", said.seq.0, said.content.plain())
     };
-    (messages.iter().map(short).collect(), more)
+    (messages.iter().map(short).collect(), next.is_some())
 }
 
 const ALL: [&str; 6] = [
@@ -193,4 +204,39 @@ fn an_answer_whose_beginning_is_forgotten_says_so() {
     let found = transcript.finish();
     let answer = serde_json::to_value(&found.messages[1]).expect("JSON");
     assert_eq!((&answer["content"], &answer["trimmed"]), (&"dich".into(), &true.into()));
+}
+
+/// What somebody takes back: `a` is rolled back by `d`, and with it `b`, which it had taken in. `c` waited meanwhile.
+fn undone() -> Vec<Arc<Entry>> {
+    vec![
+        asked("a"),
+        started("a", 1),
+        text("a", 1, 0, "wrong"),
+        asked("b"),
+        asked("c"),
+        asked("d"),
+        cancelled_by("rollback", "a", 1, 5),
+        taken_in("b", "a"),
+        started("d", 1),
+        text("d", 1, 0, "right"),
+        done("d", 1, 5),
+        started("c", 1),
+        text("c", 1, 0, "late"),
+        done("c", 1, 4),
+    ]
+}
+
+/// Covers: ST-6.
+#[test]
+fn what_was_rolled_back_was_never_said() {
+    let whole = ["5 user: c?", "6 user: d?", "11 completed: right", "14 completed: late"];
+    assert_eq!(read(&undone(), 15, 50, usize::MAX), (whole.map(str::to_owned).to_vec(), false));
+    // A page that begins before it is known cannot tell, and says of which turns.
+    for (before, unended) in [(7, vec!["a", "b", "c", "d"]), (8, vec!["b", "c", "d"]), (12, vec!["c"])] {
+        let mut transcript = Transcript::new(50, usize::MAX);
+        for (n, entry) in undone().iter().enumerate().take(before - 1).rev() {
+            transcript.take(Seq(n as u64 + 1), entry);
+        }
+        assert_eq!(transcript.finish().unended, unended.into_iter().map(run).collect::<Vec<_>>());
+    }
 }

@@ -231,6 +231,8 @@ pub(in crate::http) struct Run {
     user_id: Option<String>,
     message_id: Option<String>,
     agent_id: Option<String>,
+    /// The run that its message was handed to while that was open
+    host_run_id: Option<String>,
     attempt: u32,
     text_bytes: u64,
     stop_reason: Option<String>,
