@@ -51,6 +51,7 @@ impl Session {
             agent_id: None,
             message: Message { role: Role::User, content: Content::Text("x".repeat(200)) },
             history: None,
+            replaces: None,
             strategy: Strategy::Enqueue,
             metadata: None,
             traceparent: None,

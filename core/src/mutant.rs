@@ -121,6 +121,10 @@ define_mutants! {
     SteerStaysTaken,
     /// An agent is given an input before the fact is durable. (G4)
     SteerEarly,
+    /// What another input stands in for is asked all the same. (ST-6)
+    ReplacedStays,
+    /// An input that stands in for another waits behind all that wait. (I6)
+    ReplacementWaitsLast,
 }
 
 #[cfg(feature = "mutants")]

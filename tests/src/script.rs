@@ -246,6 +246,7 @@ impl Script {
             } else {
                 strategies[self.rng.below(3) as usize]
             },
+            replaces: self.rng.chance(10).then(|| RunId::derive(&key, &user, &name(MessageId::parse("m1")))),
             metadata: None,
             traceparent: None,
         };

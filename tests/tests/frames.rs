@@ -54,6 +54,7 @@ fn input(text: &str, history: Option<History>) -> Arc<Input> {
         agent_id: Some(AgentId::parse("echo").expect("a name")),
         message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
         history,
+        replaces: None,
         strategy: Strategy::Interrupt,
         metadata: None,
         traceparent: None,

@@ -92,6 +92,54 @@ async fn an_agent_takes_what_is_said_while_it_answers_or_is_asked_it_next() {
     assert_eq!(handed, ["m2", "m3"]);
 }
 
+/// Covers: ST-6.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_can_be_said_otherwise_and_what_was_begun_cannot() {
+    let ((agents, _steers), dir) = (agents().await, TempDir::new().expect("a directory"));
+    let node = node("memory:", dir.path(), &agents).await;
+    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let host = begin(&mut ann, "s1", "long").await;
+    let mut runs = Vec::new();
+    for (n, text) in ["a tpyo", "the last"].iter().enumerate() {
+        let mut message = say("s1", &format!("m{}", n + 2), text);
+        message["strategy"] = "enqueue".into();
+        let accepted = ann.ask(&format!("q{n}"), message).await.expect("an answer");
+        runs.push(accepted["run_id"].as_str().expect("a run").to_owned());
+    }
+    let mut better = say("s1", "m4", "a typo");
+    better["replaces"] = runs[0].as_str().into();
+    let accepted = ann.ask("r3", better.clone()).await.expect("an answer");
+    runs.push(accepted["run_id"].as_str().expect("a run").to_owned());
+    let old = ann.until(of(&runs[0], "done")).await.expect("the end of what was said first");
+    assert_eq!((&old["status"], &old["text_bytes"]), (&"cancelled".into(), &json!(0)), "{old}");
+    let admitted = ann.until(of(&runs[2], "TURN_ADMITTED")).await.expect("an admission");
+    let told = (&admitted["strategy"], &admitted["position"], &admitted["replaces"]);
+    assert_eq!(told, (&"queued".into(), &json!(1), &json!(runs[0])), "{admitted}");
+    // The same again is the same.
+    let again = ann.ask("r4", better).await.expect("an answer");
+    assert_eq!((&again["run_id"], &again["duplicate"]), (&json!(runs[2]), &json!(true)), "{again}");
+    // In another session nothing is replaced, and what has begun can only be added to.
+    let mut elsewhere = say("s2", "m5", "hello");
+    elsewhere["replaces"] = runs[1].as_str().into();
+    let elsewhere = ann.ask("r5", elsewhere).await.expect("an answer");
+    let elsewhere = elsewhere["run_id"].as_str().expect("a run").to_owned();
+    let admitted = ann.until(of(&elsewhere, "TURN_ADMITTED")).await.expect("an admission");
+    assert_eq!((&admitted["strategy"], admitted.get("replaces")), (&"run".into(), None), "{admitted}");
+    let mut late = say("s1", "m6", "go on to the end");
+    late["replaces"] = host.as_str().into();
+    let late = ann.ask("r6", late).await.expect("an answer");
+    let admitted =
+        ann.until(of(late["run_id"].as_str().expect("a run"), "TURN_ADMITTED")).await.expect("an admission");
+    assert_eq!((&admitted["strategy"], admitted.get("replaces")), (&"steered".into(), None), "{admitted}");
+
+    for run in [&host, &runs[2], &runs[1]] {
+        let done = ann.until(of(run, "done")).await.expect("the end");
+        assert_eq!(done["status"], "completed", "{done}");
+    }
+    let asked: Vec<String> = agents.journal().into_iter().map(|asked| asked.text).collect();
+    assert_eq!(asked, ["long", "hello", "a typo", "the last"]);
+}
+
 /// Killed between what it handed over and the receipt; the next owner hands it over again.
 ///
 /// Covers: ST-9, G3, EV-A2.

@@ -174,6 +174,8 @@ pub struct Invoke {
     pub message_id: Option<MessageId>,
     /// What it does while a run is open; none: the default.
     pub strategy: Option<Strategy>,
+    /// The run that waits, in whose place it is put.
+    pub replaces: Option<RunId>,
     /// Kept as it came.
     pub metadata: Option<Json>,
     /// W3C trace context.

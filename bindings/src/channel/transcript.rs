@@ -129,7 +129,7 @@ impl Transcript {
         match &entry.fact {
             // It was answered where it was taken.
             Fact::RunDone { host_run_id: Some(host), .. } => self.ends.host(run_id, host),
-            fact if fact.rolls_back() => self.ends.undo(run_id),
+            fact if fact.takes_back() => self.ends.undo(run_id),
             Fact::RunDone { attempt, text_bytes, .. } => {
                 self.ended(seq, entry, run_id, ("completed", None), (*attempt, *text_bytes));
             }

@@ -186,6 +186,7 @@ impl Switchboard {
             history: ask.history,
             // Like `enqueue` where the running agent does not take it (RX-4).
             strategy: ask.strategy.unwrap_or(Strategy::Steer),
+            replaces: ask.replaces,
             metadata: ask.metadata,
             traceparent: ask.traceparent,
         });

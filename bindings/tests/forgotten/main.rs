@@ -47,6 +47,7 @@ fn input(name: &str) -> Arc<Said> {
         agent_id: None,
         message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
         history: None,
+        replaces: None,
         strategy: Strategy::Enqueue,
         metadata: None,
         traceparent: None,

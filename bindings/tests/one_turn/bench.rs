@@ -42,6 +42,7 @@ pub(crate) fn say(message: &str, text: &str) -> Command {
         agent_id: None,
         message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
         history: None,
+        replaces: None,
         message_id: Some(MessageId::parse(message).expect("a name")),
         strategy: None,
         metadata: None,

@@ -63,6 +63,7 @@ fn accept(n: usize) -> Op {
         agent_id: None,
         message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
         history: None,
+        replaces: None,
         strategy: Strategy::Enqueue,
         metadata: None,
         traceparent: None,

@@ -14,6 +14,8 @@ use crate::time::Millis;
 pub use envelope::{Entry, Envelope};
 use serde::{Deserialize, Serialize};
 
+/// Why a turn was cancelled whose input another stands in for, as if only that had been said.
+pub const REPLACED: &str = "replaced";
 /// Why a turn was cancelled that is left out of the transcript, question and answer; its facts stay (ST-6).
 pub const ROLLED_BACK: &str = "rollback";
 
@@ -152,6 +154,9 @@ pub enum Fact {
         /// The run that it is handed to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host_run_id: Option<RunId>,
+        /// The run whose place it has: that has ended, and was never asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replaces: Option<RunId>,
     },
     /// What the agent that it was handed to makes of an input (ST-8).
     #[serde(rename = "agent.steer.acked")]
@@ -304,7 +309,7 @@ pub enum Fact {
     RunCancelled {
         /// The last attempt; 0 if it never began.
         attempt: u32,
-        /// What caused it: `user`, `interrupt`, [`ROLLED_BACK`], `session_close`.
+        /// What caused it: `user`, `interrupt`, [`ROLLED_BACK`], [`REPLACED`], `session_close`.
         reason: String,
         /// The agent did not acknowledge in time.
         #[serde(default)]
@@ -347,8 +352,8 @@ impl Fact {
         }
     }
     /// Whether a turn ends with it that is as if it had never been asked.
-    pub fn rolls_back(&self) -> bool {
-        matches!(self, Self::RunCancelled { reason, .. } if reason == ROLLED_BACK)
+    pub fn takes_back(&self) -> bool {
+        matches!(self, Self::RunCancelled { reason, .. } if [ROLLED_BACK, REPLACED].contains(&reason.as_str()))
     }
     /// Whether a change of members begins with it, or begins and ends: then it gives it its name.
     pub fn begins_change(&self) -> bool {

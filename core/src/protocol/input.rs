@@ -116,6 +116,9 @@ pub struct Input {
     /// What it does while a run is open.
     #[serde(default)]
     pub strategy: Strategy,
+    /// The input that it stands in for, if that still waits: then `strategy` is not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<RunId>,
     /// Kept as it came (RX-10).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
@@ -124,8 +127,8 @@ pub struct Input {
     pub traceparent: Option<String>,
 }
 
-/// Whether two inputs with one message id are the same: SHA-256 over message, history, agent, strategy and
-/// metadata.
+/// Whether two inputs with one message id are the same: SHA-256 over message, history, agent, strategy,
+/// metadata and what it replaces.
 pub type BodyHash = [u8; 32];
 
 impl Input {
@@ -135,7 +138,12 @@ impl Input {
         let body = (&self.message, &self.history, &self.agent_id, &self.strategy, &self.metadata);
         // A tuple of serialisable values always serialises.
         let bytes = serde_json::to_vec(&serde_json::to_value(body).unwrap_or_default()).unwrap_or_default();
-        Sha256::digest(bytes).into()
+        let hash = Sha256::new().chain_update(bytes);
+        // As before there was such a thing: what was accepted then is still known.
+        match &self.replaces {
+            None => hash.finalize().into(),
+            Some(run_id) => hash.chain_update(run_id.as_str()).finalize().into(),
+        }
     }
     /// Bytes the `data` of its `user.message` takes, as JSON.
     pub fn fact_bytes(&self) -> usize {
@@ -231,6 +239,7 @@ mod tests {
             message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
             history: history.map(|earlier| History::of(&[earlier.into()]).expect("short")),
             strategy: Strategy::Enqueue,
+            replaces: None,
             metadata: None,
             traceparent: None,
         }
@@ -245,6 +254,8 @@ mod tests {
         }
         assert_ne!(input("hi", Some("a")).body_hash(), input("hi", Some("b")).body_hash());
         assert_eq!(input("hi", Some("a")).body_hash(), input("hi", Some("a")).body_hash());
+        let instead = Input { replaces: Some(plain.run_id.clone()), ..plain.clone() };
+        assert_ne!(plain.body_hash(), instead.body_hash());
         // Brackets and quotes.
         assert_eq!(input("hi", Some("abc")).weight(), plain.weight() + 7);
         for kept in [plain, input("hi", Some("a"))] {

@@ -8,6 +8,7 @@ use crate::protocol::refusal::Code;
 use crate::session::ending::Ending;
 use crate::session::runtime::{About, SessionRuntime, Source, Taken};
 use crate::session::state::{Phase, RunPhase};
+use crate::session::steer::Rank;
 use crate::time::Now;
 use std::sync::Arc;
 
@@ -51,7 +52,10 @@ impl SessionRuntime {
             self.cancel(now, &run_id, "user", Some((at, &control)));
             return;
         }
+        let replaced = self.replaced(&input);
+        let addressed = addressed.or_else(|| self.state.runs.get(replaced.as_ref()?)?.agent.clone());
         match self.fit(addressed.as_ref()) {
+            Ok(agent) if let Some(old) = replaced => self.stand_in(now, &input, agent, old),
             Ok(agent) => self.admit(now, &input, agent),
             Err(unfit) => {
                 let ending =
@@ -108,7 +112,8 @@ impl SessionRuntime {
         }
         if let Some(host) = self.host_of(input, &agent) {
             let (strategy, host_run_id) = (Admission::Steered, Some(host));
-            let fact = Fact::TurnAdmitted { agent_id: agent, strategy, position: None, host_run_id };
+            let fact =
+                Fact::TurnAdmitted { agent_id: agent, strategy, position: None, host_run_id, replaces: None };
             self.record(now, fact, About::run(run_id));
             return;
         }
@@ -119,12 +124,39 @@ impl SessionRuntime {
             (false, 0) => (Admission::Run, None),
             (false, ahead) => (Admission::Queued, u32::try_from(ahead).ok()),
         };
-        let fact = Fact::TurnAdmitted { agent_id: agent, strategy, position, host_run_id: None };
+        let fact =
+            Fact::TurnAdmitted { agent_id: agent, strategy, position, host_run_id: None, replaces: None };
         self.record(now, fact, About::run(run_id));
         if interrupts && let Some(running) = self.state.running.clone() {
             let reason = if input.strategy == Strategy::Rollback { entry::ROLLED_BACK } else { "interrupt" };
             self.cancel(now, &running, reason, None);
         }
+    }
+
+    /// What an input stands in for: something of the same person that waits for its turn. What an agent knows of
+    /// already, or what has stopped one, cannot be said otherwise.
+    fn replaced(&self, input: &Input) -> Option<RunId> {
+        let old = input.replaces.as_ref().filter(|old| self.state.waiting.contains(old))?;
+        let waits = self.state.runs.get(old).is_some_and(|run| run.rank == Rank::Queued);
+        let asked = self.inputs.get(old).filter(|_| waits)?;
+        (asked.input.user == input.user).then(|| old.clone())
+    }
+
+    /// Gives an input the place of one that waits, which ends. The end comes first: an owner that is lost in between
+    /// leaves an input that waits like any other, and never two.
+    fn stand_in(&mut self, now: Now, input: &Input, agent_id: AgentId, old: RunId) {
+        let place = self.state.waiting.iter().position(|waiting| *waiting == old).unwrap_or_default();
+        if !planted(Mutant::ReplacedStays) {
+            let reason = entry::REPLACED.to_owned();
+            self.end(now, &old, Ending::Cancelled { reason, forced: false, answers: None });
+        }
+        let place = if planted(Mutant::ReplacementWaitsLast) { self.state.waiting.len() } else { place };
+        let ahead = place + usize::from(self.state.running.is_some());
+        let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
+        let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
+        let fact =
+            Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: Some(old) };
+        self.record(now, fact, About::run(&input.run_id));
     }
 
     /// Whether a running turn is past recall: it is being cancelled already.

@@ -258,7 +258,8 @@ impl SessionRuntime {
                 let ahead = place + usize::from(self.state.running.is_some());
                 let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
                 let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
-                let fact = Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None };
+                let fact =
+                    Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: None };
                 self.record(now, fact, About::run(&run_id));
             } else {
                 let (code, message) = (Code::AgentNotInSession, "the agent has left this session".to_owned());

@@ -76,8 +76,11 @@ impl Steers {
 impl State {
     /// What a fact makes of an input's place among the others.
     pub(super) fn apply_to_steered(&mut self, run_id: &RunId, fact: &Fact) {
-        if let Fact::TurnAdmitted { strategy, host_run_id, .. } = fact {
-            self.admitted(run_id, *strategy, host_run_id.as_ref());
+        if let Fact::TurnAdmitted { strategy, position, host_run_id, replaces, .. } = fact {
+            match replaces {
+                Some(_) => self.stands_in(run_id, position.unwrap_or_default()),
+                None => self.admitted(run_id, *strategy, host_run_id.as_ref()),
+            }
         }
         if let Fact::RunRestarted { .. } = fact {
             self.steer_again(run_id);
@@ -107,6 +110,14 @@ impl State {
         let (rank, first) = (run.rank, run.first);
         let place = if interrupts { 0 } else { self.place_among_waiting(rank, first) };
         self.waiting.insert(place, run_id.clone());
+    }
+
+    /// An input has the place of another, which has ended.
+    fn stands_in(&mut self, run_id: &RunId, ahead: u32) {
+        let place = (ahead as usize).saturating_sub(usize::from(self.running.is_some()));
+        if self.runs.contains_key(run_id) {
+            self.waiting.insert(place.min(self.waiting.len()), run_id.clone());
+        }
     }
 
     /// Before the first that has less of a claim to be next.
@@ -210,7 +221,7 @@ impl SessionRuntime {
         let ahead = place + usize::from(self.state.running.is_some());
         let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
         let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
-        let fact = Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None };
+        let fact = Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: None };
         self.record(now, fact, About::run(run_id));
     }
 

@@ -2,6 +2,7 @@
 mod bounds;
 mod kinds;
 mod members;
+mod replace;
 mod resume;
 mod script;
 mod steer;

@@ -167,7 +167,7 @@ impl Script {
     }
 
     fn request(&mut self, message: &str, strategy: Strategy, to: Option<&str>, after: Option<&str>) {
-        let input = Arc::new(Request {
+        self.lay(Request {
             run_id: run(message),
             message_id: MessageId::parse(message).expect("a name"),
             request_id: None,
@@ -176,9 +176,39 @@ impl Script {
             message: Message { role: Role::User, content: Content::Text(format!("text of {message}")) },
             history: after.map(|earlier| History::of(&[earlier.into()]).expect("short")),
             strategy,
+            replaces: None,
             metadata: None,
             traceparent: None,
         });
+    }
+
+    fn interrupt(&mut self, way: &str, message: &str) {
+        let strategy = if way == "rollback" { Strategy::Rollback } else { Strategy::Interrupt };
+        self.request(message, strategy, None, None);
+    }
+
+    /// In place of what somebody said before.
+    fn instead(&mut self, way: &str, message: &str, old: &str) {
+        let strategy = if way == "steer" { Strategy::Steer } else { Strategy::Enqueue };
+        let by = if way == "another" { UserId::local() } else { user() };
+        let content = Content::Text(format!("text of {message}"));
+        self.lay(Request {
+            run_id: run(message),
+            message_id: MessageId::parse(message).expect("a name"),
+            request_id: None,
+            user: by,
+            agent_id: None,
+            message: Message { role: Role::User, content },
+            history: None,
+            strategy,
+            replaces: Some(run(old)),
+            metadata: None,
+            traceparent: None,
+        });
+    }
+
+    fn lay(&mut self, input: Request) {
+        let input = Arc::new(input);
         let place = self.place();
         self.inbox.insert(place, Arc::clone(&input));
         self.give(Input::Take { place, input });
@@ -279,9 +309,9 @@ impl Script {
             ["say", message, "after", earlier] => {
                 self.request(message, Strategy::Enqueue, None, Some(earlier));
             }
+            [way, message, "for", old] => self.instead(way, message, old),
             ["steer" | "takes" | "ponders" | "refuses", ..] => self.steer(&words),
-            ["interrupt", message] => self.request(message, Strategy::Interrupt, None, None),
-            ["rollback", message] => self.request(message, Strategy::Rollback, None, None),
+            ["interrupt" | "rollback", message] => self.interrupt(words[0], message),
             ["open", agents @ ..] => {
                 self.ask(Ask::Open { agents: agents.iter().map(|name| agent(name)).collect(), active: None });
             }
@@ -363,9 +393,10 @@ fn name(fact: &Fact) -> String {
         Fact::RunCancelled { reason, forced, .. } => {
             format!("cancelled({reason}{})", if *forced { ",forced" } else { "" })
         }
-        Fact::TurnAdmitted { agent_id, strategy, position, .. } => {
+        Fact::TurnAdmitted { agent_id, strategy, position, replaces, .. } => {
             let position = position.map(|position| format!(",{position}")).unwrap_or_default();
-            format!("admitted({agent_id},{strategy:?}{position})")
+            let replaces = if replaces.is_some() { ",instead" } else { "" };
+            format!("admitted({agent_id},{strategy:?}{position}{replaces})")
         }
         Fact::AgentStreamDelta { offset, text, mark, .. } => {
             format!("stretch({offset}+{}{})", text.reveal().len(), shown(mark.as_ref()))

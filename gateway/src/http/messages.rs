@@ -101,7 +101,7 @@ async fn is_undone(reader: &mut Reader, run_id: &RunId) -> Result<bool, Unanswer
     for _ in 0..2 {
         let Some(end) = end_of(reader, &run_id).await? else { return Ok(false) };
         let Fact::RunDone { host_run_id: Some(host), .. } = &end.fact else {
-            return Ok(end.fact.rolls_back());
+            return Ok(end.fact.takes_back());
         };
         run_id.clone_from(host);
     }

@@ -33,6 +33,10 @@ pub struct Invoke {
     /// None: the gateway's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
+    /// The run of an own message that waits, in whose place this one is put; where it waits no more, this one is
+    /// said like any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
     /// Passed on as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
@@ -44,7 +48,15 @@ pub struct Invoke {
 impl Invoke {
     fn new(content: Value) -> Self {
         let message_id = fresh_id().to_string();
-        Self { message_id, content, agent_id: None, strategy: None, metadata: None, traceparent: None }
+        Self {
+            message_id,
+            content,
+            agent_id: None,
+            strategy: None,
+            replaces: None,
+            metadata: None,
+            traceparent: None,
+        }
     }
     /// A text, with a fresh message id.
     pub fn text(text: impl Into<String>) -> Self {
@@ -72,6 +84,12 @@ impl Invoke {
         self.strategy = Some(strategy);
         self
     }
+    /// In place of an own message that waits: its run.
+    #[must_use]
+    pub fn replaces(mut self, run_id: impl Into<String>) -> Self {
+        self.replaces = Some(run_id.into());
+        self
+    }
     /// With this metadata.
     #[must_use]
     pub fn metadata(mut self, metadata: Value) -> Self {
@@ -89,6 +107,7 @@ impl Invoke {
         let optional = [
             ("agent_id", self.agent_id.clone().map(Value::String)),
             ("strategy", self.strategy.and_then(|strategy| serde_json::to_value(strategy).ok())),
+            ("replaces", self.replaces.clone().map(Value::String)),
             ("metadata", self.metadata.clone()),
             ("traceparent", self.traceparent.clone().map(Value::String)),
         ];

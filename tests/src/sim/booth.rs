@@ -120,7 +120,8 @@ impl Booth {
             _ => {
                 let strategy = if pick.is_multiple_of(2) { Strategy::Interrupt } else { Strategy::Enqueue };
                 let manner = super::answer::Manner::Plain;
-                let saying = cast::Saying { client: 0, run_id, manner, strategy, agent_id: None };
+                let saying =
+                    cast::Saying { client: 0, run_id, manner, strategy, replaces: None, agent_id: None };
                 Command::Invoke(Box::new(saying.invoke(
                     n,
                     cast::request(pick % 1000),
@@ -255,6 +256,7 @@ impl Desk {
                     message,
                     history,
                     strategy,
+                    replaces: None,
                     metadata,
                     traceparent,
                 };

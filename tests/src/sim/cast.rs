@@ -68,6 +68,8 @@ pub(crate) struct Saying {
     pub(crate) manner: Manner,
     /// What it does while a run is open.
     pub(crate) strategy: Strategy,
+    /// What it stands in for.
+    pub(crate) replaces: Option<RunId>,
     /// To whom.
     pub(crate) agent_id: Option<AgentId>,
 }
@@ -87,6 +89,7 @@ impl Saying {
             history: history(n, twisted && n.is_multiple_of(8)),
             message_id: Some(message_id(n)),
             strategy: Some(self.strategy),
+            replaces: self.replaces.clone(),
             metadata: None,
             traceparent: None,
         }

@@ -3,6 +3,7 @@ mod company;
 mod ledger;
 mod link;
 mod order;
+mod place;
 mod privacy;
 mod rest;
 mod steered;

@@ -82,6 +82,8 @@ const TRAPS: &[Trap] = &[
             Mutant::SteerUnawaited,
             Mutant::SteerStaysTaken,
             Mutant::SteerEarly,
+            Mutant::ReplacedStays,
+            Mutant::ReplacementWaitsLast,
         ],
         often: 1,
         spring: |seed| scenario(seed, Faults::CRUEL.steering()),

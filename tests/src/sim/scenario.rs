@@ -140,6 +140,20 @@ impl World {
                 saying.agent_id.clone_from(&agent_id);
             }
             self.meddle(who, n, at);
+            if self.rng.chance(30) {
+                self.think_better(who, n, at);
+            }
+        }
+    }
+
+    /// Somebody says something in place of what they have just said.
+    fn think_better(&mut self, who: usize, of: u64, at: u64) {
+        let (n, roll) = (self.sayings.len() as u64 + 1, self.rng.below(100));
+        let at = at + self.rng.below(3000);
+        self.utter(who, n, Manner::of(n, roll), Strategy::Enqueue, (at, at + 500));
+        let replaces = self.sayings.get(&of).map(|old| old.run_id.clone());
+        if let Some(saying) = self.sayings.get_mut(&n) {
+            saying.replaces = replaces;
         }
     }
 
@@ -204,7 +218,7 @@ impl World {
         let who = &mut self.clients[client];
         who.said.push(n);
         let run_id = RunId::derive(&who.key, &who.principal.user, &cast::message_id(n));
-        self.sayings.insert(n, Saying { client, run_id, manner, strategy, agent_id });
+        self.sayings.insert(n, Saying { client, run_id, manner, strategy, replaces: None, agent_id });
         self.later(from, to, Happening::Client { client, act: Act::Speak(n) });
     }
 }

@@ -117,6 +117,7 @@ pub(crate) fn accept(session: &str, message: &str) -> Op {
         agent_id: None,
         message: Message { role: Role::User, content: Content::Text(format!("this is {message}")) },
         history: None,
+        replaces: None,
         strategy: Strategy::Enqueue,
         metadata: None,
         traceparent: None,

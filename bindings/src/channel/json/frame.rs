@@ -102,6 +102,9 @@ pub(super) struct Event<'a> {
     /// The run that an input was handed to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) host_run_id: Option<&'a RunId>,
+    /// The run whose place it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) replaces: Option<&'a RunId>,
     /// What its agent makes of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<SteerOutcome>,

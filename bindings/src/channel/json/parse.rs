@@ -225,6 +225,7 @@ fn invoke(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Invoke, 
     let metadata = fields::object(fields, "metadata")?.map(Value::Object);
     let agent_id = mention::addressed(fields, metadata.as_ref(), &content)?;
     let strategy = fields::text(fields, "strategy")?.as_deref().map(strategy).transpose()?;
+    let replaces = fields::name(fields, "replaces", RunId::parse)?;
     // A trace context that cannot be read starts a new trace; it is no reason to refuse (W3C, §3.2).
     let traceparent = fields::text(fields, "traceparent")?.filter(|text| is_traceparent(text));
     let message = Message { role: input::Role::User, content };
@@ -239,6 +240,7 @@ fn invoke(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Invoke, 
         history,
         message_id,
         strategy,
+        replaces,
         metadata,
         traceparent,
     })

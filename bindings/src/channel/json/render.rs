@@ -305,10 +305,10 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
 
 /// What becomes of an input, and what an agent makes of one that it was handed.
 fn admission<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
-    if let Fact::TurnAdmitted { agent_id, strategy, position, host_run_id } = fact {
+    if let Fact::TurnAdmitted { agent_id, strategy, position, host_run_id, replaces } = fact {
         let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
-        let (name, host_run_id) = ("TURN_ADMITTED", host_run_id.as_ref());
-        tell.event(Event { name, agent_id, strategy, position, host_run_id, ..Event::default() });
+        let (name, host_run_id, replaces) = ("TURN_ADMITTED", host_run_id.as_ref(), replaces.as_ref());
+        tell.event(Event { name, agent_id, strategy, position, host_run_id, replaces, ..Event::default() });
     }
     if let Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome } = fact {
         let (agent_id, host_run_id) = (Some(agent_id), Some(host_run_id));

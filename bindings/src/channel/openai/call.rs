@@ -69,6 +69,7 @@ impl Call {
             agent_id: Some(self.agent),
             message: Message { role: Role::User, content: self.content },
             history,
+            replaces: None,
             message_id: Some(name.message_id.clone()),
             // Whoever asks so waits for an answer of its own.
             strategy: Some(Strategy::Enqueue),

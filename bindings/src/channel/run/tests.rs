@@ -64,6 +64,7 @@ fn a_run_is_what_its_facts_say() {
                 strategy: Admission::Run,
                 position: None,
                 host_run_id: None,
+                replaces: None,
             },
             Fact::RunStarted {
                 agent_id: agent(),
@@ -113,6 +114,7 @@ fn a_message_that_is_handed_to_a_run_names_it() {
         strategy,
         position: None,
         host_run_id,
+        replaces: None,
     };
     let handed = || vec![asked(), admitted(Admission::Steered, host())];
     assert_eq!(after(handed())["host_run_id"], json!(host()));

@@ -52,6 +52,7 @@ fn admitted(letter: &str) -> Arc<Entry> {
             strategy: Admission::Run,
             position: None,
             host_run_id: None,
+            replaces: None,
         },
     )
 }

@@ -16,6 +16,9 @@ pub(in crate::http) struct Turn {
     #[schema(nullable, pattern = "^[A-Za-z0-9_-]{1,64}$", example = "echo")]
     agent_id: Option<String>,
     strategy: Option<Strategy>,
+    /// The run of an own message that waits, in whose place this one is put
+    #[schema(nullable, pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$")]
+    replaces: Option<String>,
     /// Kept as it comes
     metadata: Option<Map<String, Value>>,
     /// Echoed; also the message's id, if it has no other

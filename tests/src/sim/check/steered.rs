@@ -1,11 +1,9 @@
 //! ST-9: what is said while an agent answers is taken by exactly one attempt that counts, or is a turn of its own.
 use super::ledger::{Chronicle, Ledger};
-use super::story::Story;
 use std::collections::BTreeSet;
 use turnway_core::id::{NodeId, RunId, SessionKey};
 use turnway_core::protocol::entry::{Admission, Entry, Fact};
 use turnway_core::protocol::steer::Steer;
-use turnway_core::store::Slot;
 
 /// What agents have taken, by their own account: input, run and attempt.
 pub(super) type Taken = BTreeSet<(RunId, RunId, u32)>;
@@ -92,32 +90,6 @@ impl Chronicle {
         }
         if let Some(story) = self.stories.get_mut(run_id) {
             story.guest = next;
-        }
-    }
-
-    /// Turns begin in the order of their inputs, except that an interrupt begins next, and after it what a run did
-    /// not take. (I6)
-    pub(super) fn begins_in_order(&self, run_id: &RunId, slot: Option<&Slot>) {
-        assert!(self.active.is_none(), "G3: one turn at a time: {run_id} beside {:?}", self.active);
-        let Some(slot) = slot.filter(|_| !self.rewinds) else { return };
-        let Some((place, mine)) = slot.inbox.iter().find(|(_, input)| input.run_id == *run_id) else {
-            return;
-        };
-        let rank = |run_id: &RunId| self.stories.get(run_id).map_or(2, Story::rank);
-        let mine = rank(&mine.run_id);
-        for (other, input) in slot.inbox.iter().filter(|(other, _)| *other != place) {
-            let hosted = self.stories.get(&input.run_id).is_some_and(|story| story.guest.host.is_some());
-            let theirs = rank(&input.run_id);
-            assert!(
-                hosted || mine <= theirs,
-                "I6: an interrupt begins next, and then what came back: {run_id} before {}",
-                input.run_id
-            );
-            assert!(
-                hosted || mine == 0 || mine != theirs || other > place,
-                "I6: turns begin in the order of their inputs: {run_id} before {}",
-                input.run_id
-            );
         }
     }
 }

@@ -3,7 +3,7 @@ use super::ledger::Chronicle;
 use super::steered::Guest;
 use crate::sim::answer::STATES;
 use std::collections::{BTreeMap, BTreeSet};
-use turnway_core::id::{AgentId, RunId};
+use turnway_core::id::{AgentId, Place, RunId};
 use turnway_core::limits;
 use turnway_core::protocol::agent::{Directory, OnOwnerLoss};
 use turnway_core::protocol::entry::{Admission, Entry, Fact, Scope};
@@ -28,6 +28,8 @@ pub(crate) struct Story {
     /// Who answers.
     pub(crate) agent: Option<AgentId>,
     admitted: Option<Admission>,
+    /// The place of what it stands in for, if it does.
+    pub(super) place: Option<Place>,
     /// Whether it is, or was, in another turn's hands.
     pub(super) guest: Guest,
     /// Attempts begun.
@@ -52,6 +54,7 @@ impl Story {
             n,
             agent: None,
             admitted: None,
+            place: None,
             guest: Guest::default(),
             attempt: 0,
             suspended: 0,
@@ -71,6 +74,11 @@ impl Story {
             Some(_) | None if self.guest.returned => 1,
             Some(_) | None => 2,
         }
+    }
+
+    /// An agent knows of it, whatever came of that.
+    pub(super) fn was_handed(&self) -> bool {
+        self.guest.host.is_some() || self.guest.returned
     }
 
     fn policy(&self, directory: &Directory) -> OnOwnerLoss {
@@ -203,6 +211,7 @@ impl Chronicle {
             self.begins_in_order(run_id, slot);
         }
         self.take_of_guest(run_id, entry);
+        self.take_of_place(run_id, entry, slot);
         let active = self.active.as_ref() == Some(run_id);
         let Some(story) = self.stories.get_mut(run_id) else { panic!("G3: {run_id} has no message") };
         let name = entry.fact.name();

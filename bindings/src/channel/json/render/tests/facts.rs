@@ -178,6 +178,7 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
                 strategy: Admission::Queued,
                 position: Some(2),
                 host_run_id: None,
+                replaces: None,
             },
             vec![placed(
                 "event",
@@ -239,6 +240,7 @@ fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
                 strategy,
                 position: None,
                 host_run_id: Some(host.clone()),
+                replaces: None,
             },
             vec![placed("event", admitted)],
         ),
