@@ -43,7 +43,7 @@ use seat::Seat;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{LinkId, NodeId, RequestId, Seen, SessionKey, Stamp};
+use turnway_core::id::{EventId, LinkId, NodeId, RequestId, Seen, SessionKey, Stamp};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Directory;
 use turnway_core::rng::Rng;
@@ -125,6 +125,7 @@ enum Purpose {
     Look,
     /// It has changed the members.
     Members,
+    Handover(EventId),
 }
 
 /// Everything that can become due.

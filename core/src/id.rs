@@ -249,6 +249,11 @@ impl EventId {
         random.copy_from_slice(&chance.to_be_bytes()[..10]);
         Self(uuid::Builder::from_unix_timestamp_millis(at.0, &random).into_uuid())
     }
+
+    /// As it is shown; none of it is read but that it is one.
+    pub fn parse(text: &str) -> Result<Self, BadName> {
+        uuid::Uuid::parse_str(text).map(Self).map_err(|_| BadName { kind: "event id" })
+    }
 }
 
 impl fmt::Display for EventId {

@@ -102,6 +102,15 @@ pub const GO_AWAY_JITTER: Duration = Duration::from_secs(3);
 /// From asking for a change of members until it has failed (SR-D8, SR-E4): several times what the store takes, and
 /// what a speaking agent has to stop.
 pub const MEMBER_CHANGE: Duration = Duration::from_secs(10);
+/// From an agent's asking for a handover until it is rejected if nobody has decided: as long as for an approval,
+/// since a person may have to be called.
+pub const HANDOVER: Duration = Duration::from_secs(10 * 60);
+/// How often one turn may ask for a handover: more than one that begins again has reason to.
+pub const RUN_HANDOVERS_MAX: u32 = 8;
+/// Ends of handovers that are known, so that whoever decides again is told: more than a person has on one screen.
+pub const HANDOVERS_KEPT_MAX: usize = 16;
+/// What an agent that hands over tells the other: a page or two, which stays in the state until it is told.
+pub const HANDOVER_SUMMARY_BYTES_MAX: usize = 16 * 1024;
 /// Why somebody wants an agent to answer, to come or to go: a line for a person, in bytes.
 pub const REASON_BYTES_MAX: usize = 1024;
 /// Inputs in one inbox: the running one and 20 that wait.

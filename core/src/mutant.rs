@@ -125,6 +125,12 @@ define_mutants! {
     ReplacedStays,
     /// An input that stands in for another waits behind all that wait. (I6)
     ReplacementWaitsLast,
+    /// A handover does not wait for a person. (SR-F3)
+    HandoverUnasked,
+    /// A handover that nobody decides on stays open. (G9)
+    HandoverNeverExpires,
+    /// Who was handed a session is told of it with every turn. (SR-F6)
+    HandoverToldAgain,
 }
 
 #[cfg(feature = "mutants")]

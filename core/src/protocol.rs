@@ -2,6 +2,7 @@
 pub mod agent;
 pub mod codec;
 pub mod entry;
+pub mod handover;
 pub mod history;
 pub mod input;
 pub mod json;

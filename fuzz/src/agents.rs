@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use turnway::agent::sse::{Events, Said};
 use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
-use turnway_core::limits::AGENT_EVENT_BYTES_MAX;
+use turnway_core::limits::{AGENT_EVENT_BYTES_MAX, HANDOVER_SUMMARY_BYTES_MAX};
 
 /// Between the two ends.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -46,7 +46,11 @@ pub fn events(bytes: &[u8]) -> usize {
                     let said = events.next(&run_id).await;
                     hold(&said);
                     match said {
-                        Said::Delta { .. } | Said::State { .. } | Said::Steered { .. } | Said::Unknown => {}
+                        Said::Delta { .. }
+                        | Said::State { .. }
+                        | Said::Steered { .. }
+                        | Said::Handover { .. }
+                        | Said::Unknown => {}
                         Said::Done { .. } => return count + 1,
                         Said::Failed(_) => return count,
                     }
@@ -72,6 +76,9 @@ fn hold(said: &Said) {
         Said::Delta { text, .. } => assert!(text.len() <= AGENT_EVENT_BYTES_MAX, "{} bytes", text.len()),
         Said::State { state, .. } => {
             assert!(!state.is_empty() && !state.chars().any(char::is_control), "{state:?}");
+        }
+        Said::Handover { wish, .. } => {
+            assert!(wish.summary.reveal().len() <= HANDOVER_SUMMARY_BYTES_MAX, "{wish:?}");
         }
         Said::Unknown | Said::Steered { .. } | Said::Done { .. } | Said::Failed(_) => {}
     }

@@ -136,6 +136,7 @@ fn place(command: &Command) -> (Option<SessionId>, Option<RunId>) {
         Command::Subscribe(subscribe) => (Some(subscribe.session.clone()), None),
         Command::Close { session, .. }
         | Command::Members { session, .. }
+        | Command::Decide { session, .. }
         | Command::Unsubscribe { session, .. }
         | Command::Look { session, .. }
         | Command::Cancel { target: Target::Session(session), .. } => (Some(session.clone()), None),

@@ -28,6 +28,7 @@ mod answer;
 mod cast;
 mod check;
 mod clients;
+mod handing;
 mod lasting;
 mod lines;
 mod post;

@@ -18,16 +18,18 @@ pub enum Action {
     Cancel,
     /// `switch_agent`, `invite_agent`, `remove_agent`.
     Members,
+    /// `handover_decision`.
+    Decide,
 }
 
 impl Action {
     /// All of them: the matrix test has a row for each.
-    pub const ALL: [Self; 6] =
-        [Self::Open, Self::Close, Self::Read, Self::Invoke, Self::Cancel, Self::Members];
+    pub const ALL: [Self; 7] =
+        [Self::Open, Self::Close, Self::Read, Self::Invoke, Self::Cancel, Self::Members, Self::Decide];
     /// Whether it changes anything.
     pub fn writes(self) -> bool {
         match self {
-            Self::Open | Self::Close | Self::Invoke | Self::Cancel | Self::Members => true,
+            Self::Open | Self::Close | Self::Invoke | Self::Cancel | Self::Members | Self::Decide => true,
             Self::Read => false,
         }
     }
@@ -35,7 +37,7 @@ impl Action {
     pub fn creates(self) -> bool {
         match self {
             Self::Open | Self::Invoke => true,
-            Self::Close | Self::Read | Self::Cancel | Self::Members => false,
+            Self::Close | Self::Read | Self::Cancel | Self::Members | Self::Decide => false,
         }
     }
 }

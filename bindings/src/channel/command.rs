@@ -1,7 +1,7 @@
 //! What a client may ask, already checked for form.
 use crate::channel::authority::Action;
 use crate::channel::pattern::Pattern;
-use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId};
+use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Message, Strategy};
 use turnway_core::protocol::json::Json;
@@ -68,6 +68,18 @@ pub enum Command {
         /// What.
         wish: MemberWish,
     },
+    /// Agree to a handover that an agent has asked for, or not. Answered by
+    /// [`Note::Handover`](crate::channel::note::Note::Handover).
+    Decide {
+        /// Echoed.
+        request_id: Option<RequestId>,
+        /// Which session.
+        session: SessionId,
+        /// Which handover.
+        handover_id: EventId,
+        /// Whether they agree.
+        confirm: bool,
+    },
     /// Cancel a run, or whatever is in flight in a session.
     Cancel {
         /// Echoed.
@@ -88,6 +100,7 @@ impl Command {
             Self::Invoke(_) => Action::Invoke,
             Self::Cancel { .. } => Action::Cancel,
             Self::Members { .. } => Action::Members,
+            Self::Decide { .. } => Action::Decide,
             Self::Subscribe(_)
             | Self::Unsubscribe { .. }
             | Self::Look { .. }
@@ -104,6 +117,7 @@ impl Command {
             | Self::Unsubscribe { request_id, .. }
             | Self::Look { request_id, .. }
             | Self::Members { request_id, .. }
+            | Self::Decide { request_id, .. }
             | Self::Cancel { request_id, .. } => request_id.as_ref(),
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),

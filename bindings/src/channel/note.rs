@@ -1,11 +1,14 @@
 //! What a link is shown.
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{AgentId, Cursor, Epoch, MessageId, RequestId, RunId, Seq, SessionId, UserId};
+use turnway_core::id::{
+    AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId,
+};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::Refusal;
+use turnway_core::session::{Handover, Standing};
 use turnway_core::store::Birth;
 
 /// One thing a link is shown (protocol.md §1.3, §4); its channel renders it.
@@ -59,6 +62,8 @@ pub enum Note {
     },
     /// The answer to a wish about members, once that is done or undone.
     Members(Box<Members>),
+    /// The answer to a decision on a handover: what has become of that.
+    Handover(Box<Decided>),
     /// The answer to `session_close`, for a link that is not subscribed.
     Closed {
         /// Echoed.
@@ -169,6 +174,8 @@ pub struct SnapshotNote {
     pub agents: Vec<AgentId>,
     /// Turns that have not ended, the running one first.
     pub runs: Vec<RunNote>,
+    /// The handover that a person is to decide on.
+    pub handover: Option<Box<Handover>>,
     /// The last fact that is in it.
     pub seq: Seq,
     /// Its epoch.
@@ -203,18 +210,38 @@ pub struct Members {
     pub active_agent: Option<AgentId>,
 }
 
+/// See [`Note::Handover`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    /// Echoed.
+    pub request_id: Option<RequestId>,
+    /// Which session.
+    pub session: SessionId,
+    /// Which handover.
+    pub handover_id: EventId,
+    /// What has become of it.
+    pub standing: Standing,
+}
+
+impl SnapshotNote {
+    /// Bytes it takes on its way: an estimate.
+    pub fn weight(&self) -> usize {
+        let texts = |handover: &Handover| handover.reason.reveal().len() + handover.summary.reveal().len();
+        512 + 256 * self.runs.len() + self.handover.as_deref().map_or(0, |handover| 512 + texts(handover))
+    }
+}
+
 impl Note {
     /// Bytes it takes on its way to the link: an estimate that both ends compute alike.
     pub fn weight(&self) -> usize {
         match self {
             Self::Fact { entry, .. } => entry.weight(),
             Self::Delta { text, .. } => 256 + text.reveal().len(),
-            Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => {
-                512 + 256 * snapshot.runs.len()
-            }
+            Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => snapshot.weight(),
             Self::Listed { sessions, .. } => 512 + 512 * sessions.len(),
             Self::Accepted(_)
             | Self::Members(_)
+            | Self::Handover(_)
             | Self::Closed { .. }
             | Self::CancelTaken { .. }
             | Self::Found { .. }

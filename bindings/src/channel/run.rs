@@ -158,6 +158,9 @@ impl Run {
             | Fact::AgentRemoving(_)
             | Fact::AgentRemoved(_)
             | Fact::AgentRemoveFailed(_)
+            | Fact::HandoverRequested(_)
+            | Fact::HandoverConfirmed(_)
+            | Fact::HandoverRejected(_)
             | Fact::AgentInvokeDone { .. }
             | Fact::AgentSteerAcked { .. }
             | Fact::RunState { scope: Scope::Agent, .. }

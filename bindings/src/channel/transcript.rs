@@ -181,6 +181,9 @@ impl Transcript {
             | Fact::AgentRemoving(_)
             | Fact::AgentRemoved(_)
             | Fact::AgentRemoveFailed(_)
+            | Fact::HandoverRequested(_)
+            | Fact::HandoverConfirmed(_)
+            | Fact::HandoverRejected(_)
             | Fact::AgentSteerAcked { .. }
             | Fact::AgentInvokeStarted { .. }
             | Fact::AgentInvokeDone { .. }

@@ -96,6 +96,10 @@ impl Switchboard {
         let Some(there) = self.links.get(link) else { return };
         let (principal, busy) = (there.principal.clone(), there.asks.len() >= limits::LINK_ASKS_MAX);
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
+        let plain = |board: &mut Self, request_id, session, what| {
+            let asker = Asker::new(now, link, request_id);
+            board.control(now, within(session), principal.clone(), asker, what);
+        };
         if let Err(refusal) = authority::permit(&principal, command.action()) {
             return self.refuse(link, command.request_id().cloned(), None, None, refusal);
         }
@@ -108,6 +112,7 @@ impl Switchboard {
             Command::Open { request_id, .. }
             | Command::Close { request_id, .. }
             | Command::Members { request_id, .. }
+            | Command::Decide { request_id, .. }
             | Command::Cancel { request_id, .. }
                 if busy =>
             {
@@ -121,16 +126,12 @@ impl Switchboard {
                 }
                 let asker = Asker { repeatable: session.is_some(), ..Asker::new(now, link, request_id) };
                 let session = session.unwrap_or_else(|| self.make_session(now));
-                let what = Asked::Open { agents, active };
-                self.control(now, within(session), principal, asker, what);
+                self.control(now, within(session), principal, asker, Asked::Open { agents, active });
             }
-            Command::Close { request_id, session } => {
-                let asker = Asker::new(now, link, request_id);
-                self.control(now, within(session), principal, asker, Asked::Close);
-            }
-            Command::Members { request_id, session, wish } => {
-                let asker = Asker::new(now, link, request_id);
-                self.control(now, within(session), principal, asker, wish.into());
+            Command::Close { request_id, session } => plain(self, request_id, session, Asked::Close),
+            Command::Members { request_id, session, wish } => plain(self, request_id, session, wish.into()),
+            Command::Decide { request_id, session, handover_id, confirm } => {
+                plain(self, request_id, session, Asked::Handover { handover_id, confirm });
             }
             Command::Cancel { request_id, target, receipt } => {
                 let (session, run_id) = match target {

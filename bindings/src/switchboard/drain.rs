@@ -96,9 +96,13 @@ impl Switchboard {
 
     /// A draining node goes when nothing is left.
     pub(super) fn leave(&mut self) {
+        // A session in which a person is to decide is not given back: nothing of it lies in its lanes, so a free one
+        // would not be looked after. Of the dead it is.
+        let waits =
+            |seat: &Seat| seat.owned().is_some_and(|owned| owned.is_written() && owned.runtime.only_waits());
         let written = || self.seats.values().all(|seat| seat.owned().is_none_or(|owned| owned.is_written()));
         match self.drain {
-            Some(Drain::Ending { .. }) if self.seats.is_empty() => self.go(),
+            Some(Drain::Ending { .. }) if self.seats.values().all(waits) => self.go(),
             Some(Drain::Suspending { .. }) if self.seats.is_empty() || written() => self.go(),
             Some(Drain::Ending { .. } | Drain::Suspending { .. } | Drain::Gone) | None => {}
         }

@@ -4,7 +4,7 @@ use super::view::Asked;
 use super::{Purpose, Switchboard, Timer, Waiting};
 use crate::channel::authority::{Action, authorize};
 use crate::channel::command::Subscribe;
-use crate::channel::note::{Members, Note};
+use crate::channel::note::{Decided, Members, Note};
 use crate::peer::Words;
 use std::collections::BTreeMap;
 use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seen, Seq, SessionKey, Stamp, UserId};
@@ -318,17 +318,31 @@ impl Switchboard {
                 (Phase::New, Purpose::Open) => {
                     Err(Refusal::new(Code::SessionOpenFailed, "no agent is configured"))
                 }
-                (Phase::New, Purpose::Look | Purpose::Members)
+                (_, Purpose::Handover(id)) if state.handovers.standing(id).is_none() => {
+                    Err(Refusal::not_found())
+                }
+                (Phase::New, Purpose::Look | Purpose::Members | Purpose::Handover(_))
                 | (Phase::Open | Phase::Closing | Phase::Closed, _) => Ok(()),
             });
-            match opened {
-                Ok(()) if purpose == Purpose::Members => {
+            let standing = match purpose {
+                Purpose::Handover(id) => state.handovers.standing(id).map(|standing| (id, standing)),
+                Purpose::Open | Purpose::Look | Purpose::Members => None,
+            };
+            match (opened, standing) {
+                (Ok(()), Some((handover_id, standing))) => {
+                    let session = key.session.clone();
+                    let decided = Decided { request_id, session, handover_id, standing };
+                    self.note(link, Note::Handover(Box::new(decided)));
+                }
+                (Ok(()), None) if purpose == Purpose::Members => {
                     let (agents, active_agent) = (state.agents.clone(), state.active.clone());
                     let members = Members { request_id, session: key.session.clone(), agents, active_agent };
                     self.note(link, Note::Members(Box::new(members)));
                 }
-                Ok(()) => self.note(link, Note::Opened { request_id, snapshot: snapshot_note(key, state) }),
-                Err(refusal) => self.refuse(link, request_id, Some(key.session.clone()), None, refusal),
+                (Ok(()), None) => {
+                    self.note(link, Note::Opened { request_id, snapshot: snapshot_note(key, state) });
+                }
+                (Err(refusal), _) => self.refuse(link, request_id, Some(key.session.clone()), None, refusal),
             }
         }
     }

@@ -126,7 +126,8 @@ impl Switchboard {
                 | Asked::Close
                 | Asked::Switch { .. }
                 | Asked::Invite { .. }
-                | Asked::Remove { .. } => None,
+                | Asked::Remove { .. }
+                | Asked::Handover { .. } => None,
             },
         };
         for asker in ask.askers.into_iter().filter(|asker| !asker.told) {
@@ -172,6 +173,9 @@ impl Switchboard {
                 Asked::Open { .. } => self.show(&ask.key, asker, Purpose::Open),
                 Asked::Switch { .. } | Asked::Invite { .. } | Asked::Remove { .. } => {
                     self.show(&ask.key, asker, Purpose::Members);
+                }
+                Asked::Handover { handover_id, .. } => {
+                    self.show(&ask.key, asker, Purpose::Handover(*handover_id));
                 }
                 Asked::Close => {
                     let follows = self.links.get(asker.link).is_some_and(|link| link.follows(&ask.key));

@@ -250,6 +250,7 @@ pub(super) fn snapshot_note(key: &SessionKey, state: &State) -> Box<SnapshotNote
         active_agent: state.active.clone(),
         agents: state.agents.clone(),
         runs: runs.collect(),
+        handover: state.handovers.open.clone(),
         seq: state.tail.seq,
         epoch: state.tail.epoch,
     })

@@ -3,6 +3,7 @@ use crate::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionKey, UserId};
 use crate::limits;
 use crate::private::Private;
 use crate::protocol::entry::Scope;
+use crate::protocol::handover::{HandoverContext, HandoverWish};
 use crate::protocol::history::History;
 use crate::protocol::input::Message;
 use crate::protocol::json::{Json, json_bytes};
@@ -50,6 +51,8 @@ pub struct AgentPolicy {
     pub cancel_ack: Duration,
     /// It takes further inputs while it runs.
     pub steer: bool,
+    /// From its asking for a handover until that is rejected if nobody has decided.
+    pub handover: Duration,
 }
 
 impl Default for AgentPolicy {
@@ -61,6 +64,7 @@ impl Default for AgentPolicy {
             run: limits::RUN_TIMEOUT,
             cancel_ack: limits::CANCEL_ACK,
             steer: false,
+            handover: limits::HANDOVER,
         }
     }
 }
@@ -148,6 +152,8 @@ pub struct Invoke {
     pub history: Option<History>,
     /// W3C trace context.
     pub traceparent: Option<String>,
+    /// It was handed this session by another agent, and was not told of it yet (SR-F6).
+    pub handover: Option<Box<HandoverContext>>,
     /// It was asked before, under an ownership that is lost: it is to say what follows this.
     pub resume: Option<Resume>,
 }
@@ -240,6 +246,13 @@ pub enum AgentEvent {
         /// What it makes of it.
         outcome: SteerOutcome,
     },
+    /// It asks that another agent answer (HANDOVER_REQUEST, SR-F1).
+    Handover {
+        /// Who, and why.
+        wish: Box<HandoverWish>,
+        /// The event, where events have names.
+        id: Option<SaidId>,
+    },
     /// It has stopped (CANCEL_ACK, SR-K2).
     CancelAcked,
     /// It did not work out.
@@ -256,6 +269,7 @@ impl AgentEvent {
             Self::State { state, detail, .. } => {
                 json_bytes(&(Scope::Agent, state, detail)) + DATA_NAMES_BYTES
             }
+            Self::Handover { wish, .. } => json_bytes(&(&wish.reason, &wish.summary)) + DATA_NAMES_BYTES,
             Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_NAMES_BYTES,
             Self::Acked | Self::Delta { .. } | Self::Steered { .. } | Self::CancelAcked | Self::Failed(_) => {
                 0

@@ -34,11 +34,12 @@ impl Kind {
             Self::Beat => b'B',
         }
     }
-    /// The version this release writes, and the only one it reads.
+    /// The version this release writes, and the one that [`decode`] reads.
     pub fn version(self) -> u8 {
         match self {
             // 2: what an attempt that outlives its owner needs. 3: what is known of members. 4: what a run hosts.
-            Self::Snapshot => 4,
+            // 5: handovers.
+            Self::Snapshot => 5,
             Self::Frame | Self::Beat => 1,
         }
     }
@@ -148,12 +149,17 @@ fn seal(mut blob: Vec<u8>) -> Result<Vec<u8>, CodecError> {
 
 /// Reads a value back.
 pub fn decode<T: DeserializeOwned>(kind: Kind, blob: &[u8]) -> Result<T, CodecError> {
+    decode_older(kind, kind.version(), blob)
+}
+
+/// Reads back what an earlier release wrote, under the version it wrote.
+pub fn decode_older<T: DeserializeOwned>(kind: Kind, written: u8, blob: &[u8]) -> Result<T, CodecError> {
     let (header, body) = blob.split_at_checked(HEADER).ok_or(CodecError::Framing)?;
     let [m0, m1, what, version, l0, l1, l2, l3] = *header else { return Err(CodecError::Framing) };
     if [m0, m1] != MAGIC || what != kind.byte() {
         return Err(CodecError::Framing);
     }
-    if version != kind.version() {
+    if version != written {
         return Err(CodecError::Version(version));
     }
     let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
@@ -209,6 +215,6 @@ mod tests {
     fn golden_bytes() {
         let blob = encode(Kind::Snapshot, &(1u8, "ab".to_owned(), Some(2u32))).expect("encodes");
         let hex: String = blob.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "545753041000000001020000000000000061620102000000");
+        assert_eq!(hex, "545753051000000001020000000000000061620102000000");
     }
 }

@@ -5,6 +5,7 @@ mod envelope;
 use crate::id::{AgentId, MessageId, RequestId, RunId, UserId};
 use crate::private::Private;
 use crate::protocol::agent::{Mark, StopReason};
+use crate::protocol::handover::{HandoverAsked, HandoverConfirmed, HandoverRejected};
 use crate::protocol::input::{Message, Strategy};
 use crate::protocol::json::Json;
 use crate::protocol::member::{ChangeAsked, ChangeDone, ChangeFailed};
@@ -116,6 +117,15 @@ pub enum Fact {
     /// It has not, and everything is as it was (RX-9).
     #[serde(rename = "agent.remove_failed")]
     AgentRemoveFailed(ChangeFailed),
+    /// An agent asks that another one answer, and a person is asked (SR-F1, SR-F2).
+    #[serde(rename = "handover.requested")]
+    HandoverRequested(HandoverAsked),
+    /// They agree: the other answers from here on (SR-F5).
+    #[serde(rename = "handover.confirmed")]
+    HandoverConfirmed(HandoverConfirmed),
+    /// It came to nothing, and nothing has changed (SR-F9).
+    #[serde(rename = "handover.rejected")]
+    HandoverRejected(HandoverRejected),
     /// Somebody said something.
     #[serde(rename = "user.message")]
     UserMessage {
@@ -334,6 +344,9 @@ impl Fact {
             Self::AgentRemoving(_) => "agent.removing",
             Self::AgentRemoved(_) => "agent.removed",
             Self::AgentRemoveFailed(_) => "agent.remove_failed",
+            Self::HandoverRequested(_) => "handover.requested",
+            Self::HandoverConfirmed(_) => "handover.confirmed",
+            Self::HandoverRejected(_) => "handover.rejected",
             Self::UserMessage { .. } => "user.message",
             Self::TurnAdmitted { .. } => "turn.admitted",
             Self::AgentSteerAcked { .. } => "agent.steer.acked",
@@ -355,9 +368,9 @@ impl Fact {
     pub fn takes_back(&self) -> bool {
         matches!(self, Self::RunCancelled { reason, .. } if [ROLLED_BACK, REPLACED].contains(&reason.as_str()))
     }
-    /// Whether a change of members begins with it, or begins and ends: then it gives it its name.
+    /// Whether a transaction begins with it: then it gives it its name.
     pub fn begins_change(&self) -> bool {
-        matches!(self, Self::AgentAdding(_) | Self::AgentRemoving(_))
+        matches!(self, Self::AgentAdding(_) | Self::AgentRemoving(_) | Self::HandoverRequested(_))
     }
     /// Whether a turn ends with it.
     pub fn is_terminal(&self) -> bool {

@@ -1,5 +1,5 @@
 //! What people ask, as it lies in a session's inbox or control lane.
-use crate::id::{AgentId, ControlId, MessageId, RequestId, RunId, UserId};
+use crate::id::{AgentId, ControlId, EventId, MessageId, RequestId, RunId, UserId};
 use crate::protocol::history::History;
 use crate::protocol::json::{Json, json_bytes};
 use serde::{Deserialize, Serialize};
@@ -218,6 +218,13 @@ pub enum Ask {
     Cancel {
         /// Which.
         run_id: Option<RunId>,
+    },
+    /// Let another agent answer, as one has asked for, or not (SR-F4).
+    Handover {
+        /// Which handover.
+        handover_id: EventId,
+        /// Whether they agree.
+        confirm: bool,
     },
 }
 

@@ -36,6 +36,9 @@ pub struct ChangeAsked {
     /// Of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
+    /// The handover that waits for it; of one that comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handover_id: Option<EventId>,
 }
 
 /// It has come or gone: `agent.added`, `agent.removed`.

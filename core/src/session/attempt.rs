@@ -46,7 +46,7 @@ pub(super) struct Live {
     /// It goes on from another owner's: bytes of text that are still to be said again. None: it was begun here.
     pub(super) again: Option<u64>,
     /// The last event of which everything was told here, where events have names.
-    mark: Option<Mark>,
+    pub(super) mark: Option<Mark>,
     pub(super) states: u32,
     /// The fact after which the order goes out, and whether it has.
     pub(super) begun: Seq,
@@ -85,7 +85,7 @@ impl Live {
     }
 
     /// Everything of this event was told.
-    fn reach(&mut self, id: Option<SaidId>) {
+    pub(super) fn reach(&mut self, id: Option<SaidId>) {
         let Some(event_id) = id else { return };
         let text_bytes = self.text.len() - self.again.unwrap_or(0);
         self.mark = Some(Mark { event_id, text_bytes });
@@ -191,6 +191,7 @@ impl SessionRuntime {
             AgentEvent::Steered { message_id, outcome } => {
                 self.steer_answered(now, run_id, &message_id, outcome)
             }
+            AgentEvent::Handover { wish, id } => self.handover_wished(now, run_id, *wish, id),
             AgentEvent::CancelAcked => self.counts.late_reports += 1,
             AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => self.forgotten(now, run_id),
             AgentEvent::Failed(failure) => self.end(now, run_id, Ending::from(failure)),
@@ -207,9 +208,10 @@ impl SessionRuntime {
             AgentEvent::Steered { message_id, outcome } => {
                 self.steer_answered(now, run_id, message_id, *outcome)
             }
-            AgentEvent::Acked | AgentEvent::Delta { .. } | AgentEvent::State { .. } => {
-                self.counts.late_reports += 1
-            }
+            AgentEvent::Acked
+            | AgentEvent::Delta { .. }
+            | AgentEvent::State { .. }
+            | AgentEvent::Handover { .. } => self.counts.late_reports += 1,
         }
     }
 

@@ -35,6 +35,10 @@ impl SessionRuntime {
                 Ask::Switch { .. } | Ask::Invite { .. } | Ask::Remove { .. } => {
                     self.member_asked(now, place, &control);
                 }
+                Ask::Handover { handover_id, confirm } => {
+                    let what = (*handover_id, *confirm);
+                    self.handover_decided(now, place, &control, what);
+                }
                 Ask::Cancel { run_id: Some(run_id) } => {
                     let run_id = run_id.clone();
                     self.cancel_asked(now, place, control, run_id);
@@ -115,10 +119,11 @@ impl SessionRuntime {
         self.end(now, run_id, Ending::Failed { code: Code::SessionClosed, message, agent_code: None });
     }
 
-    /// A close is done once no turn and no change of members is open any more; its entry stays in the lane until then, so that
+    /// A close is done once no turn, change of members or handover is open any more; its entry stays in the lane until then, so that
     /// it survives its owner (SR-H2).
     pub(super) fn finish_close(&mut self, now: Now) {
-        let open = self.state.has_open_turn() || !self.state.changes.is_empty();
+        let changes = !self.state.changes.is_empty() || self.state.handovers.open.is_some();
+        let open = self.state.has_open_turn() || changes;
         if self.state.phase != Phase::Closing || open {
             return;
         }

@@ -21,6 +21,8 @@ struct Unfit {
 
 impl SessionRuntime {
     pub(super) fn take(&mut self, now: Now, place: Place, input: Arc<Input>) {
+        // Who answers may be a fact that the owner before did not live to write.
+        self.hand_on(now);
         let run_id = input.run_id.clone();
         // An owner may have been lost between a message and its admission: then it is admitted now.
         let begun = self.state.runs.get(&run_id).map(|run| run.agent.is_some());

@@ -63,7 +63,7 @@ impl SessionRuntime {
             Ask::Remove { agent_id, reason } => {
                 self.remove_asked(now, &Wish { place, control, agent: agent_id, reason: reason.as_deref() });
             }
-            Ask::Open { .. } | Ask::Close | Ask::Cancel { .. } => {}
+            Ask::Open { .. } | Ask::Close | Ask::Cancel { .. } | Ask::Handover { .. } => {}
         }
     }
 
@@ -349,5 +349,6 @@ fn ask(now: Now, tx_id: EventId, wish: &Wish<'_>, activate: bool) -> ChangeAsked
         activate,
         deadline_ms: now.store.after(limits::MEMBER_CHANGE),
         request_id: wish.control.request_id.clone(),
+        handover_id: None,
     }
 }

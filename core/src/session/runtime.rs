@@ -8,6 +8,7 @@ use crate::protocol::input::{self, Control};
 use crate::protocol::member::Receipt;
 use crate::rng::Rng;
 use crate::session::attempt::Attempt;
+use crate::session::handing::Handing;
 use crate::session::membership::Changes;
 use crate::session::outbox::{Ended, Outbox, Output, Record};
 use crate::session::state::{Phase, State};
@@ -110,6 +111,7 @@ pub struct SessionRuntime {
     /// Cancels of turns that are not known (yet).
     pub(super) early_cancels: BTreeMap<RunId, (Place, Arc<Control>)>,
     pub(super) changes: Changes,
+    pub(super) handing: Handing,
     pub(super) attempt: Attempt,
     pub(super) held: bool,
     pub(super) outbox: Outbox,
@@ -133,6 +135,7 @@ impl SessionRuntime {
             close: None,
             early_cancels: BTreeMap::new(),
             changes: Changes::default(),
+            handing: Handing::default(),
             attempt: Attempt::None,
             held: false,
             outbox,
@@ -196,8 +199,18 @@ impl SessionRuntime {
     pub fn is_quiet(&self) -> bool {
         let resting = self.held || self.inputs.is_empty();
         let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
-        let settled = self.early_cancels.is_empty() && self.state.changes.is_empty();
-        idle && resting && settled && self.outbox.is_empty()
+        let settled =
+            self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handing.is_quiet();
+        // Somebody has to be here when nobody decides.
+        idle && resting && settled && self.state.handovers.open.is_none() && self.outbox.is_empty()
+    }
+
+    /// A person is to decide on a handover, and nothing else is left to do here: another owner can wait as well.
+    pub fn only_waits(&self) -> bool {
+        let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
+        let settled =
+            self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handing.is_quiet();
+        self.held && idle && settled && self.state.handovers.open.is_some() && self.outbox.is_empty()
     }
 
     /// A name for what is about to be recorded.
@@ -315,7 +328,11 @@ impl Machine for SessionRuntime {
     }
 
     fn poll_timeout(&self) -> Option<Deadline> {
-        [self.attempt.poll_timeout(), self.changes.poll_timeout()].into_iter().flatten().min()
+        let open = self.state.handovers.open.as_deref();
+        [self.attempt.poll_timeout(), self.changes.poll_timeout(), self.handing.poll_timeout(open)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -326,6 +343,7 @@ impl SessionRuntime {
             let before = self.state.tail.seq;
             self.finish_close(now);
             self.run_controls(now);
+            self.settle_handover(now);
             self.settle_members(now);
             self.settle_steers(now);
             self.begin(now);

@@ -6,7 +6,9 @@ use crate::protocol::codec::{self, CodecError, Kind};
 use crate::protocol::entry::{Entry, Fact, Scope};
 use crate::protocol::member::Member;
 use crate::session::digest::TextHash;
+use crate::session::handover::Handovers;
 use crate::session::members::Change;
+use crate::session::older::{BEFORE_HANDOVERS, Older};
 use crate::session::steer::{Rank, Steered};
 use crate::shrink::Shrink;
 use crate::time::Millis;
@@ -119,6 +121,8 @@ pub struct State {
     pub members: Vec<Member>,
     /// Changes of the members that are under way, by whom they are about (SR-T14).
     pub changes: BTreeMap<AgentId, Change>,
+    /// Handovers from agent to agent.
+    pub handovers: Handovers,
 }
 
 impl State {
@@ -133,6 +137,9 @@ impl State {
 
     /// Reads a kept state.
     pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
+        if let Err(CodecError::Version(BEFORE_HANDOVERS)) = codec::decode::<Self>(Kind::Snapshot, blob) {
+            return codec::decode_older::<Older>(Kind::Snapshot, BEFORE_HANDOVERS, blob).map(Self::from);
+        }
         codec::decode(Kind::Snapshot, blob)
     }
 
@@ -169,7 +176,10 @@ impl State {
             }
             Fact::SessionClosing { .. } => self.phase = Phase::Closing,
             Fact::SessionClosed { .. } => self.phase = Phase::Closed,
-            Fact::SessionNotice { .. } => {}
+            Fact::SessionNotice { .. }
+            | Fact::HandoverRequested(_)
+            | Fact::HandoverConfirmed(_)
+            | Fact::HandoverRejected(_) => {}
             Fact::AgentSwitched { .. }
             | Fact::AgentAdding(_)
             | Fact::AgentAdded(_)
@@ -197,6 +207,7 @@ impl State {
                 }
             }
         }
+        self.apply_to_handovers(entry);
     }
 
     fn apply_to_run(&mut self, run_id: &RunId, entry: &Entry) {
@@ -261,6 +272,9 @@ impl State {
             | Fact::AgentRemoving(_)
             | Fact::AgentRemoved(_)
             | Fact::AgentRemoveFailed(_)
+            | Fact::HandoverRequested(_)
+            | Fact::HandoverConfirmed(_)
+            | Fact::HandoverRejected(_)
             | Fact::UserMessage { .. }
             | Fact::RunDone { .. }
             | Fact::RunFailed { .. }
@@ -270,7 +284,7 @@ impl State {
 }
 
 impl Resumable {
-    fn reach(&mut self, mark: Option<&Mark>) {
+    pub(super) fn reach(&mut self, mark: Option<&Mark>) {
         if let Some(mark) = mark {
             self.mark = Some(mark.clone());
         }

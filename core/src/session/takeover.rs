@@ -147,6 +147,7 @@ impl SessionRuntime {
             message: input.message.clone(),
             history: input.history.clone(),
             traceparent: input.traceparent.clone(),
+            handover: self.state.handovers.told_with(run_id),
             resume,
         };
         self.attempt = Attempt::Live(Box::new(live));

@@ -1,5 +1,6 @@
 //! The session machine by script: what is said to it, and what it records, orders and shows.
 mod bounds;
+mod handover;
 mod kinds;
 mod members;
 mod replace;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, Epoch, MessageId, Nonce, Place, RunId, SaidId, SessionId, SessionKey, TenantId,
-    Token, UserId,
+    AgentId, ControlId, Epoch, EventId, MessageId, Nonce, Place, RunId, SaidId, SessionId, SessionKey,
+    TenantId, Token, UserId,
 };
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
@@ -15,6 +15,7 @@ use turnway_core::protocol::agent::{
     AgentEvent, AgentFailure, AgentPolicy, Directory, Mark, OnOwnerLoss, Order, StopReason, TextKind,
 };
 use turnway_core::protocol::entry::{Entry, Fact, Scope};
+use turnway_core::protocol::handover::HandoverWish;
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Content, Control, Input as Request, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
@@ -137,7 +138,11 @@ impl Script {
                             invoke.agent_id, invoke.attempt
                         )
                     }
-                    None => format!("INVOKE({},{}{after})", invoke.agent_id, invoke.attempt),
+                    None => {
+                        let told = invoke.handover.map(|told| format!(",from {}", told.from));
+                        let told = told.unwrap_or_default();
+                        format!("INVOKE({},{}{after}{told})", invoke.agent_id, invoke.attempt)
+                    }
                 }
             }
             Output::Order(Order::Stop { attempt, .. }) => format!("STOP({attempt})"),
@@ -285,6 +290,25 @@ impl Script {
         }
     }
 
+    fn handover(&mut self, words: &[&str]) {
+        let confirm = match words {
+            ["asks", to, id @ ..] => {
+                let (reason, summary) = (Private("why".to_owned()), Private("what".to_owned()));
+                let wish = Box::new(HandoverWish { to: agent(to), reason, summary });
+                return self.report(AgentEvent::Handover { wish, id: id.first().map(|id| said(id)) });
+            }
+            ["yes"] => true,
+            ["no"] => false,
+            other => panic!("no such step: {other:?}"),
+        };
+        let asked = self.log.iter().rev().find_map(|(_, entry)| match &entry.fact {
+            Fact::HandoverRequested(asked) => Some(asked.handover_id),
+            _ => None,
+        });
+        let handover_id = asked.unwrap_or(EventId::new(Millis(1), 1));
+        self.ask(Ask::Handover { handover_id, confirm });
+    }
+
     fn steer(&mut self, words: &[&str]) {
         let outcome = match words {
             ["steer", message] => return self.request(message, Strategy::Steer, None, None),
@@ -319,6 +343,7 @@ impl Script {
             ["cancel"] => self.ask(Ask::Cancel { run_id: None }),
             ["cancel", message] => self.ask(Ask::Cancel { run_id: Some(run(message)) }),
             ["switch" | "invite" | "remove" | "errand-done" | "errand-failed", ..] => self.members(&words),
+            ["asks" | "yes" | "no", ..] => self.handover(&words),
             ["caught-up"] => self.give(Input::CaughtUp),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => {
@@ -414,6 +439,9 @@ fn name(fact: &Fact) -> String {
         Fact::AgentAddFailed(failed) | Fact::AgentRemoveFailed(failed) => {
             format!("{}({})", failed.code.as_str(), failed.agent_id)
         }
+        Fact::HandoverRequested(asked) => format!("asked({})", asked.to),
+        Fact::HandoverConfirmed(done) => format!("confirmed({})", done.to),
+        Fact::HandoverRejected(ended) => format!("rejected({})", ended.why.as_str()),
         other => other.name().to_owned(),
     }
 }

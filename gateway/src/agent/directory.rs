@@ -266,6 +266,7 @@ impl Conduct {
             "input_ack" => self.policy.input_ack = wait(value)?,
             "silence" => self.policy.silence = wait(value)?,
             "run" => self.policy.run = wait(value)?,
+            "handover" => self.policy.handover = wait(value)?,
             "cancel_ack" => self.policy.cancel_ack = wait(value)?,
             "cancel" => self.cancel = Some(flag(value)?),
             "steer" => self.policy.steer = flag(value)?,

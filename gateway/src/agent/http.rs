@@ -226,6 +226,7 @@ async fn talk(
             Said::Steered { message_id, outcome } => {
                 attempt.report(AgentEvent::Steered { message_id, outcome }).await
             }
+            Said::Handover { wish, id } => attempt.report(AgentEvent::Handover { wish, id }).await,
             Said::Unknown => {
                 agent.unknown.fetch_add(1, Ordering::Relaxed);
             }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SessionId, UserId};
 use turnway_core::protocol::agent::{Invoke, Resume};
+use turnway_core::protocol::handover::HandoverContext;
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Message;
 use turnway_core::protocol::steer::Steer;
@@ -54,6 +55,8 @@ struct InvokeBody<'a> {
 #[derive(Serialize)]
 struct Context<'a> {
     user_id: &'a UserId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    handover: Option<&'a HandoverContext>,
 }
 
 /// The body of `POST {endpoint}/cancel`.
@@ -129,7 +132,7 @@ pub(super) fn both(
         run_id: &invoke.run_id,
         input_message: &invoke.message,
         messages: invoke.history.as_ref().map(messages).transpose()?,
-        context: Context { user_id: &invoke.user },
+        context: Context { user_id: &invoke.user, handover: invoke.handover.as_deref() },
     };
     Ok((names.post(&endpoint.invoke, &trace, auth, &body)?, stop))
 }
@@ -145,7 +148,7 @@ pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -
     let (session_id, attempt) = (&key.session, *attempt);
     let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
     let trace = trace_of(steer.traceparent.as_deref());
-    let context = Context { user_id: user };
+    let context = Context { user_id: user, handover: None };
     let body = SteerBody { run_id, session_id, attempt, message_id, message, context };
     let mut request = names.post(&endpoint.steer, &trace, auth, &body)?;
     // The run's own name would make every input of it the same.

@@ -9,10 +9,11 @@ use sse_stream::{Sse, SseByteStream};
 use std::borrow::Cow;
 use std::time::Duration;
 use turnway_bindings::channel::json::strict;
-use turnway_core::id::{MessageId, RunId, SaidId};
+use turnway_core::id::{AgentId, MessageId, RunId, SaidId};
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentFailure, StopReason, TextKind};
+use turnway_core::protocol::handover::HandoverWish;
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::steer::SteerOutcome;
 
@@ -52,6 +53,13 @@ pub enum Said {
         message_id: MessageId,
         /// What.
         outcome: SteerOutcome,
+    },
+    /// It asks that another agent answer.
+    Handover {
+        /// Who, and why.
+        wish: Box<HandoverWish>,
+        /// What the agent calls it.
+        id: Option<SaidId>,
     },
     /// The end.
     Done {
@@ -94,6 +102,15 @@ struct State<'a> {
 struct SteerAck {
     message_id: String,
     outcome: SteerOutcome,
+}
+
+#[derive(Deserialize)]
+struct HandoverRequest {
+    to: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    summary: String,
 }
 
 #[derive(Deserialize)]
@@ -180,6 +197,15 @@ fn read(event: &Sse, run_id: &RunId, named: bool) -> Result<Said, AgentFailure> 
                 MessageId::parse(&message_id).map_err(|_| broken("a steer_ack of no message"))?;
             Ok(Said::Steered { message_id, outcome })
         }
+        Some("handover_request") => {
+            let HandoverRequest { to, reason, summary } = parse("handover_request", data)?;
+            let to = AgentId::parse(&to).map_err(|_| broken("a handover_request to no agent"))?;
+            if reason.len() > limits::REASON_BYTES_MAX || summary.len() > limits::HANDOVER_SUMMARY_BYTES_MAX {
+                return Err(AgentFailure::TooLarge);
+            }
+            let wish = HandoverWish { to, reason: Private(reason), summary: Private(summary) };
+            Ok(Said::Handover { wish: Box::new(wish), id: id()? })
+        }
         Some("done") => {
             let Done { usage, stop_reason } = parse("done", data)?;
             let stop = stop_reason.map_or_else(StopReason::default, |word| stop(&word));
@@ -192,7 +218,7 @@ fn read(event: &Sse, run_id: &RunId, named: bool) -> Result<Said, AgentFailure> 
             message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
             Ok(Said::Failed(AgentFailure::Reported { code, message: Private(message) }))
         }
-        // `action` and `handover_request` come later; others are none of ours (a reader ignores what
+        // `action` comes later; others are none of ours (a reader ignores what
         // it does not know, or no agent could ever say more).
         Some(_) | None => Ok(Said::Unknown),
     }
@@ -269,7 +295,12 @@ mod tests {
         check("done", r#"{"stop_reason":"bored"}"#, "stop: EndTurn");
         check("error", r#"{"code":"quota","message":"secret"}"#, r#"code: "quota", message: <6 bytes>"#);
         check("action", "not even JSON", "Unknown");
-        check("handover_request", "{}", "Unknown");
+        check(
+            "handover_request",
+            r#"{"to":"bob","reason":"sums","summary":"2+2"}"#,
+            "HandoverWish { to: AgentId(\"bob\"), reason: <4 bytes>, summary: <3 bytes> }",
+        );
+        check("handover_request", r#"{"to":"bob"}"#, "reason: <0 bytes>");
         check("whatever", "{}", "Unknown");
     }
 
@@ -291,6 +322,10 @@ mod tests {
             &format!(r#"{{"state":"x","detail":{}{}}}"#, "[".repeat(65), "]".repeat(65)),
             "too deep",
         );
+        check("handover_request", "{}", "malformed handover_request event");
+        check("handover_request", r#"{"to":"no agent"}"#, "to no agent");
+        let long = format!(r#"{{"to":"bob","summary":"{}"}}"#, "x".repeat(16 * 1024 + 1));
+        check("handover_request", &long, "TooLarge");
         check("done", &format!(r#"{{"usage":{}"#, "[".repeat(60_000)), "malformed done event");
         check("error", &format!(r#"{{"code":"{}","message":"x"}}"#, "é".repeat(200)), &"é".repeat(128));
     }

@@ -6,6 +6,7 @@ use super::gateway::{Gateway, URL, refused};
 use super::said::{answerer, ending, said};
 use super::{Exit, Trouble, say};
 use clap::Args;
+use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use turnway_client::{
-    Client, ClientError, Done, Event, Failure, Invoke, Session, Start, Strategy, Subscribe,
+    Client, ClientError, Done, Event, Failure, Invoke, Note, Session, Start, Strategy, Subscribe,
 };
 
 /// Lines read ahead of the conversation.
@@ -22,7 +23,7 @@ const LINES_MAX: usize = 64;
 const HISTORY_WAIT: Duration = Duration::from_secs(10);
 /// What follows is for whoever answers just now.
 const STEER: &str = "/steer ";
-const HELP: &str = "/cancel  stop the answer\n/steer   say the rest of the line to the agent that answers\n/close   close the session and leave\n/quit    leave; the \
+const HELP: &str = "/cancel  stop the answer\n/steer   say the rest of the line to the agent that answers\n/yes, /no  whether another agent may go on, as the one before has asked\n/close   close the session and leave\n/quit    leave; the \
                     session stays\n/help    this\n";
 
 /// With whom to talk.
@@ -75,6 +76,8 @@ struct Chat {
     /// The past is being shown; until when at most.
     history: Option<Instant>,
     cancel_wanted: bool,
+    /// The handover that an agent has asked for.
+    handover: Option<String>,
     input_over: bool,
     closing: bool,
     away: bool,
@@ -100,6 +103,7 @@ impl Chat {
             backlog: VecDeque::new(),
             history: args.session.is_some().then(|| Instant::now() + HISTORY_WAIT),
             cancel_wanted: false,
+            handover: None,
             input_over: false,
             closing: false,
             away: false,
@@ -195,6 +199,14 @@ impl Chat {
             "" => Next::Go,
             "/quit" | "/exit" => Next::Leave,
             "/cancel" => self.cancel().await,
+            "/yes" | "/no" => {
+                let Some(handover) = self.handover.take() else {
+                    self.screen.aside("nobody has asked");
+                    return Next::Go;
+                };
+                let asked = self.session.decide(&handover, line == "/yes").await;
+                self.check(asked)
+            }
             "/close" => {
                 self.closing = true;
                 let asked = self.session.close().await;
@@ -297,10 +309,31 @@ impl Chat {
                 return Next::Leave;
             }
             Event::Disconnected { reason, .. } => self.lost(&reason),
+            Event::Note(note) => self.handed(&note),
             Event::Connected { .. } => self.found(),
             _ => {}
         }
         Next::Go
+    }
+
+    /// An agent asks that another one answer, and what comes of it.
+    fn handed(&mut self, note: &Note) {
+        let word = |key: &str| note.body.get(key).and_then(Value::as_str).unwrap_or_default();
+        match note.name.as_str() {
+            "handover_prompt" => {
+                self.handover = Some(word("handover_id").to_owned());
+                let reason = Some(word("reason")).filter(|reason| !reason.is_empty());
+                let why = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+                let (from, to) = (word("from"), word("to"));
+                self.screen.aside(&format!("{from} asks that {to} go on{why}: /yes or /no"));
+            }
+            "HANDOVER_CONFIRMED" => self.screen.aside(&format!("{} goes on", word("to"))),
+            "HANDOVER_REJECTED" => {
+                self.handover = None;
+                self.screen.aside(&format!("{} does not go on: {}", word("to"), word("reason")));
+            }
+            _ => {}
+        }
     }
 
     fn lost(&mut self, reason: &str) {

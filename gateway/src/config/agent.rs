@@ -14,7 +14,7 @@ pub struct AgentSetting {
 }
 
 /// The table.
-pub const AGENT_SETTINGS: [AgentSetting; 7] = [
+pub const AGENT_SETTINGS: [AgentSetting; 8] = [
     AgentSetting {
         name: "on_owner_loss",
         form: "retry|retry_if_silent|fail|resume",
@@ -41,6 +41,12 @@ pub const AGENT_SETTINGS: [AgentSetting; 7] = [
         form: "WAIT",
         default: "2s",
         doc: "From a cancel to the end of the stream; then `CANCEL_TIMEOUT`, and the request is closed.",
+    },
+    AgentSetting {
+        name: "handover",
+        form: "WAIT",
+        default: "10m",
+        doc: "From its asking that another agent answer until that is rejected if nobody has decided.",
     },
     AgentSetting {
         name: "cancel",

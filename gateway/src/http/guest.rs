@@ -183,6 +183,7 @@ impl Guest {
                     | Note::Opened { .. }
                     | Note::Closed { .. }
                     | Note::Members(_)
+                    | Note::Handover(_)
                     | Note::CancelTaken { .. }
                     | Note::Listed { .. }
                     | Note::Found { .. }

@@ -104,7 +104,8 @@ impl AgentMetrics {
             AgentEvent::Acked
             | AgentEvent::Delta { .. }
             | AgentEvent::State { .. }
-            | AgentEvent::Steered { .. } => return,
+            | AgentEvent::Steered { .. }
+            | AgentEvent::Handover { .. } => return,
             AgentEvent::Done { .. } => CallEnd::Done,
             AgentEvent::CancelAcked => CallEnd::Cancelled,
             AgentEvent::Failed(AgentFailure::Unavailable(_)) => CallEnd::Unavailable,

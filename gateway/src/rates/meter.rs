@@ -167,6 +167,7 @@ impl Lane {
             Command::Open { .. }
             | Command::Invoke(_)
             | Command::Members { .. }
+            | Command::Decide { .. }
             | Command::Look { .. }
             | Command::List { .. }
             | Command::Find { .. } => Self::Work,

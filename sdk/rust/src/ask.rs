@@ -75,6 +75,17 @@ pub(crate) enum AskKind {
     Close,
     /// Answered by the run's end; with no run, by any sign of a cancel.
     Cancel { run: Option<String> },
+    /// Answered by `handover`.
+    Decide(Decision),
+}
+
+/// What somebody makes of a handover that an agent has asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Which.
+    pub handover: String,
+    /// Whether they agree.
+    pub confirm: bool,
 }
 
 impl Ask {
@@ -83,6 +94,7 @@ impl Ask {
             AskKind::Open(_) => "session_open",
             AskKind::Close => "session_close",
             AskKind::Cancel { .. } => "cancel_run",
+            AskKind::Decide(_) => "handover_decision",
         }
     }
 
@@ -99,6 +111,10 @@ impl Ask {
                 }
             }
             AskKind::Cancel { run: Some(run) } => body["run_id"] = Value::String(run.clone()),
+            AskKind::Decide(Decision { handover, confirm }) => {
+                body["handover_id"] = handover.clone().into();
+                body["decision"] = if *confirm { "confirm" } else { "reject" }.into();
+            }
             AskKind::Cancel { run: None } | AskKind::Close => {}
         }
         body.to_string()

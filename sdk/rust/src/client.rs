@@ -1,4 +1,5 @@
 //! The handles an application holds.
+use crate::ask::Decision;
 use crate::error::ClientError;
 use crate::event::{Bookmark, Event};
 use crate::invoke::{Invoke, Open, Subscribe, fresh_id};
@@ -40,6 +41,7 @@ pub(crate) struct Command {
 #[derive(Debug)]
 pub(crate) enum What {
     Subscribe(Subscribe),
+    Decide(Decision),
     Invoke(Invoke),
     Cancel(Option<String>),
     Open(Open),
@@ -160,6 +162,13 @@ impl Session {
     /// a lost connection until the run has ended; one without a name is not.
     pub async fn cancel(&self, run: Option<&str>) -> Result<(), ClientError> {
         self.ask(What::Cancel(run.map(str::to_owned))).await
+    }
+
+    /// Agrees to a handover that an agent has asked for ([`Event::Note`] `handover_prompt`), or not; answered by a
+    /// [`Event::Note`] `handover`, which says what has become of it: the first decision counts. Said again after a
+    /// lost connection until it is answered.
+    pub async fn decide(&self, handover: &str, confirm: bool) -> Result<(), ClientError> {
+        self.ask(What::Decide(Decision { handover: handover.to_owned(), confirm })).await
     }
 
     /// Creates the session, or opens it again; answered by [`Event::Opened`].

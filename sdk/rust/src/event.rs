@@ -197,7 +197,7 @@ pub struct Note {
     pub session: String,
     /// Where in the log, if it is a fact.
     pub place: Option<Place>,
-    /// `TURN_ADMITTED`, `AGENT_STARTED`, `CANCEL_SENT`, … or a message type this client does not know.
+    /// `TURN_ADMITTED`, `AGENT_STARTED`, `handover_prompt`, `CANCEL_SENT`, … or a message type this client does not know.
     pub name: String,
     /// Which run, if it is about one.
     pub run: Option<String>,
@@ -305,6 +305,8 @@ pub struct Snapshot {
     pub agents: Vec<Value>,
     /// Runs that have not ended.
     pub runs: Vec<OpenRun>,
+    /// What waits for a person, by its kind: `handover` is as its `handover_prompt`.
+    pub pending: Map<String, Value>,
     /// The last fact that is in it.
     pub seq: u64,
     /// Its epoch.

@@ -43,6 +43,7 @@ mod state;
 mod text;
 mod trust;
 
+pub use ask::Decision;
 pub use backoff::Backoff;
 pub use client::{Client, Session};
 pub use error::ClientError;

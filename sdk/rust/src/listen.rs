@@ -215,6 +215,9 @@ impl Conversation {
         if matches!(name.as_str(), "CANCEL_SENT" | "CANCELED" | "NO_ACTIVE_SPEAKING") {
             self.asks.retain(|ask| ask.kind != AskKind::Cancel { run: None });
         }
+        if frame.kind() == "handover" {
+            self.asks.retain(|ask| frame.text("request_id") != Some(&ask.request_id));
+        }
         let (session, run) = (self.id.clone(), frame.string("run_id"));
         let note = Note { session, place, name, run, body: frame.body().clone() };
         match note.run.as_ref().and_then(|run| self.runs.get_mut(run)) {
@@ -267,7 +270,7 @@ impl Conversation {
         self.inputs.retain(|input| input.run.as_ref() != Some(&id));
         self.asks.retain(|ask| match &ask.kind {
             AskKind::Cancel { run } => run.as_ref().is_some_and(|run| *run != id),
-            AskKind::Open(_) | AskKind::Close => true,
+            AskKind::Open(_) | AskKind::Close | AskKind::Decide(_) => true,
         });
         self.remember_end(&id);
         run.last_words.into_iter().for_each(|note| fx.tell(Event::Note(Box::new(note))));
@@ -295,7 +298,7 @@ impl Conversation {
         let before = self.asks.len();
         let answers = |ask: &crate::ask::Ask| match ask.kind {
             AskKind::Open(_) => frame.text("request_id").is_none_or(|id| id == ask.request_id),
-            AskKind::Close | AskKind::Cancel { .. } => false,
+            AskKind::Close | AskKind::Cancel { .. } | AskKind::Decide(_) => false,
         };
         self.asks.retain(|ask| !answers(ask));
         let answered = self.asks.len() < before;

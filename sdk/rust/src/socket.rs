@@ -303,6 +303,7 @@ impl Driver {
             What::Subscribe(wish) => state.subscribe(now, &session, wish),
             What::Invoke(invoke) => state.invoke(now, &session, invoke),
             What::Cancel(run) => state.cancel(now, &session, run),
+            What::Decide(what) => state.decide(now, &session, what),
             What::Open(open) => state.open(now, &session, open),
             What::Close => state.close(now, &session),
             What::Bookmark => state.bookmark(now, &session),

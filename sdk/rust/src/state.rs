@@ -1,6 +1,6 @@
 //! The client's brain: no sockets, no clock, no tasks. It is told what happened and when, and says
 //! what to do; whoever has a socket can drive it.
-use crate::ask::AskKind;
+use crate::ask::{AskKind, Decision};
 use crate::backoff::{Backoff, Chance};
 use crate::conversation::{Attach, Conversation, is_session_id};
 use crate::error::ClientError;
@@ -217,6 +217,11 @@ impl ClientState {
     /// Closes a session.
     pub fn close(&mut self, now: Duration, session: &str) -> Result<(), ClientError> {
         self.with(now, session, |conversation, fx| conversation.ask(AskKind::Close, fx))
+    }
+
+    /// Decides on a handover.
+    pub fn decide(&mut self, now: Duration, session: &str, what: Decision) -> Result<(), ClientError> {
+        self.with(now, session, |conversation, fx| conversation.ask(AskKind::Decide(what), fx))
     }
 
     /// Tells a bookmark, between what it holds and what it does not.

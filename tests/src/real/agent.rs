@@ -36,6 +36,8 @@ pub struct Invocation {
     pub text: String,
     /// `messages`: what was said before, or null.
     pub messages: Value,
+    /// `context`.
+    pub context: Value,
 }
 
 /// One `GET …/runs/{run_id}/events`.
@@ -281,6 +283,7 @@ async fn answer(
                 epoch: epoch.parse().expect("x-owner-epoch"),
                 text: text(&body["input_message"]["content"]),
                 messages: body["messages"].clone(),
+                context: body["context"].clone(),
             };
             Ok(memory.invoked(invocation, &script).await)
         }

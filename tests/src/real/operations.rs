@@ -3,6 +3,9 @@ use super::wire::invoke;
 use serde_json::{Value, json};
 use turnway_bindings::channel::authority::Action;
 
+/// The name of a handover that nobody has asked for.
+const NO_HANDOVER: &str = "019a0000-0000-7000-8000-000000000000";
+
 /// The requests of one action on a session and a run. A new action breaks the build here.
 pub fn requests(action: Action, session: &str, run: &str) -> Vec<Value> {
     match action {
@@ -23,6 +26,10 @@ pub fn requests(action: Action, session: &str, run: &str) -> Vec<Value> {
             json!({"type": "switch_agent", "session_id": session, "agent_id": "held"}),
             json!({"type": "invite_agent", "session_id": session, "agent_id": "echo", "active": true}),
             json!({"type": "remove_agent", "session_id": session, "agent_id": "held", "reason": "mine now"}),
+        ],
+        Action::Decide => vec![
+            json!({"type": "handover_decision", "session_id": session, "handover_id": NO_HANDOVER, "decision": "confirm"}),
+            json!({"type": "handover_decision", "session_id": session, "handover_id": NO_HANDOVER, "decision": "reject"}),
         ],
         Action::Cancel => vec![
             json!({"type": "cancel_run", "run_id": run}),

@@ -1,6 +1,7 @@
 //! Agents: what they are told, and what they report, well-behaved or not.
 use super::answer::{Manner, STATES, pieces};
 use super::cast;
+use super::handing;
 use super::lasting;
 use super::world::{Happening, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,6 +160,7 @@ impl World {
     }
 
     fn invoke(&mut self, node: NodeId, invoke: Invoke) {
+        self.ledger.told(&invoke);
         let says = self.says(&invoke);
         let Invoke { key, run_id, attempt, epoch, message, history, resume, .. } = invoke;
         let n = cast::number(&message);
@@ -197,6 +199,7 @@ impl World {
         let n = cast::number(message);
         let Some(saying) = self.sayings.get(&n) else { return Vec::new() };
         let says = part(n, *attempt, saying.manner);
+        let says = if self.handovers { handing::asks(n, says) } else { says };
         if self.ledger.policy(&invoke.agent_id).on_owner_loss != OnOwnerLoss::Resume {
             assert!(invoke.resume.is_none(), "G3: only who outlives its owner is asked to go on: {run_id}");
             return says;

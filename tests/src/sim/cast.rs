@@ -32,6 +32,7 @@ pub(crate) fn directory() -> Arc<Directory> {
         cancel_ack: Duration::from_secs(2),
         // One of them takes nothing on the way.
         steer: on_owner_loss != OnOwnerLoss::Fail,
+        handover: Duration::from_secs(6),
     };
     let mut agents: BTreeMap<AgentId, AgentPolicy> =
         AGENTS.iter().map(|(name, loss)| (agent(name), policy(*loss))).collect();

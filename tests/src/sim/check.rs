@@ -1,5 +1,6 @@
 //! What must hold. One file per guarantee; each breach panics with the guarantee's name first.
 mod company;
+mod handed;
 mod ledger;
 mod link;
 mod order;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use turnway_bindings::channel::command::{Command, Subscribe, Target, TextCursor};
 use turnway_bindings::channel::note::{Note, Reset, SnapshotNote};
 use turnway_bindings::channel::pattern::Pattern;
-use turnway_core::id::{Cursor, Epoch, Principal, RequestId, RunId, Seq, SessionKey};
+use turnway_core::id::{Cursor, Epoch, EventId, Principal, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::Code;
@@ -55,6 +55,8 @@ pub(crate) enum Act {
     Probe(u64),
     /// Change who belongs to the session.
     Members(u64),
+    /// Agree to a handover, or not.
+    Decide(EventId, bool),
     /// Leave without a word.
     Vanish,
 }
@@ -247,6 +249,7 @@ impl World {
             }
             Act::Probe(way) => self.probe(id, way),
             Act::Members(way) => self.change_members(id, way),
+            Act::Decide(handover, confirm) => self.decide(id, handover, confirm),
             Act::Vanish => self.desert(id, 8000),
         }
     }
@@ -297,6 +300,7 @@ impl World {
                 if let Some(run_id) = entry.run_id.as_ref().filter(|_| entry.fact.is_terminal()) {
                     client.ended.insert(run_id.clone());
                 }
+                self.prompted(id, entry);
             }
             Note::Delta { run_id, attempt, offset, kind: TextKind::Text, text, .. } => {
                 let client = &mut self.clients[id];
@@ -344,6 +348,7 @@ impl World {
             | Note::Delta { .. }
             | Note::Opened { .. }
             | Note::Members(_)
+            | Note::Handover(_)
             | Note::Closed { .. }
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
@@ -411,6 +416,7 @@ impl World {
             | Act::Unsubscribe
             | Act::Probe(_)
             | Act::Members(_)
+            | Act::Decide(..)
             | Act::Vanish => {}
         }
     }

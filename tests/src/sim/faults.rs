@@ -46,6 +46,8 @@ pub struct Faults {
     pub company: bool,
     /// People fall into each other's words: no fault either.
     pub steering: bool,
+    /// Agents ask that others answer: no fault either.
+    pub handovers: bool,
 }
 
 impl Faults {
@@ -72,6 +74,7 @@ impl Faults {
         lasting: false,
         company: false,
         steering: false,
+        handovers: false,
     };
     /// What the worst day looks like.
     pub const BRUTAL: Self = Self {
@@ -96,6 +99,7 @@ impl Faults {
         lasting: false,
         company: false,
         steering: false,
+        handovers: false,
     };
 
     /// The same with a store that forgets.
@@ -121,6 +125,11 @@ impl Faults {
     /// The same where people fall into each other's words.
     pub fn steering(self) -> Self {
         Self { steering: true, ..self }
+    }
+
+    /// The same where agents ask that others answer.
+    pub fn handovers(self) -> Self {
+        Self { handovers: true, ..self }
     }
 
     /// A mix of its own for every seed: two faults that hide each other are apart in some world.
@@ -163,6 +172,7 @@ impl Faults {
             lasting: false,
             company: false,
             steering: false,
+            handovers: false,
         }
     }
 }

@@ -19,6 +19,7 @@ pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
                 named.push(AgentEvent::Delta { kind, text: Private(text), id });
             }
             AgentEvent::State { state, detail, .. } => named.push(AgentEvent::State { state, detail, id }),
+            AgentEvent::Handover { wish, .. } => named.push(AgentEvent::Handover { wish, id }),
             AgentEvent::Acked
             | AgentEvent::Done { .. }
             | AgentEvent::Steered { .. }
@@ -33,7 +34,9 @@ pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
 
 fn name(event: &AgentEvent) -> Option<&SaidId> {
     match event {
-        AgentEvent::Delta { id, .. } | AgentEvent::State { id, .. } => id.as_ref(),
+        AgentEvent::Delta { id, .. } | AgentEvent::State { id, .. } | AgentEvent::Handover { id, .. } => {
+            id.as_ref()
+        }
         AgentEvent::Acked
         | AgentEvent::Done { .. }
         | AgentEvent::Steered { .. }

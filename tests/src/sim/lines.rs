@@ -50,6 +50,7 @@ pub(crate) fn told_of(note: &Note) -> Option<&SessionId> {
         | Note::CancelTaken { session, .. } => Some(session),
         Note::Accepted(accepted) => Some(&accepted.session),
         Note::Members(members) => Some(&members.session),
+        Note::Handover(decided) => Some(&decided.session),
         Note::Subscribed { snapshot, .. } | Note::Opened { snapshot, .. } => Some(&snapshot.session),
         Note::Refused { .. } | Note::GoAway { .. } | Note::Listed { .. } | Note::Found { .. } => None,
     }
@@ -212,6 +213,7 @@ impl Line {
         let id = match note {
             Note::Accepted(accepted) => accepted.request_id.as_ref(),
             Note::Members(members) => members.request_id.as_ref(),
+            Note::Handover(decided) => decided.request_id.as_ref(),
             Note::Subscribed { request_id, .. }
             | Note::Opened { request_id, .. }
             | Note::Closed { request_id, .. }
@@ -233,6 +235,7 @@ pub(crate) fn request_id(command: &Command) -> Option<&RequestId> {
         | Command::Unsubscribe { request_id, .. }
         | Command::Look { request_id, .. }
         | Command::Members { request_id, .. }
+        | Command::Decide { request_id, .. }
         | Command::Cancel { request_id, .. } => request_id.as_ref(),
         Command::Subscribe(ask) => ask.request_id.as_ref(),
         Command::Invoke(ask) => ask.request_id.as_ref(),
@@ -256,6 +259,9 @@ fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId
         | Fact::AgentRemoving(_)
         | Fact::AgentRemoved(_)
         | Fact::AgentRemoveFailed(_)
+        | Fact::HandoverRequested(_)
+        | Fact::HandoverConfirmed(_)
+        | Fact::HandoverRejected(_)
         | Fact::UserMessage { .. }
         | Fact::TurnAdmitted { .. }
         | Fact::AgentSteerAcked { .. }

@@ -88,6 +88,12 @@ const TRAPS: &[Trap] = &[
         often: 1,
         spring: |seed| scenario(seed, Faults::CRUEL.steering()),
     },
+    Trap {
+        name: "handing over",
+        for_bugs: &[Mutant::HandoverUnasked, Mutant::HandoverNeverExpires, Mutant::HandoverToldAgain],
+        often: 1,
+        spring: |seed| scenario(seed, Faults::CRUEL.handovers()),
+    },
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
 ];
 

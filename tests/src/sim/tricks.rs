@@ -3,7 +3,8 @@ use super::cast;
 use super::clients::Act;
 use super::world::World;
 use turnway_bindings::channel::command::{Command, MemberChange, MemberWish, Subscribe, Target};
-use turnway_core::id::{Epoch, Seq};
+use turnway_core::id::{Epoch, EventId, Seq};
+use turnway_core::time::Millis;
 
 impl World {
     /// From now on, from the beginning, with a stale offset, or with a cursor that never was.
@@ -61,6 +62,10 @@ impl World {
             (2, _) => Command::Cancel { request_id, target: Target::Session(session), receipt: false },
             (3, Some(run_id)) => Command::Cancel { request_id, target: Target::Run(run_id), receipt: false },
             (4, _) if way.is_multiple_of(3) => Command::Members { request_id, session, wish: wish(way / 16) },
+            (4, _) if way % 3 == 1 => {
+                let handover_id = EventId::new(Millis(way % 97), u128::from(way));
+                Command::Decide { request_id, session, handover_id, confirm: way.is_multiple_of(2) }
+            }
             (4, _) => Command::Close { request_id, session },
             (5, _) if taken => {
                 Command::Open { request_id, session: Some(key.session), agents: Vec::new(), active: None }

@@ -109,6 +109,8 @@ fn mix(seed: u64) -> Faults {
     let faults = if lasting { faults.lasting() } else { faults };
     let company = (seed / 20).is_multiple_of(3) || env("SIM_COMPANY", 0) > 0;
     let faults = if company { faults.company() } else { faults };
+    let handovers = (seed / 3).is_multiple_of(4) || env("SIM_HANDOVERS", 0) > 0;
+    let faults = if handovers { faults.handovers() } else { faults };
     let steering = (seed / 5).is_multiple_of(2) || env("SIM_STEERING", 0) > 0;
     let faults = if steering { faults.steering() } else { faults };
     if env("SIM_FORGETFUL", 0) > 0 { faults.forgetful() } else { faults }

@@ -130,6 +130,8 @@ pub struct World {
     pub(crate) rings: bool,
     /// Some turns are of an agent that outlives its owners.
     pub(crate) lasting: bool,
+    /// Agents ask that others answer, to the end.
+    pub(crate) handovers: bool,
     pub(crate) nodes: Vec<Node>,
     pub(crate) shelf: Shelf,
     /// Pairs of nodes that do not hear each other, and until when.
@@ -180,6 +182,7 @@ impl World {
             rewinds,
             rings: !seed.is_multiple_of(3),
             lasting: faults.lasting,
+            handovers: faults.handovers,
             nodes: Vec::new(),
             shelf: Shelf::new(rewinds),
             splits: BTreeMap::new(),

@@ -8,6 +8,7 @@ use turnway_core::protocol::input::{Content, Message};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::protocol::steer::SteerOutcome;
+use turnway_core::session::Handover;
 use turnway_core::time::Millis;
 
 /// What every message has, around what only some have.
@@ -96,6 +97,9 @@ pub(super) struct Event<'a> {
     /// Of a change of members: its name on all of its messages (SR-T13).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tx_id: Option<EventId>,
+    /// Of a handover: the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) handover_id: Option<EventId>,
     /// It was here before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) restored: Option<bool>,
@@ -209,6 +213,26 @@ pub(super) struct Membership<'a> {
     pub(super) active_agent: Option<&'a AgentId>,
 }
 
+/// `handover_prompt`.
+#[derive(Serialize)]
+pub(super) struct HandoverPrompt<'a> {
+    pub(super) handover_id: EventId,
+    pub(super) from: &'a AgentId,
+    pub(super) to: &'a AgentId,
+    pub(super) reason: &'a str,
+    pub(super) summary: &'a str,
+    pub(super) deadline_ts: Millis,
+}
+
+/// `handover`.
+#[derive(Serialize)]
+pub(super) struct HandoverState {
+    pub(super) handover_id: EventId,
+    pub(super) state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<&'static str>,
+}
+
 /// `subscribed`.
 #[derive(Serialize)]
 pub(super) struct Subscribed<'a> {
@@ -242,16 +266,26 @@ pub(super) struct Snapshot<'a> {
     agents: &'a [AgentId],
     #[serde(serialize_with = "runs")]
     runs: &'a [RunNote],
-    pending: Pending,
+    pending: Pending<'a>,
     seq: Seq,
     epoch: Epoch,
 }
 
 /// What waits for a person. Clients may rely on the lists being there; approvals and tools fill them.
 #[derive(Default, Serialize)]
-struct Pending {
+struct Pending<'a> {
     approvals: [(); 0],
     tool_requests: [(); 0],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    handover: Option<PendingHandover<'a>>,
+}
+
+/// A handover that a person is to decide on, and in which run it was asked for.
+#[derive(Serialize)]
+struct PendingHandover<'a> {
+    run_id: &'a RunId,
+    #[serde(flatten)]
+    prompt: HandoverPrompt<'a>,
 }
 
 #[derive(Serialize)]
@@ -273,6 +307,15 @@ fn runs<S: Serializer>(runs: &[RunNote], to: S) -> Result<S::Ok, S::Error> {
     }))
 }
 
+impl<'a> PendingHandover<'a> {
+    fn new(open: &'a Handover) -> Self {
+        let Handover { id, run_id, from, to, reason, summary, deadline, joining: _ } = open;
+        let (reason, summary) = (reason.reveal(), summary.reveal());
+        let prompt = HandoverPrompt { handover_id: *id, from, to, reason, summary, deadline_ts: *deadline };
+        Self { run_id, prompt }
+    }
+}
+
 impl<'a> Snapshot<'a> {
     pub(super) fn new(note: &'a SnapshotNote) -> Self {
         Self {
@@ -281,7 +324,10 @@ impl<'a> Snapshot<'a> {
             active_agent: note.active_agent.as_ref(),
             agents: &note.agents,
             runs: &note.runs,
-            pending: Pending::default(),
+            pending: Pending {
+                handover: note.handover.as_deref().map(PendingHandover::new),
+                ..Pending::default()
+            },
             seq: note.seq,
             epoch: note.epoch,
         }

@@ -9,7 +9,7 @@ use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::{mention, strict};
 use crate::channel::pattern::Pattern;
 use serde_json::Value;
-use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, Seq, SessionId, UserId};
+use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
 use turnway_core::limits::{
     LINK_SUBSCRIPTIONS_MAX, REASON_BYTES_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX,
 };
@@ -37,7 +37,7 @@ pub const TYPES: &[(&str, bool)] = &[
     ("switch_agent", true),
     ("invite_agent", true),
     ("remove_agent", true),
-    ("handover_decision", false),
+    ("handover_decision", true),
     ("register_tools", false),
 ];
 
@@ -120,6 +120,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "agent_invoke" => Command::Invoke(Box::new(invoke(request_id, fields)?)),
         "cancel_run" | "INTERRUPT" => Command::Cancel { request_id, target: target(fields)?, receipt: false },
         "switch_agent" | "invite_agent" | "remove_agent" => members(kind.as_str(), request_id, fields)?,
+        "handover_decision" => decision(request_id, fields)?,
         other => {
             let known = TYPES.iter().find(|(name, _)| *name == other);
             let (type_name, _) = known.ok_or(Flaw::UnknownType)?;
@@ -186,6 +187,17 @@ fn members(kind: &str, request_id: Option<RequestId>, fields: &mut Fields) -> Re
         _ => MemberChange::Remove,
     };
     Ok(Command::Members { request_id, session, wish: MemberWish { agent_id, what, reason } })
+}
+
+fn decision(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Command, Flaw> {
+    let session = session(fields)?;
+    let handover_id = required(fields::name(fields, "handover_id", EventId::parse)?, "handover_id")?;
+    let confirm = match required(fields::text(fields, "decision")?, "decision")?.as_str() {
+        "confirm" => true,
+        "reject" => false,
+        _ => return Err(Flaw::Wrong("decision")),
+    };
+    Ok(Command::Decide { request_id, session, handover_id, confirm })
 }
 
 fn subscribe(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Subscribe, Flaw> {

@@ -2,6 +2,7 @@
 //!
 //! A fact may be one message, two or three, or none: see [`SHOWN`]. Only the last one carries `seq`
 //! and `epoch`, so a client that breaks off between them asks for the fact again.
+mod handover;
 mod members;
 
 use crate::channel::json::frame::{
@@ -35,6 +36,9 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("agent.removing", "event AGENT_REMOVING"),
     ("agent.removed", "event AGENT_REMOVED"),
     ("agent.remove_failed", "error"),
+    ("handover.requested", "handover_prompt"),
+    ("handover.confirmed", "event HANDOVER_CONFIRMED"),
+    ("handover.rejected", "event HANDOVER_REJECTED"),
     ("user.message", "message"),
     ("turn.admitted", "event TURN_ADMITTED"),
     ("agent.steer.acked", "event STEER_ACK"),
@@ -86,6 +90,7 @@ pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(Stri
             to(frame.text(160));
         }
         Note::Members(members) => to(members::told(ts, members)),
+        Note::Handover(decided) => to(handover::told(ts, decided)),
         // Facts say so.
         Note::CancelTaken { .. } => {}
         // Nobody on a link can ask for these.
@@ -109,7 +114,7 @@ pub fn refused(ts: Millis, request_id: &Option<RequestId>, refusal: &Refusal) ->
 
 /// A session's present state, as `subscribed` and `session_opened` carry it.
 pub fn snapshot(snapshot: &SnapshotNote) -> String {
-    frame::json(&Snapshot::new(snapshot), 512 + 256 * snapshot.runs.len())
+    frame::json(&Snapshot::new(snapshot), snapshot.weight())
 }
 
 /// `pong`.
@@ -178,7 +183,7 @@ fn about_session<B: Serialize>(
     body: B,
 ) -> String {
     let (session_id, seq, epoch) = (Some(&at.session), Some(at.seq), Some(at.epoch));
-    Frame { kind, ts, request_id, session_id, run_id: None, body, seq, epoch }.text(512 + 256 * at.runs.len())
+    Frame { kind, ts, request_id, session_id, run_id: None, body, seq, epoch }.text(at.weight())
 }
 
 fn trouble(refusal: &Refusal) -> Trouble<'_> {
@@ -255,6 +260,9 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
         | Fact::AgentRemoving(_)
         | Fact::AgentRemoved(_)
         | Fact::AgentRemoveFailed(_) => members::fact(tell, &entry.fact),
+        Fact::HandoverRequested(_) | Fact::HandoverConfirmed(_) | Fact::HandoverRejected(_) => {
+            handover::fact(tell, &entry.fact);
+        }
         Fact::UserMessage {
             message_id,
             request_id,

@@ -93,6 +93,7 @@ impl Progress {
             | Note::Opened { .. }
             | Note::Closed { .. }
             | Note::Members(_)
+            | Note::Handover(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. }

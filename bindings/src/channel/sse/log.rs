@@ -66,6 +66,7 @@ impl Log {
             | Note::Opened { .. }
             | Note::Closed { .. }
             | Note::Members(_)
+            | Note::Handover(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. } => {}
@@ -146,7 +147,8 @@ mod tests {
     fn what_is_no_fact_has_a_name_and_no_id() {
         let (state, active_agent, agents, runs) = ("open", None, Vec::new(), Vec::new());
         let (session, seq, epoch) = (session(), Seq(9), Epoch(4));
-        let snapshot = Box::new(SnapshotNote { session, state, active_agent, agents, runs, seq, epoch });
+        let snapshot =
+            Box::new(SnapshotNote { session, state, active_agent, agents, runs, handover: None, seq, epoch });
         let reset = Some(Reset::Trimmed { floor: Seq(8) });
         let note = Note::Subscribed { request_id: None, snapshot, reset };
         for (run_id, is_over) in [(None, false), (Some(run("a")), true)] {

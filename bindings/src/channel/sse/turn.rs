@@ -83,6 +83,7 @@ impl Turn {
             | Note::Opened { .. }
             | Note::Closed { .. }
             | Note::Members(_)
+            | Note::Handover(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. } => {}

@@ -34,6 +34,7 @@ impl Link {
             | Note::Opened { .. }
             | Note::Closed { .. }
             | Note::Members(_)
+            | Note::Handover(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. }
@@ -67,6 +68,7 @@ impl Link {
             | Note::Opened { .. }
             | Note::Closed { .. }
             | Note::Members(_)
+            | Note::Handover(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. }

@@ -67,6 +67,7 @@ impl Entry {
                 crate::protocol::input::Content::Parts(parts) => parts.len() * 512,
             },
             Fact::AgentStreamDelta { text, .. } => text.reveal().len(),
+            Fact::HandoverRequested(asked) => asked.reason.reveal().len() + asked.summary.reveal().len(),
             Fact::SessionOpened { .. }
             | Fact::SessionClosing { .. }
             | Fact::SessionClosed { .. }
@@ -78,6 +79,8 @@ impl Entry {
             | Fact::AgentRemoving(_)
             | Fact::AgentRemoved(_)
             | Fact::AgentRemoveFailed(_)
+            | Fact::HandoverConfirmed(_)
+            | Fact::HandoverRejected(_)
             | Fact::TurnAdmitted { .. }
             | Fact::AgentSteerAcked { .. }
             | Fact::RunStarted { .. }

@@ -6,7 +6,7 @@ use crate::config::AGENT_SETTINGS;
 #[test]
 fn the_flag_form_sets_what_it_names() {
     let spec = parse_agent(
-        "a=http://h:9/base/,cancel=true,silence=30s,on_owner_loss=fail,run=1h,input_ack=250ms,cancel_ack=2m",
+        "a=http://h:9/base/,cancel=true,silence=30s,on_owner_loss=fail,run=1h,input_ack=250ms,cancel_ack=2m,handover=90s",
     )
     .expect("a good agent");
     assert_eq!(spec.id.as_str(), "a");
@@ -17,6 +17,7 @@ fn the_flag_form_sets_what_it_names() {
         silence: Duration::from_secs(30),
         run: Duration::from_secs(3600),
         cancel_ack: Duration::from_secs(120),
+        handover: Duration::from_secs(90),
         steer: false,
     };
     assert_eq!(spec.policy, policy);

@@ -33,6 +33,9 @@ impl Line<'_> {
         let word = |key: &str| self.body.get(key).and_then(Value::as_str).unwrap_or_default();
         match (kind(self.body), word("name")) {
             ("message", _) => "user.message",
+            ("handover_prompt", _) => "handover.requested",
+            ("event", "HANDOVER_CONFIRMED") => "handover.confirmed",
+            ("event", "HANDOVER_REJECTED") => "handover.rejected",
             ("run_started", _) => "run.started",
             ("state", _) => "run.state",
             ("session_opened", _) => "session.opened",

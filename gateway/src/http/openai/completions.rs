@@ -207,6 +207,7 @@ async fn present_attempt(
         | Note::Subscribed { .. }
         | Note::Closed { .. }
         | Note::Members(_)
+        | Note::Handover(_)
         | Note::CancelTaken { .. }
         | Note::Listed { .. }
         | Note::Found { .. }

@@ -70,7 +70,8 @@ impl Desk {
             | Ask::Close
             | Ask::Switch { .. }
             | Ask::Invite { .. }
-            | Ask::Remove { .. } => "",
+            | Ask::Remove { .. }
+            | Ask::Handover { .. } => "",
         };
         let json = serde_json::to_vec(control).unwrap_or_default();
         let bell = self.bell(session, json.len());

@@ -1,5 +1,6 @@
 //! G1, G2, G3: what the store took, kept apart from the store, and checked with every write.
 use super::company::Company;
+use super::handed::Handed;
 use super::story::Story;
 use crate::sim::answer::pieces;
 use crate::sim::cast;
@@ -26,6 +27,8 @@ pub(crate) struct Chronicle {
     pub(crate) closing: bool,
     /// Who belongs to it.
     pub(super) company: Company,
+    /// Who hands it over to whom.
+    pub(super) handed: Handed,
     /// What was handed to agents on the way.
     pub(super) steered: super::steered::Taken,
     /// The store may forget, so owners may for a moment remember more than it.
@@ -140,6 +143,9 @@ impl Ledger {
             }
             (Op::Control { key, control, .. }, Reply::Accepted(accepted)) => {
                 self.controls.insert((key.clone(), accepted.place), Arc::clone(control));
+                if let Ask::Handover { handover_id, confirm: true } = &control.what {
+                    self.chronicles.entry(key.clone()).or_default().handed.agree(*handover_id);
+                }
                 let waiting = shelf.session(key).map_or(0, |slot| slot.control.len());
                 assert!(waiting <= limits::CONTROL_ENTRIES_MAX, "G8: control entries that wait are bounded");
             }
@@ -220,7 +226,8 @@ impl Ledger {
                 | Ask::Close
                 | Ask::Switch { .. }
                 | Ask::Invite { .. }
-                | Ask::Remove { .. } => {}
+                | Ask::Remove { .. }
+                | Ask::Handover { .. } => {}
             }
         }
     }

@@ -94,6 +94,7 @@ impl Follow {
             Note::Opened { snapshot, .. } => portrait(snapshot, view),
             Note::Closed { .. }
             | Note::Members(_)
+            | Note::Handover(_)
             | Note::CancelTaken { .. }
             | Note::Listed { .. }
             | Note::Found { .. }

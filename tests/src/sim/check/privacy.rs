@@ -23,9 +23,9 @@ fn session_of(command: &Command) -> Option<SessionId> {
         Command::Subscribe(ask) => Some(ask.session.clone()),
         Command::Invoke(ask) => ask.session.clone(),
         Command::Cancel { target: Target::Run(run_id), .. } => Some(run_id.session()),
-        Command::Cancel { target: Target::Session(session), .. } | Command::Members { session, .. } => {
-            Some(session.clone())
-        }
+        Command::Cancel { target: Target::Session(session), .. }
+        | Command::Members { session, .. }
+        | Command::Decide { session, .. } => Some(session.clone()),
     }
 }
 

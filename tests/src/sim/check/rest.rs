@@ -35,6 +35,10 @@ impl World {
             if let Some(agent) = unsettled.filter(|_| !self.rewinds) {
                 return Some(format!("G9: a change of members ends: {key} {agent}"));
             }
+            let undecided = self.ledger.chronicles.get(key).and_then(|c| c.handed.undecided());
+            if let Some(id) = undecided.filter(|_| !self.rewinds) {
+                return Some(format!("G9: a handover ends: {key} {id}"));
+            }
             let open = self.ledger.chronicles.get(key).and_then(|c| c.active.as_ref());
             if let Some(open) = open.filter(|_| !self.rewinds) {
                 return Some(format!("G9: what was begun ends: {key} {open}"));
@@ -154,6 +158,7 @@ fn must_be_answered(ask: &turnway_bindings::channel::command::Command) -> bool {
         | Command::Subscribe(_)
         | Command::Invoke(_)
         | Command::Members { .. }
+        | Command::Decide { .. }
         | Command::Look { .. }
         | Command::List { .. }
         | Command::Find { .. } => true,

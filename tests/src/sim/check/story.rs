@@ -158,6 +158,7 @@ impl Chronicle {
     ) {
         let speaks = self.active.as_ref().and_then(|run_id| self.stories.get(run_id)?.agent.clone());
         self.company.take(entry, speaks.as_ref());
+        self.handed.take(entry, self.rewinds);
         match &entry.fact {
             Fact::SessionOpened { user, .. } => {
                 self.closing = false;
@@ -177,7 +178,10 @@ impl Chronicle {
             | Fact::AgentAddFailed(_)
             | Fact::AgentRemoving(_)
             | Fact::AgentRemoved(_)
-            | Fact::AgentRemoveFailed(_) => {}
+            | Fact::AgentRemoveFailed(_)
+            | Fact::HandoverRequested(_)
+            | Fact::HandoverConfirmed(_)
+            | Fact::HandoverRejected(_) => {}
             Fact::UserMessage { .. }
             | Fact::TurnAdmitted { .. }
             | Fact::AgentSteerAcked { .. }

@@ -134,6 +134,32 @@ fn members_are_switched_to_invited_and_removed() {
     }
 }
 
+/// Covers: SR-S5, SR-K5, SR-F4.
+#[test]
+fn a_decision_names_its_handover() {
+    let id = "019a0000-0000-7000-8000-000000000001";
+    for (word, agrees) in [("confirm", true), ("reject", false)] {
+        let text = format!(
+            r#"{{"type":"handover_decision","session_id":"s1","handover_id":"{id}","decision":"{word}"}}"#
+        );
+        let Command::Decide { request_id: None, session, handover_id, confirm } = command(&text) else {
+            panic!("{text}")
+        };
+        assert_eq!((session, handover_id.to_string(), confirm), (session_id(), id.to_owned(), agrees));
+    }
+    for wrong in [
+        r#"{"type":"handover_decision","session_id":"s1","handover_id":"h1","decision":"confirm"}"#
+            .to_owned(),
+        r#"{"type":"handover_decision","session_id":"s1","decision":"confirm"}"#.to_owned(),
+        format!(r#"{{"type":"handover_decision","handover_id":"{id}","decision":"confirm"}}"#),
+        format!(
+            r#"{{"type":"handover_decision","session_id":"s1","handover_id":"{id}","decision":"perhaps"}}"#
+        ),
+    ] {
+        assert!(parse(&wrong).is_err(), "{wrong}");
+    }
+}
+
 /// Covers: LN-MP16, LN-EV3.
 #[test]
 fn a_subscription_names_its_cursor() {

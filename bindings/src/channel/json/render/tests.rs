@@ -1,9 +1,11 @@
 //! What a link is shown, note by note.
 use super::*;
-use crate::channel::note::{Reset, RunNote};
+use crate::channel::note::{Decided, Reset, RunNote};
 use serde_json::{Value, json};
-use turnway_core::id::{AgentId, MessageId};
+use turnway_core::id::{AgentId, EventId, MessageId};
 use turnway_core::private::Private;
+use turnway_core::protocol::handover::Rejection;
+use turnway_core::session::{Handover, Standing};
 
 mod facts;
 
@@ -86,9 +88,45 @@ fn snapshot(active: Option<AgentId>) -> Box<SnapshotNote> {
         active_agent: active,
         agents,
         runs: vec![one],
+        handover: None,
         seq,
         epoch,
     })
+}
+
+/// Covers: SR-F2, SR-F4.
+#[test]
+fn what_waits_for_a_decision_is_in_the_snapshot() {
+    let id = EventId(facts::TX.parse().expect("a UUID"));
+    let handover = Handover {
+        id,
+        run_id: run(),
+        from: agent("a"),
+        to: agent("b"),
+        reason: Private("sums".to_owned()),
+        summary: Private("2+2".to_owned()),
+        deadline: Millis(9),
+        joining: None,
+    };
+    let there = SnapshotNote { handover: Some(Box::new(handover)), ..*snapshot(None) };
+    let message = only(&Note::Subscribed { request_id: None, snapshot: Box::new(there), reset: None });
+    let prompt = json!({"run_id": RUN, "handover_id": facts::TX, "from": "a", "to": "b", "reason": "sums",
+        "summary": "2+2", "deadline_ts": 9});
+    assert_eq!(message["snapshot"]["pending"]["handover"], prompt);
+    for (standing, state) in [
+        (Standing::Open, json!({"state": "pending"})),
+        (Standing::Confirmed, json!({"state": "confirmed"})),
+        (Standing::Rejected(Rejection::Expired), json!({"state": "rejected", "reason": "expired"})),
+    ] {
+        let decided = Decided { request_id: request(), session: session(), handover_id: id, standing };
+        let mut body = state;
+        (body["handover_id"], body["request_id"]) = (facts::TX.into(), "r1".into());
+        let message = only(&Note::Handover(Box::new(decided)));
+        body["type"] = "handover".into();
+        body["session_id"] = "s1".into();
+        body["ts"] = message["ts"].clone();
+        assert_eq!(message, body);
+    }
 }
 
 /// Covers: SR-A8, SR-H1, SR-H2, MP-A6, LN-MP16.

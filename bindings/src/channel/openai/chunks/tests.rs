@@ -75,6 +75,7 @@ pub(crate) fn done(attempt: u32, text_bytes: u64, usage: Option<Value>) -> Note 
 pub(crate) fn reset(runs: Vec<RunNote>) -> Note {
     let (active_agent, agents) = (None, Vec::new());
     let snapshot = SnapshotNote {
+        handover: None,
         session: session(),
         state: "open",
         active_agent,

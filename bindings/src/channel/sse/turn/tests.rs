@@ -204,8 +204,16 @@ fn facts_that_were_written_anew_are_shown() {
 fn a_forgotten_history_is_said_and_ends_what_has_ended() {
     let snapshot = |runs| {
         let (session, state, active_agent, agents) = (session(), "open", None, Vec::new());
-        let snapshot =
-            SnapshotNote { session, state, active_agent, agents, runs, seq: Seq(9), epoch: Epoch(4) };
+        let snapshot = SnapshotNote {
+            session,
+            state,
+            active_agent,
+            agents,
+            runs,
+            handover: None,
+            seq: Seq(9),
+            epoch: Epoch(4),
+        };
         Note::Subscribed {
             request_id: None,
             snapshot: Box::new(snapshot),

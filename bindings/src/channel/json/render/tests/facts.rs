@@ -1,8 +1,9 @@
 //! Facts, one by one.
 use super::*;
 use std::sync::Arc;
-use turnway_core::id::{Cursor, EventId, UserId};
+use turnway_core::id::{Cursor, UserId};
 use turnway_core::protocol::entry::{Admission, Scope};
+use turnway_core::protocol::handover::{HandoverAsked, HandoverConfirmed, HandoverRejected, Rejection};
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::member::{ChangeAsked, ChangeDone, ChangeFailed, Member};
@@ -92,7 +93,7 @@ fn of_the_session() -> Vec<(Fact, Vec<Value>)> {
 }
 
 /// The name of a change of members.
-const TX: &str = "00000000-0000-7000-8000-000000000001";
+pub(super) const TX: &str = "00000000-0000-7000-8000-000000000001";
 
 /// Facts of members that come and go.
 fn of_members() -> Vec<(Fact, Vec<Value>)> {
@@ -105,6 +106,7 @@ fn of_members() -> Vec<(Fact, Vec<Value>)> {
         activate: true,
         deadline_ms: Millis(9),
         request_id: request(),
+        handover_id: None,
     };
     let done = ChangeDone {
         tx_id,
@@ -149,6 +151,39 @@ fn of_members() -> Vec<(Fact, Vec<Value>)> {
             Fact::AgentRemoveFailed(failed(Code::RemoveAgentFailed)),
             error("REMOVE_AGENT_FAILED", Code::RemoveAgentFailed.retryable()),
         ),
+    ]
+}
+
+/// Facts of a handover.
+fn of_the_handover() -> Vec<(Fact, Vec<Value>)> {
+    let (handover_id, from, to) = (EventId(TX.parse().expect("a UUID")), agent("a"), agent("b"));
+    let told = |mut body: Value| {
+        for (name, value) in [("handover_id", TX), ("from", "a"), ("to", "b")] {
+            body[name] = value.into();
+        }
+        body
+    };
+    let asked = HandoverAsked {
+        handover_id,
+        from: from.clone(),
+        to: to.clone(),
+        reason: Private("sums".to_owned()),
+        summary: Private("2+2".to_owned()),
+        deadline_ms: Millis(9),
+        mark: None,
+    };
+    let prompt = told(json!({"reason": "sums", "summary": "2+2", "deadline_ts": 9}));
+    let confirmed =
+        HandoverConfirmed { handover_id, from: from.clone(), to: to.clone(), request_id: request() };
+    let rejected = HandoverRejected { handover_id, from, to, why: Rejection::Refused, request_id: request() };
+    let no = json!({"name": "HANDOVER_REJECTED", "reason": "refused", "request_id": "r1"});
+    vec![
+        (Fact::HandoverRequested(asked), vec![placed("handover_prompt", prompt)]),
+        (
+            Fact::HandoverConfirmed(confirmed),
+            vec![of_session("event", told(json!({"name": "HANDOVER_CONFIRMED", "request_id": "r1"})))],
+        ),
+        (Fact::HandoverRejected(rejected), vec![of_session("event", told(no))]),
     ]
 }
 
@@ -335,9 +370,16 @@ fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
 
 /// One fact of each kind, in the order of the table.
 fn samples() -> Vec<(Fact, Vec<Value>)> {
-    let mut samples =
-        [of_the_session(), of_members(), of_the_turn(), of_the_steered(), of_the_lost(), of_the_end()]
-            .concat();
+    let mut samples = [
+        of_the_session(),
+        of_members(),
+        of_the_handover(),
+        of_the_turn(),
+        of_the_steered(),
+        of_the_lost(),
+        of_the_end(),
+    ]
+    .concat();
     samples.sort_by_key(|(fact, _)| SHOWN.iter().position(|(name, _)| *name == fact.name()));
     samples
 }

@@ -1,0 +1,148 @@
+//! Handovers: asked for by an agent, decided by a person, and what becomes of one that is cut off.
+use crate::script::{check, check_with};
+use turnway_core::protocol::agent::OnOwnerLoss;
+
+const TOLD: &str =
+    "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
+const ENDED: &str = "agent.invoke.done done(0)";
+const SWITCHED: &str = "confirmed(b) switched(b,handover) answered";
+
+fn runs(script: &str, expected: &str) {
+    check(&format!("open a b; say m1; ack; {script}"), &format!("{TOLD} {expected}"));
+}
+
+/// The other agent is told with its next turn, and with that alone.
+///
+/// Covers: SR-F1, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5, LN-SR13, RX-26.
+#[test]
+fn who_is_handed_a_session_answers_from_then_on_and_is_told() {
+    let next = "user.message admitted(b,Run) run.started INVOKE(b,1";
+    runs(
+        "asks b; yes; done; say m2; ack; done; say m3",
+        &format!("asked(b) {SWITCHED} {ENDED} {next},from a) agent.invoke.started {ENDED} {next})"),
+    );
+    // The turn in which it was asked for ends first, and what waited for the first agent stays with it.
+    runs(
+        "asks b; say m2; done; yes; say m3; ack; done",
+        &format!(
+            "asked(b) user.message admitted(a,Queued,1) {ENDED} run.started INVOKE(a,1) {SWITCHED} \
+             user.message admitted(b,Queued,1) agent.invoke.started {ENDED} run.started INVOKE(b,1,from a)"
+        ),
+    );
+}
+
+/// Covers: SR-F3, SR-F9, SR-K5, LN-SR13, LN-SR21.
+#[test]
+fn without_consent_nothing_changes() {
+    let next = "user.message admitted(a,Run) run.started INVOKE(a,1)";
+    runs("asks b; no; done; say m2", &format!("asked(b) rejected(refused) answered {ENDED} {next}"));
+    // The first decision stands.
+    runs("asks b; no; yes", "asked(b) rejected(refused) answered consume answered");
+    runs("asks b; yes; no; yes", &format!("asked(b) {SWITCHED} consume answered consume answered"));
+    // Nobody has asked for it.
+    runs("yes; done; say m2", &format!("consume answered {ENDED} {next}"));
+}
+
+/// Covers: SR-K7, SR-F9, SR-T10.
+#[test]
+fn nobody_decides_and_it_is_rejected() {
+    runs("asks b; done; wait 599999", &format!("asked(b) {ENDED}"));
+    runs("asks b; done; wait 600000; yes", &format!("asked(b) {ENDED} rejected(expired) consume answered"));
+}
+
+/// Covers: SR-F9, LN-SR21, SR-H2, SR-S7.
+#[test]
+fn what_cannot_be_is_rejected() {
+    runs("asks nobody; done", &format!("asked(nobody) rejected(unavailable) {ENDED}"));
+    runs(
+        "asks b; close; cancel-ack",
+        "asked(b) session.closing run.cancelling rejected(session_closed) CANCEL cancelled(session_close) DROP \
+         session.closed answered",
+    );
+    // Who has asked leaves before anybody has decided.
+    runs(
+        "asks b; done; remove a; errand-done",
+        &format!(
+            "asked(b) {ENDED} removing(a) rejected(agent_left) switched(b,remove_agent) REQUEST_REMOVE(a) \
+             removed(a) answered"
+        ),
+    );
+}
+
+/// Covers: SR-F1, SR-T12, SR-T14.
+#[test]
+fn an_agent_may_not_ask_for_everything() {
+    // Itself, a second one, and anything once it has said its last word.
+    runs("asks a; done", ENDED);
+    runs("asks b; asks c; no; asks c", "asked(b) rejected(refused) answered asked(c)");
+    runs("done; asks b", ENDED);
+    runs("cancel; asks b; cancel-ack", "run.cancelling CANCEL answered cancelled(user) DROP");
+    // Who answers already.
+    runs("asks b; yes; asks b", &format!("asked(b) {SWITCHED}"));
+    let again = "asks b; no; ".repeat(9);
+    let times = "asked(b) rejected(refused) answered ".repeat(8) + "consume answered";
+    runs(&again, &times);
+}
+
+/// Covers: SR-F5, SR-E4, SR-E8, SR-T13.
+#[test]
+fn a_stranger_becomes_a_member_first() {
+    let asked = "asked(c) adding(c) REQUEST_ADD(c)";
+    runs(
+        "asks c; yes; no; errand-done; done; say m2",
+        &format!(
+            "{asked} added(c) confirmed(c) consume switched(c,handover) answered answered {ENDED} user.message \
+             admitted(c,Run) run.started INVOKE(c,1,from a)"
+        ),
+    );
+    runs(
+        "asks c; yes; errand-failed; done; say m2",
+        &format!(
+            "{asked} ADD_AGENT_FAILED(c) rejected(unavailable) answered {ENDED} user.message admitted(a,Run) \
+             run.started INVOKE(a,1)"
+        ),
+    );
+    runs("asks c; yes; wait 10000", &format!("{asked} ADD_AGENT_FAILED(c) rejected(unavailable) answered"));
+}
+
+/// Covers: SR-T12, SR-T14, SR-K7, G3: at whatever place its owner is lost.
+#[test]
+fn a_handover_survives_its_owner() {
+    let lost = format!("asked(b) {ENDED} |");
+    let next = "user.message admitted(b,Run) run.started INVOKE(b,1,from a)";
+    runs("asks b; done; crash; yes; say m2", &format!("{lost} {SWITCHED} {next}"));
+    runs("asks b; done; crash; wait 600000", &format!("{lost} rejected(expired)"));
+    runs(
+        "asks b; done; wait 599000; crash; wait 1000; say m2",
+        &format!("{lost} rejected(expired) user.message admitted(a,Run) run.started INVOKE(a,1)"),
+    );
+    runs(
+        "asks c; yes; done; crash; errand-done",
+        &format!(
+            "asked(c) adding(c) REQUEST_ADD(c) {ENDED} | REQUEST_ADD(c) added(c) confirmed(c) switched(c,handover) answered"
+        ),
+    );
+    // It has not finished the turn with which it was told.
+    runs(
+        "asks b; yes; done; say m2; crash; ack; done; say m3",
+        &format!(
+            "asked(b) {SWITCHED} {ENDED} {next} | run.restarted INVOKE(b,2,from a) agent.invoke.started {ENDED} \
+             user.message admitted(b,Run) run.started INVOKE(b,1)"
+        ),
+    );
+}
+
+/// An agent that outlives its owner says again what was not recorded, and only that.
+///
+/// Covers: SR-F1, G3.
+#[test]
+fn it_is_not_asked_for_again_by_an_attempt_that_goes_on() {
+    check_with(
+        OnOwnerLoss::Resume,
+        "open a b; say m1; ack; text so e1; asks b e2; crash; no; done",
+        &format!(
+            "{TOLD} stretch(0+2 e1:2) 0'so' CREDIT(2) asked(b) | run.resumed RESUME(a,1 after e2:2 of 2) rejected(refused) \
+             answered agent.invoke.done done(2)"
+        ),
+    );
+}
