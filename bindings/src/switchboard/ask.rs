@@ -69,7 +69,6 @@ pub(super) struct Asker {
     pub(super) receipt: bool,
     /// It named what it asks for: said again, it is the same.
     repeatable: bool,
-    /// For metrics.
     pub(super) since: Mono,
 }
 
