@@ -240,7 +240,7 @@ impl State {
                 run.begin(*attempt, seq, *resumable);
             }
             Fact::RunResumed { .. } => (run.cause, run.resumed) = (entry.id, run.resumed + 1),
-            Fact::AgentInvokeStarted { .. } => run.runs_on(),
+            Fact::AgentInvokeStarted { .. } | Fact::RunState { scope: Scope::Run, .. } => run.runs_on(),
             Fact::AgentStreamDelta { offset, text, mark, .. } => {
                 run.saved = offset + text.reveal().len() as u64;
                 run.spoke = true;
@@ -249,7 +249,6 @@ impl State {
                     resume.reach(mark.as_ref());
                 }
             }
-            Fact::RunState { scope: Scope::Run, .. } => run.runs_on(),
             Fact::RunState { scope: Scope::Agent, mark, .. } => {
                 if let Some(resume) = &mut run.resume {
                     resume.states += 1;

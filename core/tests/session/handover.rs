@@ -13,7 +13,7 @@ fn runs(script: &str, expected: &str) {
 
 /// The other agent is told with its next turn, and with that alone.
 ///
-/// Covers: SR-F1, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5, LN-SR13, RX-26.
+/// Covers: SR-F1, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5, LN-SR13.
 #[test]
 fn who_is_handed_a_session_answers_from_then_on_and_is_told() {
     let next = "user.message admitted(b,Run) run.started INVOKE(b,1";

@@ -346,9 +346,7 @@ impl Script {
             ["asks" | "yes" | "no", ..] => self.handover(&words),
             ["caught-up"] => self.give(Input::CaughtUp),
             ["ack"] => self.report(AgentEvent::Acked),
-            ["text", text] => {
-                self.say(text, None);
-            }
+            ["text", text] => self.say(text, None),
             ["text", text, id] => self.say(text, Some(said(id))),
             ["state", word, id] => {
                 let (state, id) = ((*word).to_owned(), Some(said(id)));

@@ -164,8 +164,6 @@ enum OpenState {
 struct Pending {
     approvals: Vec<Value>,
     tool_requests: Vec<Value>,
-    /// The fields of its `handover_prompt`
-    handover: Option<Value>,
 }
 
 /// A fact in its place: a CloudEvents 1.0 shape
