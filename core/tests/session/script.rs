@@ -301,9 +301,9 @@ impl Script {
             ["no"] => false,
             other => panic!("no such step: {other:?}"),
         };
-        let asked = self.log.iter().rev().find_map(|(_, entry)| match &entry.fact {
-            Fact::HandoverRequested(asked) => Some(asked.handover_id),
-            _ => None,
+        let asked = self.log.iter().rev().find_map(|(_, entry)| {
+            let Fact::HandoverRequested(asked) = &entry.fact else { return None };
+            Some(asked.handover_id)
         });
         let handover_id = asked.unwrap_or(EventId::new(Millis(1), 1));
         self.ask(Ask::Handover { handover_id, confirm });
