@@ -189,6 +189,7 @@ pub(crate) fn line(note: &Note) -> String {
             let agents: Vec<&str> = members.agents.iter().map(AgentId::as_str).collect();
             format!("members {}", agents.join(" "))
         }
+        Note::Handover(decided) => format!("handover {:?}", decided.standing),
         Note::CancelTaken { .. } => "cancel taken".to_owned(),
         Note::Listed { sessions, more } => {
             let names: Vec<&str> = sessions.iter().map(|listed| listed.birth.session.as_str()).collect();

@@ -218,7 +218,8 @@ async fn orders_do_not_wait_for_reports() {
                 AgentEvent::Acked
                 | AgentEvent::Delta { .. }
                 | AgentEvent::State { .. }
-                | AgentEvent::Steered { .. } => {}
+                | AgentEvent::Steered { .. }
+                | AgentEvent::Handover { .. } => {}
             }
         }
     })

@@ -149,6 +149,7 @@ pub(crate) fn brief(output: &Output) -> String {
             Command::Invoke(_) => "invoke".to_owned(),
             Command::Cancel { .. } => "cancel".to_owned(),
             Command::Members { .. } => "members".to_owned(),
+            Command::Decide { .. } => "decide".to_owned(),
             Command::Look { .. } => "look".to_owned(),
             Command::List { .. } => "list".to_owned(),
             Command::Find { .. } => "find".to_owned(),
