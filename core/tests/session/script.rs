@@ -355,6 +355,9 @@ impl Script {
             ["gone"] => {
                 self.report(AgentEvent::Failed(AgentFailure::Unavailable("no connection".to_owned())))
             }
+            ["disconnect"] => {
+                self.report(AgentEvent::Failed(AgentFailure::Lost("the connection was lost".to_owned())))
+            }
             ["not-known"] => self.report(AgentEvent::Failed(AgentFailure::NotKnown)),
             ["cancel-ack"] => self.report(AgentEvent::CancelAcked),
             ["crash"] => self.crash(),

@@ -51,6 +51,8 @@ label_values! {
         TooLarge = "too_large",
         /// Asked for the rest, it did not know of it.
         NotKnown = "not_known",
+        /// It had dialed in, and was disconnected in the middle of it.
+        Lost = "lost",
     }
 }
 
@@ -112,6 +114,7 @@ impl AgentMetrics {
             AgentEvent::Failed(AgentFailure::Broken(_)) => CallEnd::Broken,
             AgentEvent::Failed(AgentFailure::TooLarge) => CallEnd::TooLarge,
             AgentEvent::Failed(AgentFailure::NotKnown) => CallEnd::NotKnown,
+            AgentEvent::Failed(AgentFailure::Lost(_)) => CallEnd::Lost,
         };
         self.calls[end as usize].inc();
     }
