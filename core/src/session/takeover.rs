@@ -81,7 +81,9 @@ impl SessionRuntime {
         } else if tries >= limits::TURN_ATTEMPTS_MAX && !planted(Mutant::NoPoison) {
             Some(match what {
                 Lost::Owner => (Code::PoisonTurn, "every node that ran this turn was lost"),
-                Lost::Agent => (Code::AgentUnavailable, "every connection of its agent was lost in this turn"),
+                Lost::Agent => {
+                    (Code::AgentUnavailable, "every connection of its agent was lost in this turn")
+                }
             })
         } else if run.deadline <= now.store {
             Some((Code::AgentTimeout, "the run took too long"))

@@ -314,15 +314,16 @@ impl Shared {
             door,
             links: Arc::clone(&self.links),
             board,
+            exchange: agents.exchange().clone(),
+            life: self.life.clone(),
             clock: self.clock.clone(),
             metrics: Arc::clone(&self.metrics),
             node: self.node,
             durability: plan.config.store.promise(),
             tasks: self.tasks.clone(),
         };
-        let router = http::router(Arc::new(desk));
-        let router = http::counted(router, Arc::clone(&self.metrics), self.clock.clone());
-        let router = TowerToHyperService::new(router);
+        let (metrics, clock) = (Arc::clone(&self.metrics), self.clock.clone());
+        let router = TowerToHyperService::new(http::counted(http::router(Arc::new(desk)), metrics, clock));
         House {
             pages: Arc::new(move |request| {
                 router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()

@@ -33,8 +33,8 @@ fn where_nobody_is_asked_who_names_none_is_the_operator() {
     assert!(local.operator && local.writes && local.user == UserId::local());
     let ann = door.admit(&hello(Some("ann"), None), NOW).expect("let in").principal;
     assert!(!ann.operator && ann.user.as_str() == "ann");
-    let agent = Hello { role: Role::Agent, ..hello(None, None) };
-    assert_eq!(door.admit(&agent, NOW), Err(Denied::Role));
+    let adapter = Hello { role: Role::Adapter, ..hello(None, None) };
+    assert_eq!(door.admit(&adapter, NOW), Err(Denied::Role));
     assert!(door.still_admits(&Proof::Nothing, NOW));
 }
 
