@@ -89,7 +89,10 @@ class Agent:
 
     async def say(self, kind: str, of: dict, **fields: object) -> None:
         message = {"type": kind, "run_id": of["run_id"], "attempt": of["attempt"], **fields}
-        await self.socket.send(json.dumps(message))
+        try:
+            await self.socket.send(json.dumps(message))
+        except websockets.ConnectionClosed:
+            pass  # Whoever reads tells; another connection takes over.
 
 
 if __name__ == "__main__":

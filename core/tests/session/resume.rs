@@ -38,6 +38,29 @@ fn an_attempt_goes_on_after_the_last_event_that_is_recorded() {
     assert_eq!(hash.as_deref(), Some(hello));
 }
 
+/// The same where it is the agent's connection that is lost, and its owner lives.
+///
+/// Covers: G3, G6, RX-2.
+#[test]
+fn an_attempt_goes_on_at_another_connection() {
+    check(
+        "say m1; ack; text he e1; text llo e2; disconnect; text ! e3; done",
+        &format!(
+            "{BEGUN} agent.invoke.started stretch(0+2 e1:2) 0'he' CREDIT(2) 2'llo' stretch(2+3 e2:5) CREDIT(5) \
+             run.resumed RESUME(a,1 after e2:5 of 5) 5'!' stretch(5+1 e3:6) agent.invoke.done done(6)"
+        ),
+    );
+    check_with(
+        OnOwnerLoss::Retry,
+        "say m1; ack; text he; disconnect; ack; disconnect; wait 1000; disconnect",
+        "?",
+    );
+    check_with(OnOwnerLoss::RetryIfSilent, "say m1; ack; disconnect; text he; disconnect", "?");
+    check_with(OnOwnerLoss::Fail, "say m1; disconnect", "?");
+    check_with(OnOwnerLoss::Retry, "say m1; ack; drain; disconnect; crash", "?");
+    check_with(OnOwnerLoss::Retry, "say m1; ack; cancel m1; disconnect", "?");
+}
+
 /// What was shown and not recorded is said again; the offsets tell who has it (protocol.md §1.4).
 #[test]
 fn text_that_was_only_shown_is_said_again() {
