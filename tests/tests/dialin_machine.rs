@@ -73,6 +73,9 @@ fn steer(name: &str, message_id: &str) -> Order {
 /// What a word of a script stands for: orders in capitals, messages of the agent else.
 fn input(words: &str) -> Input {
     let order = |order| Input::Order(Box::new(order));
+    if let Some(text) = words.strip_prefix("raw ") {
+        return Input::Text(text.to_owned());
+    }
     let parts: Vec<&str> = words.split(' ').collect();
     match parts[..] {
         ["INVOKE", name] => order(invoke(name, 1, None)),
@@ -94,7 +97,6 @@ fn input(words: &str) -> Input {
         ["UNTIL", at] => renewed(Renewal::Until(Millis(1_000_000 + at.parse::<u64>().expect("ms")))),
         ["DENIED"] => renewed(Renewal::Denied),
         ["NEEDLESS"] => renewed(Renewal::Needless),
-        ["raw", text] => Input::Text(text.to_owned()),
         ["steer_ack", id] => said(json!({"type": "steer_ack", "message_id": id, "outcome": "accepted"})),
         ["unknown", name] => said(json!({"type": "error", "run_id": run(name), "code": "unknown_run"})),
         [kind] => said(json!({"type": kind, "request_id": "r1", "token": "canary-token"})),
@@ -210,7 +212,6 @@ fn inputs_on_the_way_are_answered_by_their_names() {
     check("INVOKE m; steer_ack x; STEER n x; done m; steer_ack x", "INVOKE; acked/1; done/1");
 }
 
-/// Covers: ST-32.
 #[test]
 fn who_goes_on_may_not_know_of_it() {
     check("RESUME m; unknown m", "INVOKE; acked/1; not-known/1");
@@ -222,12 +223,8 @@ fn who_goes_on_may_not_know_of_it() {
 /// Covers: S-11, S-13, S-48.
 #[test]
 fn what_is_no_message_is_answered_until_there_is_too_much_of_it() {
-    for wrong in
-        ["raw x", "raw []", "raw {}", "raw {\"type\":1}", "hello", "raw {\"type\":\"refresh\"}", "delta m x"]
-    {
-        if wrong != "delta m x" {
-            check(wrong, "ERROR invalid_message");
-        }
+    for wrong in ["raw x", "raw []", "raw {}", "raw {\"type\":1}", "hello", "raw {\"type\":\"refresh\"}"] {
+        check(wrong, "ERROR invalid_message");
     }
     check("agent_invoke; later", "ERROR invalid_message; ERROR invalid_message");
     let ten = vec!["raw x"; limits::BAD_MESSAGES_MAX].join("; ");

@@ -4,8 +4,7 @@ mod identity;
 mod quic;
 
 pub(super) use self::{identity::Upkeep, quic::Served};
-use crate::agent::directory::BadAgent;
-use crate::agent::{Agents, Report};
+use crate::agent::{Agents, Report, directory::BadAgent};
 use crate::answer::Body;
 use crate::bus::alone::Alone;
 use crate::bus::{self, Bus, Mouth};
