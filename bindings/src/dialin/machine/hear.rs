@@ -173,10 +173,7 @@ fn head(text: &str) -> Result<Head<'_>, Flaw> {
 
 /// Of a run that goes on there is one error more: that nobody knows of it.
 fn understood(said: said::Said, goes_on: bool) -> said::Said {
-    match said {
-        said::Said::Failed(AgentFailure::Reported { code, .. }) if goes_on && code == UNKNOWN_RUN => {
-            said::Said::Failed(AgentFailure::NotKnown)
-        }
-        said => said,
-    }
+    let is_unknown =
+        matches!(&said, said::Said::Failed(AgentFailure::Reported { code, .. }) if code == UNKNOWN_RUN);
+    if goes_on && is_unknown { said::Said::Failed(AgentFailure::NotKnown) } else { said }
 }
