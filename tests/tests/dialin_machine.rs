@@ -227,7 +227,7 @@ fn what_is_no_message_is_answered_until_there_is_too_much_of_it() {
         check(wrong, "ERROR invalid_message");
     }
     check("agent_invoke; later", "ERROR invalid_message; ERROR invalid_message");
-    let ten = vec!["raw x"; limits::BAD_MESSAGES_MAX].join("; ");
+    let ten = ["raw x"; limits::BAD_MESSAGES_MAX].join("; ");
     assert!(play(false, &format!("{ten}; ping")).ends_with("ERROR invalid_message; CLOSE 4400"));
     check("BINARY; ping", "CLOSE 1003");
     check("TOO-LARGE; ping", "ERROR too_large; CLOSE 4413");
