@@ -3,7 +3,7 @@
 //! It is fed what its transport received and what the switchboard shows, and is drained of what to
 //! write, what to ask the switchboard, and when to close. Its driver reads no more from the peer while
 //! it writes, so that a peer that talks without listening holds up only itself.
-pub use crate::channel::hello::{Credential, Hello, Role};
+pub use crate::channel::hello::{Capabilities, Credential, Hello, Role};
 
 use crate::channel::command::Command;
 use crate::channel::note::Note;
@@ -43,6 +43,8 @@ pub enum Input {
     },
     /// The door has refused [`Output::Hello`] (4401).
     Denied,
+    /// Who it is is known, and it may not be what it wants to be (4403).
+    Forbidden,
     /// The switchboard shows something.
     Note(Note),
     /// The transport has written all the texts that were drained so far, but for those beside the others.
@@ -147,6 +149,7 @@ impl fmt::Debug for Input {
             Self::Admitted { principal, expires } => write!(f, "Admitted({principal:?}, {expires:?})"),
             Self::Refreshed { renewal, .. } => write!(f, "Refreshed({renewal:?})"),
             Self::Denied => f.write_str("Denied"),
+            Self::Forbidden => f.write_str("Forbidden"),
             Self::Note(note) => write!(f, "Note({note:?})"),
             Self::Flushed => f.write_str("Flushed"),
             Self::Beside(beside) => write!(f, "{beside:?}"),

@@ -187,6 +187,24 @@ pub const AGENT_IDLE_CONNECTIONS_MAX: usize = 32;
 /// `detail` of one agent state, as JSON.
 pub const AGENT_DETAIL_BYTES_MAX: usize = 16 * 1024;
 
+// === agents that dial in ===
+
+/// A run of an agent of which no connection is there waits for one so long: an agent that lost its node, or whose node
+/// was started again, is back by then.
+pub const DIALIN_WAIT: Duration = Duration::from_secs(3);
+/// Connections of one agent at a node: a process of each core of a large machine, and each is asked by turns.
+pub const DIALIN_CONNECTIONS_MAX: usize = 64;
+/// Runs under way at one connection. With [`DIALIN_UNTAKEN_MAX`] events of [`AGENT_EVENT_BYTES_MAX`] each it is 64 MiB of
+/// an agent that says as much as it can while nothing is taken of it.
+pub const DIALIN_RUNS_MAX: usize = 128;
+/// Events of one run that were read and are not taken; past it nothing more is read of its connection.
+pub const DIALIN_UNTAKEN_MAX: usize = 8;
+/// Orders to one connection that it has not taken: for each of its runs an invoke, a cancel, an end and an inbox of
+/// inputs. The connection is found out to be slow long before; this net catches what that would do wrong.
+pub const DIALIN_ORDERS_MAX: usize = DIALIN_RUNS_MAX * (INBOX_INPUTS_MAX + 3);
+/// Runs that a connection was told to stop and is still forgiven words about: they were under way.
+pub const DIALIN_FORGIVEN_MAX: usize = 2 * DIALIN_RUNS_MAX;
+
 // === ownership (ownership.md §1.6) ===
 
 /// A node's lease.

@@ -4,6 +4,7 @@
 pub mod agents;
 pub mod clients;
 pub mod credentials;
+pub mod dialin;
 pub mod nodes;
 pub mod operators;
 pub mod quic;
@@ -19,7 +20,7 @@ pub struct Target {
 }
 
 /// All there are.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     Target { name: "client_message", read: clients::message },
     Target { name: "client_turn", read: clients::turn },
     Target { name: "openai_call", read: clients::openai },
@@ -37,6 +38,7 @@ pub const TARGETS: [Target; 22] = [
     Target { name: "token_claims", read: credentials::token_claims },
     Target { name: "key_set", read: credentials::key_set },
     Target { name: "agent_events", read: agents::events },
+    Target { name: "agent_messages", read: dialin::messages },
     Target { name: "node_frame", read: nodes::frame },
     Target { name: "stored_fact", read: nodes::fact },
     Target { name: "config_file", read: operators::file },

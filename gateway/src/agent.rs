@@ -5,20 +5,24 @@
 mod attempt;
 mod budget;
 mod counter;
+pub mod dialin;
 pub mod directory;
 mod echo;
 mod health;
 pub mod http;
 mod request;
+mod running;
 pub mod sse;
 mod steer;
 pub mod token;
 
 use crate::agent::attempt::{Attempt, Line, Watch};
+use crate::agent::dialin::{Desk, Exchange};
 use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint, Profile};
 use crate::agent::health::Health;
 use crate::agent::http::{Client, HttpAgent};
 use crate::agent::request::Names;
+use crate::agent::running::{Running, Work};
 use crate::agent::token::{RunToken, Tokens};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -31,15 +35,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::AbortHandle;
 use turnway_core::id::{AgentId, Epoch, RunId, SessionKey, TenantId};
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Directory, Invoke, OnOwnerLoss, Order};
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
 pub use crate::agent::attempt::DELTA_TEXT_BYTES_MAX;
 
-/// Attempts at HTTP agents at a time: each holds a socket, and clients need theirs.
-const HTTP_ATTEMPTS_MAX: usize = 8192;
+/// Attempts at agents outside this process at a time: each of HTTP holds a socket, and clients need theirs.
+const ATTEMPTS_MAX: usize = 8192;
 
 /// What one attempt at one run reports; the switchboard knows what to do with it.
 #[derive(Clone, Debug)]
@@ -65,6 +68,7 @@ struct Inner {
     profiles: Vec<Profile>,
     directory: Directory,
     client: Client,
+    exchange: Exchange,
     tokens: Tokens,
     running: DashMap<Name, Running>,
     places: Arc<Semaphore>,
@@ -79,25 +83,11 @@ struct Inner {
 enum Agent {
     Http(Arc<HttpAgent>),
     Builtin(Builtin),
+    DialIn(Arc<Desk>),
 }
 
 /// An attempt, by run and number.
 type Name = (RunId, u32);
-
-/// One running attempt. Taking it out of the table kills its token and frees its place.
-struct Running {
-    epoch: Epoch,
-    line: Arc<Line>,
-    task: AbortHandle,
-    token: Option<RunToken>,
-    _place: Option<OwnedSemaphorePermit>,
-}
-
-/// What one attempt has to work with.
-enum Work {
-    Http(Arc<HttpAgent>, HeaderValue),
-    Builtin(Builtin),
-}
 
 // === impl Agents ===
 
@@ -118,7 +108,7 @@ impl Agents {
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
             Directory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };
-        let mut agents = BTreeMap::new();
+        let (mut agents, mut desks) = (BTreeMap::new(), BTreeMap::new());
         let profiles = specs.iter().map(AgentSpec::profile).collect();
         for spec in specs {
             let agent = match spec.endpoint {
@@ -131,6 +121,13 @@ impl Agents {
                     unknown: Arc::clone(&unknown),
                 })),
                 Endpoint::Builtin(builtin) => Agent::Builtin(builtin),
+                Endpoint::DialIn(served_by) => {
+                    let resumes = spec.policy.on_owner_loss == OnOwnerLoss::Resume;
+                    let connected = metrics.agents.dialed_in(spec.id.as_str());
+                    let desk = Arc::new(Desk::new(served_by, resumes, connected));
+                    desks.insert(spec.id.clone(), Arc::clone(&desk));
+                    Agent::DialIn(desk)
+                }
             };
             if agents.insert(spec.id.clone(), agent).is_some() {
                 return Err(BadAgent::Same(spec.id));
@@ -144,12 +141,13 @@ impl Agents {
             directory.default = Some(default);
         }
         let (running, tokens) = (DashMap::new(), Tokens::default());
-        let places = Arc::new(Semaphore::new(HTTP_ATTEMPTS_MAX));
+        let places = Arc::new(Semaphore::new(ATTEMPTS_MAX));
         Ok(Self(Arc::new(Inner {
             agents,
             profiles,
             directory,
             client,
+            exchange: Exchange::new(desks),
             tokens,
             running,
             places,
@@ -201,8 +199,14 @@ impl Agents {
         match self.0.agents.get(agent) {
             Some(Agent::Http(http)) => http.health.is_healthy(),
             Some(Agent::Builtin(_)) => true,
+            Some(Agent::DialIn(desk)) => desk.is_served(),
             None => false,
         }
+    }
+
+    /// Where agents dial in.
+    pub fn exchange(&self) -> &Exchange {
+        &self.0.exchange
     }
 
     /// The tokens of the attempts that run.
@@ -250,7 +254,7 @@ impl Agents {
         let watch = Watch::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some());
         let epoch = invoke.epoch;
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
-        let task = self.0.runtime.spawn(run(Arc::clone(&self.0), attempt, work)).abort_handle();
+        let task = self.0.runtime.spawn(running::run(Arc::clone(&self.0), attempt, work)).abort_handle();
         entry.insert(Running { epoch, line, task, token, _place: place });
     }
 
@@ -267,6 +271,12 @@ impl Agents {
             }
             // They run in this process and have nothing to prove.
             Some(Agent::Builtin(builtin)) => Ok((Work::Builtin(*builtin), None, None)),
+            // What its connection has shown is its credential.
+            Some(Agent::DialIn(desk)) => {
+                let place =
+                    Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts run")?;
+                Ok((Work::DialIn(Arc::clone(desk)), None, Some(place)))
+            }
             None => Err("not configured"),
         }
     }
@@ -307,14 +317,21 @@ impl Agents {
                     }
                 });
             }
-            (Some(Agent::Builtin(_)), Some(running)) => running.line.steer(steer),
+            (Some(Agent::Builtin(_) | Agent::DialIn(_)), Some(running)) => running.line.steer(steer),
             (Some(_) | None, _) => self.report(answered(steer, SteerOutcome::Refused)),
         }
     }
 
     /// Of an attempt that runs nowhere any more; only an agent that outlives its request has anything to stop.
     fn stop(&self, agent: &AgentId, run_id: &RunId, attempt: u32, epoch: Epoch) {
-        let Some(Agent::Http(agent)) = self.0.agents.get(agent) else { return };
+        let agent = match self.0.agents.get(agent) {
+            Some(Agent::Http(http)) => http,
+            Some(Agent::DialIn(desk)) => {
+                let (agent_id, run_id) = (agent.clone(), run_id.clone());
+                return desk.stop(&Order::Stop { agent_id, run_id, attempt, epoch });
+            }
+            Some(Agent::Builtin(_)) | None => return,
+        };
         let key = SessionKey { tenant: TenantId::default_tenant(), session: run_id.session() };
         let Ok((_token, auth)) = self.credential(&key, run_id) else { return };
         let names = Names { session: &key.session, run_id, attempt, epoch };
@@ -354,45 +371,4 @@ fn bearer(token: &RunToken) -> Option<HeaderValue> {
     let mut auth = HeaderValue::try_from(format!("Bearer {}", token.reveal())).ok()?;
     auth.set_sensitive(true);
     Some(auth)
-}
-
-/// Leaves the table when the task ends, also when it panics. One that was dropped has left already, and
-/// its name may be another's by now.
-struct Leave {
-    agents: Arc<Inner>,
-    name: Name,
-    line: Arc<Line>,
-}
-
-impl Drop for Leave {
-    fn drop(&mut self) {
-        self.agents.running.remove_if(&self.name, |_, running| Arc::ptr_eq(&running.line, &self.line));
-    }
-}
-
-async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
-    let line = attempt.line();
-    let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
-    let leave = Leave { agents: Arc::clone(&agents), name, line: Arc::clone(&line) };
-    let (end, rest) = match work {
-        // In a box: a built-in agent's task need not have the size of an HTTP client's.
-        Work::Http(agent, auth) => Box::pin(http::run(&mut attempt, &agent, &agents.client, auth)).await,
-        Work::Builtin(Builtin::Echo) => (echo::run(&mut attempt).await, None),
-        Work::Builtin(Builtin::Counter) => (counter::run(&mut attempt).await, None),
-    };
-    attempt.ended();
-    let is_acked = end == AgentEvent::CancelAcked;
-    attempt.report(end).await;
-    drop(leave);
-    // What it was handed and has not looked at, it has not taken.
-    while let Some(steer) = line.next_steer() {
-        let _ = agents.reports.send(answered(steer, SteerOutcome::Refused)).await;
-    }
-    // A cancel that came while the end was reported is acknowledged like one that comes from now on.
-    if line.is_cancelled() && !is_acked {
-        attempt.report(AgentEvent::CancelAcked).await;
-    }
-    if let Some(rest) = rest {
-        rest.finish().await;
-    }
 }

@@ -19,7 +19,7 @@ mod switchboard;
 mod tls;
 mod workshop;
 
-pub use agents::AgentMetrics;
+pub use agents::{AgentMetrics, DialedIn};
 pub use auth::{AuthMetrics, Denial, Fetch, Limited, Told};
 pub use bus::{BusMetrics, Lapse, Loss};
 pub use document::document;

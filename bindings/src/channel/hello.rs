@@ -13,8 +13,27 @@ pub struct Hello {
     pub role: Role,
     /// `agent_id` of `role: "agent"`.
     pub agent_id: Option<AgentId>,
+    /// `capabilities` of `role: "agent"`.
+    pub capabilities: Capabilities,
     /// `streams`: takes streams of the server's own for text (QUIC); true unless it says no.
     pub streams: bool,
+}
+
+/// What an agent that dials in can do besides answering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Takes further inputs while it answers; no unless it says so.
+    pub steer: bool,
+    /// Says what follows an event, also on another connection; no unless it says so.
+    pub resume: bool,
+    /// Answers `cancel` with `cancel_ack`; yes unless it says no.
+    pub cancel: bool,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self { steer: false, resume: false, cancel: true }
+    }
 }
 
 /// A secret a client presents.

@@ -3,7 +3,7 @@ use crate::channel::command::{Command, Subscribe};
 use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::parse::{ClientMessage, parse};
 use crate::channel::json::render;
-use crate::link::{Hello, Input, LinkConfig, Output, Renewal, Role};
+use crate::link::{Hello, Input, LinkConfig, Output, Role};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use turnway_core::machine::Machine;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::{Deadline, Millis, Mono, Now};
 
+mod door;
 mod note;
 
 /// Messages a client may send while the door decides about its `hello`; their bytes together are
@@ -120,6 +121,7 @@ impl Machine for Link {
             Input::Admitted { principal: _, expires } => self.handle_admitted(now, expires),
             Input::Refreshed { request_id, renewal } => self.handle_refreshed(now, request_id, renewal),
             Input::Denied => self.handle_denied(now),
+            Input::Forbidden => self.handle_forbidden(now),
             Input::Note(note) => self.handle_note(now, &note),
             Input::Flushed => self.handle_flushed(),
             Input::Beside(beside) => self.handle_beside(now, beside),
@@ -213,9 +215,9 @@ impl Link {
 
     fn handle_hello(&mut self, now: Now, hello: Hello, resume: Vec<Subscribe>) {
         match hello.role {
-            Role::User => {}
-            Role::Adapter | Role::Agent | Role::ToolRunner => {
-                let why = "only role user is supported by this release";
+            Role::User | Role::Agent => {}
+            Role::Adapter | Role::ToolRunner => {
+                let why = "only the roles user and agent are supported by this release";
                 self.refuse(now, &None, Refusal::new(Code::Forbidden, why));
                 return self.close(4403, why);
             }
@@ -248,35 +250,6 @@ impl Link {
         for text in waiting {
             // One of them may end the link; the rest are then ignored like all that comes after.
             self.handle_text(now, text);
-        }
-    }
-
-    fn handle_denied(&mut self, now: Now) {
-        match self.phase {
-            Phase::Asking(_) => self.unauthorized(now, None, "not admitted".into()),
-            Phase::Fresh(_) | Phase::Open | Phase::Closed => {}
-        }
-    }
-
-    fn handle_refreshed(&mut self, now: Now, request_id: Option<RequestId>, renewal: Renewal) {
-        match (&self.phase, renewal) {
-            (Phase::Open, Renewal::Until(expires)) => {
-                self.expires_at = Some(last_moment(now, expires));
-                self.write(now, render::refreshed(now.store, &request_id, expires));
-            }
-            (Phase::Open, Renewal::Needless) => {
-                let why = "what this connection has shown does not end by itself";
-                self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
-            }
-            (Phase::Open, Renewal::Denied) => {
-                let why = "expected a good token of the same user with the same rights";
-                self.unauthorized(now, request_id, why.into());
-            }
-            (Phase::Open, Renewal::Late) => {
-                let refusal = Refusal::new(Code::RateLimited, "too many requests on this connection");
-                self.refuse(now, &request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
-            }
-            (Phase::Fresh(_) | Phase::Asking(_) | Phase::Closed, _) => {}
         }
     }
 

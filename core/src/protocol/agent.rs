@@ -296,4 +296,6 @@ pub enum AgentFailure {
     TooLarge,
     /// Asked for the rest of an attempt, it does not know of it.
     NotKnown,
+    /// It had dialed in, and its connection is gone before it said the end; another one of it may go on.
+    Lost(String),
 }

@@ -12,6 +12,7 @@ use crate::session::outbox::Output;
 use crate::session::runtime::{About, SessionRuntime};
 use crate::session::state::{Run, RunPhase};
 use crate::session::steer::Steers;
+use crate::session::takeover::Lost;
 use crate::session::text::Text;
 use crate::time::{Deadline, Mono, Now};
 use std::sync::Arc;
@@ -23,10 +24,12 @@ pub(super) enum Attempt {
     /// Nothing.
     #[default]
     None,
-    /// A lost owner's turn that is tried again at a time.
+    /// A turn that lost its owner or its agent's connection, and is tried again at a time.
     Delayed {
         /// When.
         at: Mono,
+        /// What was lost.
+        lost: Lost,
     },
     /// An order went out, or waits for its fact.
     Live(Box<Live>),
@@ -112,7 +115,7 @@ impl Attempt {
     pub(super) fn poll_timeout(&self) -> Option<Deadline> {
         match self {
             Self::None => None,
-            Self::Delayed { at } => Some(Deadline { at: *at, why: "attempt" }),
+            Self::Delayed { at, .. } => Some(Deadline { at: *at, why: "attempt" }),
             Self::Live(live) => {
                 let text = [live.text.show_at(), live.text.save_at].into_iter().flatten();
                 let text = text.map(|at| Deadline { at, why: "text" });
@@ -194,6 +197,7 @@ impl SessionRuntime {
             AgentEvent::Handover { wish, id } => self.handover_wished(now, run_id, *wish, id),
             AgentEvent::CancelAcked => self.counts.late_reports += 1,
             AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => self.forgotten(now, run_id),
+            AgentEvent::Failed(AgentFailure::Lost(why)) => self.disconnected(now, run_id, why),
             AgentEvent::Failed(failure) => self.end(now, run_id, Ending::from(failure)),
         }
     }
@@ -329,11 +333,12 @@ impl SessionRuntime {
     pub(super) fn attempt_timeout(&mut self, now: Now) {
         match &mut self.attempt {
             Attempt::None => {}
-            Attempt::Delayed { at } if *at > now.mono => {}
-            Attempt::Delayed { .. } => {
+            Attempt::Delayed { at, .. } if *at > now.mono => {}
+            Attempt::Delayed { lost, .. } => {
+                let lost = *lost;
                 self.attempt = Attempt::None;
                 if let Some(run_id) = self.state.running.clone() {
-                    self.go_on_with(now, &run_id);
+                    self.go_on_with(now, &run_id, lost);
                 }
             }
             Attempt::Live(live) => {

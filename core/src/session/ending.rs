@@ -36,7 +36,7 @@ fn short(text: &str) -> String {
 impl From<AgentFailure> for Ending {
     fn from(failure: AgentFailure) -> Self {
         let (code, message, agent_code) = match failure {
-            AgentFailure::Unavailable(why) => (Code::AgentUnavailable, why, None),
+            AgentFailure::Unavailable(why) | AgentFailure::Lost(why) => (Code::AgentUnavailable, why, None),
             AgentFailure::Reported { code, message: Private(text) } => {
                 (Code::AgentError, text, Some(short(&code)))
             }

@@ -3,7 +3,7 @@
 use crate::id::{RunId, Seq};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
-use crate::protocol::agent::{AgentPolicy, Invoke, OnOwnerLoss, Order, Resume};
+use crate::protocol::agent::{AgentFailure, AgentPolicy, Invoke, OnOwnerLoss, Order, Resume};
 use crate::protocol::entry::Fact;
 use crate::protocol::refusal::Code;
 use crate::session::attempt::{Attempt, Live};
@@ -18,6 +18,28 @@ use std::sync::Arc;
 /// What a person is told of a turn that may not be repeated.
 const LOST: &str = "the node that ran this turn was lost";
 
+/// What a turn has lost on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// The node that owned it.
+    Owner,
+    /// The connection to its agent, which had dialed in.
+    Agent,
+}
+
+// === impl Lost ===
+
+impl Lost {
+    /// As the facts say it.
+    fn reason(self) -> String {
+        match self {
+            Self::Owner => "owner_lost",
+            Self::Agent => "agent_lost",
+        }
+        .to_owned()
+    }
+}
+
 impl SessionRuntime {
     /// Begins the next turn, or what a lost owner left of one.
     pub(super) fn begin(&mut self, now: Now) {
@@ -25,18 +47,19 @@ impl SessionRuntime {
             return;
         }
         if let Some(run_id) = self.state.running.clone() {
-            self.take_over(now, &run_id);
+            self.take_over(now, &run_id, Lost::Owner);
         } else if self.is_open()
             && let Some(run_id) = self.state.waiting.first().cloned()
             && self.inputs.contains_key(&run_id)
             && !self.is_waited_for(&run_id)
         {
-            self.start(now, &run_id);
+            self.start(now, &run_id, Lost::Owner);
         }
     }
 
-    /// What becomes of a turn that another owner, or an earlier one here, had begun.
-    fn take_over(&mut self, now: Now, run_id: &RunId) {
+    /// What becomes of a turn that another owner, or an earlier one here, had begun; or this one at an agent that is
+    /// not connected any more.
+    fn take_over(&mut self, now: Now, run_id: &RunId, what: Lost) {
         let Some(run) = self.state.runs.get(run_id).filter(|_| self.inputs.contains_key(run_id)) else {
             return;
         };
@@ -51,9 +74,17 @@ impl SessionRuntime {
         };
         let tries = run.tries();
         let failed = if lost && !planted(Mutant::AlwaysRetry) {
-            Some((Code::OwnerLost, LOST))
+            Some(match what {
+                Lost::Owner => (Code::OwnerLost, LOST),
+                Lost::Agent => (Code::AgentUnavailable, "the agent's connection was lost"),
+            })
         } else if tries >= limits::TURN_ATTEMPTS_MAX && !planted(Mutant::NoPoison) {
-            Some((Code::PoisonTurn, "every node that ran this turn was lost"))
+            Some(match what {
+                Lost::Owner => (Code::PoisonTurn, "every node that ran this turn was lost"),
+                Lost::Agent => {
+                    (Code::AgentUnavailable, "every connection of its agent was lost in this turn")
+                }
+            })
         } else if run.deadline <= now.store {
             Some((Code::AgentTimeout, "the run took too long"))
         } else {
@@ -63,9 +94,9 @@ impl SessionRuntime {
             return self.end(now, run_id, Ending::Failed { code, message: why.to_owned(), agent_code: None });
         }
         if tries < 2 {
-            self.go_on_with(now, run_id);
+            self.go_on_with(now, run_id, what);
         } else {
-            self.attempt = Attempt::Delayed { at: now.mono + limits::TURN_ATTEMPT_WAIT };
+            self.attempt = Attempt::Delayed { at: now.mono + limits::TURN_ATTEMPT_WAIT, lost: what };
         }
     }
 
@@ -86,16 +117,16 @@ impl SessionRuntime {
     }
 
     /// The same attempt where that can be, else another.
-    pub(super) fn go_on_with(&mut self, now: Now, run_id: &RunId) {
+    pub(super) fn go_on_with(&mut self, now: Now, run_id: &RunId, what: Lost) {
         if self.outlives_its_owner(run_id) && !planted(Mutant::ResumeRestarts) {
-            self.resume(now, run_id);
+            self.resume(now, run_id, what);
         } else {
-            self.start(now, run_id);
+            self.start(now, run_id, what);
         }
     }
 
     /// Records the attempt, then orders it: a turn that kills its process is counted all the same.
-    fn start(&mut self, now: Now, run_id: &RunId) {
+    fn start(&mut self, now: Now, run_id: &RunId, after: Lost) {
         let Some(run) = self.state.runs.get(run_id).filter(|_| self.inputs.contains_key(run_id)) else {
             return;
         };
@@ -107,21 +138,21 @@ impl SessionRuntime {
             Fact::RunStarted { agent_id, attempt, request_id, deadline_ms, resumable }
         } else {
             self.counts.restarts += 1;
-            Fact::RunRestarted { agent_id, attempt, reason: "owner_lost".to_owned(), resumable }
+            Fact::RunRestarted { agent_id, attempt, reason: after.reason(), resumable }
         };
         let seq = self.record(now, fact, About::run(run_id));
         self.order(now, run_id, seq, None);
     }
 
     /// The same for an attempt that goes on: its agent is asked for what is not recorded.
-    fn resume(&mut self, now: Now, run_id: &RunId) {
+    fn resume(&mut self, now: Now, run_id: &RunId, after: Lost) {
         let Some(run) = self.state.runs.get(run_id) else { return };
         let (Some(agent_id), Some(resume)) = (run.agent.clone(), &run.resume) else { return };
-        let after = Resume { after: resume.mark.clone(), saved: run.saved };
-        let (attempt, reason) = (run.attempt, "owner_lost".to_owned());
+        let from = Resume { after: resume.mark.clone(), saved: run.saved };
+        let (attempt, reason) = (run.attempt, after.reason());
         self.counts.resumed += 1;
         let seq = self.record(now, Fact::RunResumed { agent_id, attempt, reason }, About::run(run_id));
-        self.order(now, run_id, seq, Some(after));
+        self.order(now, run_id, seq, Some(from));
     }
 
     /// Orders the attempt that the fact at this place tells of.
@@ -168,11 +199,26 @@ impl SessionRuntime {
         let Some(run) = self.state.runs.get(run_id) else { return };
         if !run.spoke && run.tries() < limits::TURN_ATTEMPTS_MAX {
             self.attempt = Attempt::None;
-            return self.start(now, run_id);
+            return self.start(now, run_id, Lost::Owner);
         }
         let (code, message) =
             (Code::OwnerLost, format!("{LOST}, and its agent does not know of it any more"));
         self.end(now, run_id, Ending::Failed { code, message, agent_code: None });
+    }
+
+    /// The connection of its agent is gone in the middle of the attempt: what would become of the turn without its
+    /// owner becomes of it. What was shown is recorded first, for nobody else has it.
+    pub(super) fn disconnected(&mut self, now: Now, run_id: &RunId, why: String) {
+        if !self.state.runs.contains_key(run_id) {
+            return self.end(now, run_id, Ending::from(AgentFailure::Lost(why)));
+        }
+        self.show(now);
+        self.save(now, run_id);
+        self.attempt = Attempt::None;
+        // Held, it is the next owner's to find out.
+        if !self.held {
+            self.take_over(now, run_id, Lost::Agent);
+        }
     }
 
     // === the owner leaves ===

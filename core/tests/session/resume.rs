@@ -38,6 +38,77 @@ fn an_attempt_goes_on_after_the_last_event_that_is_recorded() {
     assert_eq!(hash.as_deref(), Some(hello));
 }
 
+/// The same where it is the agent's connection that is lost, and its owner lives.
+///
+/// Covers: G3, G6, RX-2.
+#[test]
+fn an_attempt_goes_on_at_another_connection() {
+    check(
+        "say m1; ack; text he e1; text llo e2; disconnect; text ! e3; done",
+        &format!(
+            "{BEGUN} agent.invoke.started stretch(0+2 e1:2) 0'he' CREDIT(2) 2'llo' stretch(2+3 e2:5) \
+             run.resumed RESUME(a,1 after e2:5 of 5) 5'!' stretch(5+1 e3:6) agent.invoke.done done(6)"
+        ),
+    );
+}
+
+/// Another attempt, at once and then after a second, and no fourth.
+///
+/// Covers: G3.
+#[test]
+fn a_turn_loses_three_connections() {
+    check_with(
+        OnOwnerLoss::Retry,
+        "say m1; ack; text he; disconnect; ack; disconnect; wait 1000; disconnect",
+        &format!(
+            "{BEGUN} agent.invoke.started 0'he' stretch(0+2) run.restarted \
+             INVOKE(a,2) agent.invoke.started run.restarted INVOKE(a,3) failed(agent_unavailable)"
+        ),
+    );
+}
+
+/// Covers: G3.
+#[test]
+fn a_turn_that_was_heard_is_not_repeated() {
+    check_with(
+        OnOwnerLoss::RetryIfSilent,
+        "say m1; ack; disconnect; text he; disconnect",
+        &format!(
+            "{BEGUN} agent.invoke.started run.restarted INVOKE(a,2) run.state \
+             stretch(0+2) 0'he' CREDIT(2) failed(agent_unavailable)"
+        ),
+    );
+}
+
+/// Covers: G3.
+#[test]
+fn a_turn_that_may_not_be_repeated_ends_with_its_connection() {
+    check_with(OnOwnerLoss::Fail, "say m1; disconnect", &format!("{BEGUN} failed(agent_unavailable)"));
+}
+
+/// Covers: G3.
+#[test]
+fn a_node_that_leaves_leaves_it_to_the_next() {
+    check_with(
+        OnOwnerLoss::Retry,
+        "say m1; ack; drain; disconnect; crash",
+        &format!("{BEGUN} agent.invoke.started | run.restarted INVOKE(a,2)"),
+    );
+}
+
+/// Covers: G3, SR-C7.
+#[test]
+fn a_turn_that_is_cancelled_ends_with_its_connection() {
+    check_with(
+        OnOwnerLoss::Retry,
+        "say m1; ack; cancel m1; disconnect",
+        &format!(
+            "{BEGUN} agent.invoke.started run.cancelling CANCEL answered \
+             cancelled(user) DROP"
+        ),
+    );
+}
+
 /// What was shown and not recorded is said again; the offsets tell who has it (protocol.md §1.4).
 #[test]
 fn text_that_was_only_shown_is_said_again() {

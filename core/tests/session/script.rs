@@ -378,6 +378,7 @@ impl Script {
             ["gone"] => {
                 self.report(AgentEvent::Failed(AgentFailure::Unavailable("no connection".to_owned())))
             }
+            ["disconnect"] => self.report(lost()),
             ["not-known"] => self.report(AgentEvent::Failed(AgentFailure::NotKnown)),
             ["cancel-ack"] => self.report(AgentEvent::CancelAcked),
             ["crash"] => self.crash(),
@@ -459,4 +460,9 @@ pub(crate) fn check_with(policy: OnOwnerLoss, script: &str, expected: &str) {
     assert_eq!(rebuilt, live, "state is a projection of the log (RX-3)");
     let record = world.record.join(" ");
     assert_eq!(record, expected.split_whitespace().collect::<Vec<_>>().join(" "), "script: {script}");
+}
+
+/// An agent that had dialed in is not connected any more.
+fn lost() -> AgentEvent {
+    AgentEvent::Failed(AgentFailure::Lost("the connection was lost".to_owned()))
 }

@@ -1,4 +1,8 @@
 //! Which agents there are and how each is reached, as an operator wrote it.
+mod served;
+
+pub use served::ServedBy;
+
 use crate::agent::http::HttpEndpoint;
 use crate::config::agent::agent_keys;
 use crate::config::amount::parse_wait;
@@ -29,7 +33,7 @@ pub struct AgentSpec {
 pub struct Profile {
     /// Its name.
     pub id: AgentId,
-    /// `http` or `builtin`.
+    /// `http`, `builtin` or `dial_in`.
     pub kind: &'static str,
     /// Where it is, for operators.
     pub url: Option<String>,
@@ -48,6 +52,8 @@ pub enum Endpoint {
     Http(Box<HttpEndpoint>),
     /// In this process.
     Builtin(Builtin),
+    /// At the other end of a connection that it opens itself, as one of these.
+    DialIn(ServedBy),
 }
 
 /// The agents a node brings along (`--demo`).
@@ -134,6 +140,7 @@ struct Conduct {
     policy: AgentPolicy,
     /// None where nobody said.
     cancel: Option<bool>,
+    served_by: ServedBy,
 }
 
 /// Parses the flag form `ID=URL[,key=value…]`, e.g. `a=http://127.0.0.1:9000,cancel=true,silence=30s`, and
@@ -163,7 +170,8 @@ pub fn parse_agent(text: &str) -> Result<AgentSpec, Vec<BadAgent>> {
 // === impl AgentSpec ===
 
 impl AgentSpec {
-    /// An agent with the default policy; `url` is `http(s)://…`, `builtin:echo` or `builtin:counter`.
+    /// An agent with the default policy; `url` is `http(s)://…`, `builtin:echo`, `builtin:counter` or
+    /// `dial-in:`.
     pub fn new(id: &str, url: &str) -> Result<Self, BadAgent> {
         let first = |bad: Vec<(Option<usize>, BadAgent)>| bad.into_iter().next().map(|(_, bad)| bad);
         Self::of(id, [("url", url)]).map_err(|bad| first(bad).unwrap_or(BadAgent::Form))
@@ -201,14 +209,15 @@ impl AgentSpec {
                 wrong.push((Some(at), BadAgent::Key { agent: shown(id), key: key.to_owned(), bad }));
             }
         }
-        let is_builtin = matches!(endpoint, Some(Endpoint::Builtin(_)));
-        let is_echo = endpoint == Some(Endpoint::Builtin(Builtin::Echo));
-        if let Err((key, bad)) = conduct.agrees((is_builtin, is_echo)) {
+        if let Some(endpoint) = &endpoint
+            && let Err((key, bad)) = conduct.agrees(endpoint)
+        {
             let at = seen.iter().position(|seen| *seen == key);
             wrong.push((at, BadAgent::Key { agent: shown(id), key: key.to_owned(), bad }));
         }
-        let (resumes, Conduct { policy, cancel }) = (conduct.resumes(), conduct);
+        let (resumes, Conduct { policy, cancel, served_by }) = (conduct.resumes(), conduct);
         let cancel = cancel.unwrap_or(resumes);
+        let endpoint = endpoint.map(|endpoint| endpoint.served_by(served_by));
         match (name, endpoint) {
             (Some(id), Some(endpoint)) if wrong.is_empty() => Ok(Self { id, endpoint, policy, cancel }),
             (_, _) => Err(wrong),
@@ -220,6 +229,7 @@ impl AgentSpec {
         let (kind, url) = match &self.endpoint {
             Endpoint::Http(http) => ("http", Some(http.base())),
             Endpoint::Builtin(_) => ("builtin", None),
+            Endpoint::DialIn(_) => ("dial_in", None),
         };
         let resume = self.policy.on_owner_loss == OnOwnerLoss::Resume;
         Profile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.policy.steer, resume }
@@ -235,11 +245,22 @@ impl AgentSpec {
 
 impl Endpoint {
     fn parse(url: &str) -> Result<Self, &'static str> {
+        if url == "dial-in:" {
+            return Ok(Self::DialIn(ServedBy::default()));
+        }
         match url.strip_prefix("builtin:") {
             Some("echo") => Ok(Self::Builtin(Builtin::Echo)),
             Some("counter") => Ok(Self::Builtin(Builtin::Counter)),
             Some(_) => Err("there are builtin:echo and builtin:counter"),
             None => Ok(Self::Http(Box::new(HttpEndpoint::parse(url)?))),
+        }
+    }
+
+    /// Where it is those who are named that serve it.
+    fn served_by(self, served_by: ServedBy) -> Self {
+        match self {
+            Self::DialIn(_) => Self::DialIn(served_by),
+            Self::Http(_) | Self::Builtin(_) => self,
         }
     }
 }
@@ -256,6 +277,10 @@ impl Conduct {
             conduct.cancel = Some(true);
             conduct.policy.steer = matches!(endpoint, Endpoint::Builtin(Builtin::Counter));
         }
+        if matches!(endpoint, Endpoint::DialIn(_)) {
+            // It says by itself when it does not.
+            conduct.cancel = Some(true);
+        }
         conduct
     }
 
@@ -270,6 +295,10 @@ impl Conduct {
             "cancel_ack" => self.policy.cancel_ack = wait(value)?,
             "cancel" => self.cancel = Some(flag(value)?),
             "steer" => self.policy.steer = flag(value)?,
+            "served_by" => {
+                let why = "USER or TENANT/USER, several with | between them, or operators";
+                self.served_by = ServedBy::parse(value).ok_or_else(|| wrong(value, why))?;
+            }
             _ => return Err(BadKey::Unknown { hint: hint(key, agent_keys().chain(["url"])) }),
         }
         Ok(())
@@ -282,7 +311,18 @@ impl Conduct {
     }
 
     /// Whether its keys agree with each other; else which does not, and why.
-    fn agrees(&self, (is_builtin, is_echo): (bool, bool)) -> Result<(), (&'static str, BadKey)> {
+    fn agrees(&self, endpoint: &Endpoint) -> Result<(), (&'static str, BadKey)> {
+        let is_builtin = matches!(endpoint, Endpoint::Builtin(_));
+        let is_echo = *endpoint == Endpoint::Builtin(Builtin::Echo);
+        let is_dial_in = matches!(endpoint, Endpoint::DialIn(_));
+        if is_dial_in && self.cancel == Some(false) {
+            let why = "nothing: an agent that dials in says in its hello whether it answers cancels";
+            return Err(("cancel", wrong("false", why)));
+        }
+        if self.served_by.is_named() && !is_dial_in {
+            let why = "nothing: only agents with url = \"dial-in:\" are served by somebody";
+            return Err(("served_by", wrong("a name", why)));
+        }
         if self.resumes() && is_builtin {
             let why = "retry, retry_if_silent or fail: a builtin agent ends with its node";
             return Err(("on_owner_loss", wrong("resume", why)));

@@ -3,130 +3,24 @@ use crate::agent::budget::{BodyFault, Budget};
 use futures_util::StreamExt;
 use http_body_util::BodyDataStream;
 use hyper::body::Incoming;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use sse_stream::{Sse, SseByteStream};
-use std::borrow::Cow;
 use std::time::Duration;
-use turnway_bindings::channel::json::strict;
-use turnway_core::id::{AgentId, MessageId, RunId, SaidId};
-use turnway_core::limits;
-use turnway_core::private::Private;
-use turnway_core::protocol::agent::{AgentFailure, StopReason, TextKind};
-use turnway_core::protocol::handover::HandoverWish;
-use turnway_core::protocol::json::Json;
-use turnway_core::protocol::steer::SteerOutcome;
+use turnway_bindings::dialin::said;
+use turnway_core::id::RunId;
+use turnway_core::protocol::agent::AgentFailure;
 
-/// The word of a state, and the code of an error.
-const WORD_BYTES_MAX: usize = 256;
-/// The message of an error: what is longer is cut, an error stays an error.
-const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+pub use turnway_bindings::dialin::said::Said;
+
 /// What may follow the last event before the connection is given up instead of used again.
 const REST_EVENTS_MAX: usize = 16;
 /// How long the end of the body is waited for after the last event, for the same reason.
 const REST_WAIT: Duration = Duration::from_secs(1);
-
-/// One event of an agent.
-#[derive(Debug)]
-pub enum Said {
-    /// A piece of text.
-    Delta {
-        /// Of which text.
-        kind: TextKind,
-        /// The piece.
-        text: String,
-        /// What the agent calls it.
-        id: Option<SaidId>,
-    },
-    /// A state.
-    State {
-        /// The agent's own word for it.
-        state: String,
-        /// What the agent says to it.
-        detail: Option<Json>,
-        /// What the agent calls it.
-        id: Option<SaidId>,
-    },
-    /// What it makes of an input that it was handed on the way.
-    Steered {
-        /// Which.
-        message_id: MessageId,
-        /// What.
-        outcome: SteerOutcome,
-    },
-    /// It asks that another agent answer.
-    Handover {
-        /// Who, and why.
-        wish: Box<HandoverWish>,
-        /// What the agent calls it.
-        id: Option<SaidId>,
-    },
-    /// The end.
-    Done {
-        /// Why.
-        stop: StopReason,
-        /// What it cost.
-        usage: Option<Json>,
-    },
-    /// An error of its own, which is an end too.
-    Failed(AgentFailure),
-    /// Nothing this gateway knows.
-    Unknown,
-}
 
 /// The events of one answer.
 pub struct Events {
     stream: SseByteStream<Budget<BodyDataStream<Incoming>>>,
     /// Whether each has a name of its own.
     named: bool,
-}
-
-#[derive(Deserialize)]
-struct Delta<'a> {
-    #[serde(borrow)]
-    text: Cow<'a, str>,
-    #[serde(default)]
-    kind: TextKind,
-    #[serde(default, borrow)]
-    run_id: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-struct State<'a> {
-    state: String,
-    #[serde(default, borrow)]
-    detail: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct SteerAck {
-    message_id: String,
-    outcome: SteerOutcome,
-}
-
-#[derive(Deserialize)]
-struct HandoverRequest {
-    to: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    summary: String,
-}
-
-#[derive(Deserialize)]
-struct Done<'a> {
-    #[serde(default, borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(default)]
-    stop_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Failed {
-    #[serde(default)]
-    code: String,
-    #[serde(default)]
-    message: String,
 }
 
 // === impl Events ===
@@ -170,163 +64,13 @@ fn failure(error: &sse_stream::Error) -> AgentFailure {
     }
 }
 
-/// Reads one event. Errors never repeat what the agent wrote (S-38).
 fn read(event: &Sse, run_id: &RunId, named: bool) -> Result<Said, AgentFailure> {
-    let id = || named.then(|| name(event.id.as_deref())).transpose();
     // Only `done` makes sense without data; the others miss a field then.
     let data = event.data.as_deref().unwrap_or("{}");
-    match event.event.as_deref() {
-        Some("delta") => {
-            let delta: Delta<'_> = parse("delta", data)?;
-            if delta.run_id.is_some_and(|named| named != run_id.as_str()) {
-                // An agent that mixes its runs up must not show one person's answer to another.
-                return Err(broken("a delta of another run"));
-            }
-            Ok(Said::Delta { kind: delta.kind, text: delta.text.into_owned(), id: id()? })
-        }
-        Some("state") => {
-            let State { state, detail } = parse("state", data)?;
-            if state.is_empty() || state.len() > WORD_BYTES_MAX || state.chars().any(char::is_control) {
-                return Err(broken("a state that is no word"));
-            }
-            Ok(Said::State { state, detail: carried(detail)?, id: id()? })
-        }
-        Some("steer_ack") => {
-            let SteerAck { message_id, outcome } = parse("steer_ack", data)?;
-            let message_id =
-                MessageId::parse(&message_id).map_err(|_| broken("a steer_ack of no message"))?;
-            Ok(Said::Steered { message_id, outcome })
-        }
-        Some("handover_request") => {
-            let HandoverRequest { to, reason, summary } = parse("handover_request", data)?;
-            let to = AgentId::parse(&to).map_err(|_| broken("a handover_request to no agent"))?;
-            if reason.len() > limits::REASON_BYTES_MAX || summary.len() > limits::HANDOVER_SUMMARY_BYTES_MAX {
-                return Err(AgentFailure::TooLarge);
-            }
-            let wish = HandoverWish { to, reason: Private(reason), summary: Private(summary) };
-            Ok(Said::Handover { wish: Box::new(wish), id: id()? })
-        }
-        Some("done") => {
-            let Done { usage, stop_reason } = parse("done", data)?;
-            let stop = stop_reason.map_or_else(StopReason::default, |word| stop(&word));
-            Ok(Said::Done { stop, usage: carried(usage)? })
-        }
-        Some("error") => {
-            let Failed { mut code, mut message } = parse("error", data)?;
-            code.retain(|c| !c.is_control());
-            code.truncate(code.floor_char_boundary(WORD_BYTES_MAX));
-            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
-            Ok(Said::Failed(AgentFailure::Reported { code, message: Private(message) }))
-        }
-        // `action` comes later; others are none of ours (a reader ignores what
-        // it does not know, or no agent could ever say more).
-        Some(_) | None => Ok(Said::Unknown),
-    }
-}
-
-/// What an agent that can be asked for the rest calls an event.
-fn name(id: Option<&str>) -> Result<SaidId, AgentFailure> {
-    let id = id.ok_or_else(|| broken("an event without an id, and its run is to outlive its owner"))?;
-    SaidId::parse(id).map_err(|_| broken("an event whose id is not 1 to 128 visible ASCII characters"))
-}
-
-fn parse<'a, T: Deserialize<'a>>(name: &str, data: &'a str) -> Result<T, AgentFailure> {
-    serde_json::from_str(data).map_err(|_| AgentFailure::Broken(format!("malformed {name} event")))
-}
-
-/// A word this gateway does not know is an ordinary end: the agent did say `done`.
-fn stop(word: &str) -> StopReason {
-    match word {
-        "max_tokens" => StopReason::MaxTokens,
-        "refusal" => StopReason::Refusal,
-        "cancelled" => StopReason::Cancelled,
-        "error" => StopReason::Error,
-        "timeout" => StopReason::Timeout,
-        _ => StopReason::EndTurn,
-    }
-}
-
-/// JSON that is carried on as it came, within limits (S-13).
-fn carried(raw: Option<&RawValue>) -> Result<Option<Json>, AgentFailure> {
-    let Some(raw) = raw else { return Ok(None) };
-    if raw.get().len() > limits::AGENT_DETAIL_BYTES_MAX {
-        return Err(AgentFailure::TooLarge);
-    }
-    // Whatever this returns can be stored in a fact and read back: depth, size, keys.
-    strict::value(raw.get())
-        .map(|value| Some(Json(value)))
-        .map_err(|_| broken("JSON nested too deep or malformed"))
+    let kind = event.event.as_deref().unwrap_or_default();
+    said::read(kind, data, named.then_some(event.id.as_deref()), run_id)
 }
 
 fn broken(what: &str) -> AgentFailure {
     AgentFailure::Broken(what.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use turnway_core::id::{MessageId, SessionId, SessionKey, TenantId, UserId};
-
-    fn check(name: &str, data: &str, said: &str) {
-        let key = SessionKey {
-            tenant: TenantId::default_tenant(),
-            session: SessionId::parse("s1").expect("a name"),
-        };
-        let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
-        let data = data.replace("$RUN", run_id.as_str());
-        let got = format!("{:?}", read(&Sse::default().event(name).data(data.clone()), &run_id, false));
-        assert!(got.contains(said), "{name} {data}: {got}");
-    }
-
-    /// Covers: MP-G4, MP-G5, MP-G6, MP-G7, MP-G9, ST-19, ST-23.
-    #[test]
-    fn each_event_is_read() {
-        check("delta", r#"{"text":"a\n\u00e9"}"#, r#"Delta { kind: Text, text: "a\né", id: None }"#);
-        check("delta", r#"{"text":"a","run_id":"$RUN"}"#, r#"text: "a""#);
-        check("delta", r#"{"text":"a","kind":"reasoning","more":1}"#, "kind: Reasoning");
-        check("state", r#"{"state":"thinking","detail":{"a":1}}"#, "detail: Some(<object>)");
-        check("state", r#"{"state":"thinking"}"#, "detail: None");
-        check("done", "{}", "Done { stop: EndTurn, usage: None }");
-        check(
-            "done",
-            r#"{"stop_reason":"refusal","usage":{"tokens":3}}"#,
-            "stop: Refusal, usage: Some(<object>)",
-        );
-        check("done", r#"{"stop_reason":"bored"}"#, "stop: EndTurn");
-        check("error", r#"{"code":"quota","message":"secret"}"#, r#"code: "quota", message: <6 bytes>"#);
-        check("action", "not even JSON", "Unknown");
-        check(
-            "handover_request",
-            r#"{"to":"bob","reason":"sums","summary":"2+2"}"#,
-            "HandoverWish { to: AgentId(\"bob\"), reason: <4 bytes>, summary: <3 bytes> }",
-        );
-        check("handover_request", r#"{"to":"bob"}"#, "reason: <0 bytes>");
-        check("whatever", "{}", "Unknown");
-    }
-
-    /// Covers: S-13, S-48.
-    #[test]
-    fn what_is_not_the_protocol_is_told_without_content() {
-        check("delta", r#"{"text":"canary"#, "malformed delta event");
-        check("delta", r#"{"text":3}"#, "malformed delta event");
-        check("delta", "{}", "malformed delta event");
-        check("delta", r#"{"text":"a","kind":"song"}"#, "malformed delta event");
-        check("delta", r#"{"text":"a","text":"b"}"#, "malformed delta event");
-        check("delta", r#"{"text":"\ud800"}"#, "malformed delta event");
-        check("delta", r#"{"text":"a","run_id":"s1.other"}"#, "another run");
-        check("state", r#"{"state":"a\u0000b"}"#, "no word");
-        check("state", &format!(r#"{{"state":"{}"}}"#, "x".repeat(257)), "no word");
-        check("state", &format!(r#"{{"state":"x","detail":"{}"}}"#, "x".repeat(17_000)), "TooLarge");
-        check(
-            "state",
-            &format!(r#"{{"state":"x","detail":{}{}}}"#, "[".repeat(65), "]".repeat(65)),
-            "too deep",
-        );
-        check("handover_request", "{}", "malformed handover_request event");
-        check("handover_request", r#"{"to":"no agent"}"#, "to no agent");
-        let long = format!(r#"{{"to":"bob","summary":"{}"}}"#, "x".repeat(16 * 1024 + 1));
-        check("handover_request", &long, "TooLarge");
-        check("done", &format!(r#"{{"usage":{}"#, "[".repeat(60_000)), "malformed done event");
-        check("error", &format!(r#"{{"code":"{}","message":"x"}}"#, "é".repeat(200)), &"é".repeat(128));
-    }
 }

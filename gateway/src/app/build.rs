@@ -4,8 +4,7 @@ mod identity;
 mod quic;
 
 pub(super) use self::{identity::Upkeep, quic::Served};
-use crate::agent::directory::BadAgent;
-use crate::agent::{Agents, Report};
+use crate::agent::{Agents, Report, directory::BadAgent};
 use crate::answer::Body;
 use crate::bus::alone::Alone;
 use crate::bus::{self, Bus, Mouth};
@@ -314,15 +313,16 @@ impl Shared {
             door,
             links: Arc::clone(&self.links),
             board,
+            exchange: agents.exchange().clone(),
+            life: self.life.clone(),
             clock: self.clock.clone(),
             metrics: Arc::clone(&self.metrics),
             node: self.node,
             durability: plan.config.store.promise(),
             tasks: self.tasks.clone(),
         };
-        let router = http::router(Arc::new(desk));
-        let router = http::counted(router, Arc::clone(&self.metrics), self.clock.clone());
-        let router = TowerToHyperService::new(router);
+        let (metrics, clock) = (Arc::clone(&self.metrics), self.clock.clone());
+        let router = TowerToHyperService::new(http::counted(http::router(Arc::new(desk)), metrics, clock));
         House {
             pages: Arc::new(move |request| {
                 router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()

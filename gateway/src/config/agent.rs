@@ -14,7 +14,7 @@ pub struct AgentSetting {
 }
 
 /// The table.
-pub const AGENT_SETTINGS: [AgentSetting; 8] = [
+pub const AGENT_SETTINGS: [AgentSetting; 9] = [
     AgentSetting {
         name: "on_owner_loss",
         form: "retry|retry_if_silent|fail|resume",
@@ -61,6 +61,14 @@ pub const AGENT_SETTINGS: [AgentSetting; 8] = [
         default: "false",
         doc: "Whether it takes `POST {url}/steer`: inputs that come while it answers are handed to it, and do not \
               wait. `builtin:counter` does.",
+    },
+    AgentSetting {
+        name: "served_by",
+        form: "USER[|USER…]",
+        default: "operators",
+        doc: "Of `dial-in:` only: as whom somebody must have come to serve it, `USER` of the default tenant or \
+              `TENANT/USER`; by itself those whose credential has the scope `operator`. With `auth.mode = \"none\"` \
+              anybody may.",
     },
 ];
 

@@ -4,7 +4,7 @@ use super::pepper::Pepper;
 use super::*;
 use crate::config::Rates;
 use prometheus::Registry;
-use turnway_bindings::link::Credential;
+use turnway_bindings::link::{Capabilities, Credential};
 
 const NOW: Millis = Millis(1_000_000);
 
@@ -15,7 +15,8 @@ fn metrics() -> Arc<Metrics> {
 fn hello(user: Option<&str>, shown: Option<&str>) -> Hello {
     let user = user.map(|user| UserId::parse(user).expect("a name"));
     let credential = shown.map(|shown| Credential(shown.into()));
-    Hello { user, credential, role: Role::User, agent_id: None, streams: true }
+    let capabilities = Capabilities::default();
+    Hello { user, credential, role: Role::User, agent_id: None, capabilities, streams: true }
 }
 
 fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -33,8 +34,8 @@ fn where_nobody_is_asked_who_names_none_is_the_operator() {
     assert!(local.operator && local.writes && local.user == UserId::local());
     let ann = door.admit(&hello(Some("ann"), None), NOW).expect("let in").principal;
     assert!(!ann.operator && ann.user.as_str() == "ann");
-    let agent = Hello { role: Role::Agent, ..hello(None, None) };
-    assert_eq!(door.admit(&agent, NOW), Err(Denied::Role));
+    let adapter = Hello { role: Role::Adapter, ..hello(None, None) };
+    assert_eq!(door.admit(&adapter, NOW), Err(Denied::Role));
     assert!(door.still_admits(&Proof::Nothing, NOW));
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Agents {
 struct Agent {
     #[schema(value_type = String)]
     agent_id: AgentId,
-    /// `http` or `builtin`.
+    /// `http`, `builtin` or `dial_in`.
     kind: &'static str,
     /// Answers where nobody is addressed.
     default: bool,

@@ -121,7 +121,7 @@ impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
         let is_guess = denied.is_guess();
         let problem = match denied {
-            Denied::Role => Self::new(Code::Forbidden, "only users are served here"),
+            Denied::Role => Self::new(Code::Forbidden, "only users and agents are served here"),
             Denied::Name => {
                 Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text")
             }

@@ -5,11 +5,13 @@ use super::pipe::Pipe;
 use super::seam::Seam;
 use super::visit;
 use super::websocket::{Codec, WebSocket};
+use crate::agent::dialin::Exchange;
 use crate::answer::{self, Body};
 use crate::clock::Clock;
 use crate::door::Door;
 use crate::links::{Board, Links};
 use crate::metrics::{Handshake, Metrics};
+use crate::phase::Life;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -44,6 +46,10 @@ pub struct Reception {
     pub links: Arc<Links>,
     /// Where links ask.
     pub board: Board,
+    /// Where agents dial in.
+    pub exchange: Exchange,
+    /// The process's phase.
+    pub life: Life,
     /// The time.
     pub clock: Clock,
     /// What is counted.

@@ -1,7 +1,8 @@
 //! One link from its first byte to its last, whatever carries it: a [`Link`] machine between a [`Wire`], the
 //! door and the switchboard. One task, one timer, and nothing else while it is idle.
 //!
-//! - `credential`: what it shows of itself.
+//! - `credential`: what it shows of itself; `agent`: the rest of it where it is an agent that has dialed in.
+mod agent;
 mod credential;
 
 use super::Arrival;
@@ -54,6 +55,8 @@ struct Visit<'a, W> {
     stage: Stage,
     /// Who it is, where that has to be shown again.
     admitted: Option<Box<Admitted>>,
+    /// It is an agent's, and goes on as one.
+    arrived: Option<Box<agent::Arrived>>,
 }
 
 /// How far a link has come.
@@ -63,6 +66,8 @@ enum Stage {
     Denied,
     /// The switchboard knows it, and must be told when it is gone.
     Connected,
+    /// An agent has dialed in; its attempts are told when it is gone.
+    Agent,
 }
 
 /// What woke a link.
@@ -91,6 +96,7 @@ async fn finish<W: Wire>(wire: Box<W>, reception: &Reception, id: LinkId, stage:
     match stage {
         // Without a switchboard there is nobody left to tell.
         Stage::Connected => _ = reception.board.disconnect(id).await,
+        Stage::Agent => {}
         Stage::Denied => metrics.began(Handshake::Denied),
         Stage::Stranger if matches!(end, End::Close(..)) => metrics.began(Handshake::Refused),
         Stage::Stranger => metrics.began(Handshake::Abandoned),
@@ -112,8 +118,7 @@ impl<'a, W: Wire> Visit<'a, W> {
             connection_id: format!("{}-{}", &node[..8], seat.id().0),
             resume_window_ms: 0,
             durability: reception.durability,
-            // Any spread will do: neighbours get heartbeats far from each other.
-            heartbeat_permille: 900 + u32::try_from(seat.id().0.wrapping_mul(83) % 201).unwrap_or(100),
+            heartbeat_permille: heartbeat_permille(&seat),
             asides: W::TAKES_ASIDES,
         };
         Self {
@@ -131,7 +136,12 @@ impl<'a, W: Wire> Visit<'a, W> {
             armed: now.mono + LONG,
             stage: Stage::Stranger,
             admitted: None,
+            arrived: None,
         }
+    }
+
+    fn heartbeat_permille(&self) -> u32 {
+        heartbeat_permille(&self.seat)
     }
 
     async fn run(&mut self) -> End {
@@ -139,6 +149,9 @@ impl<'a, W: Wire> Visit<'a, W> {
             let event = self.wait().await;
             if let Err(end) = Box::pin(self.work(event)).await {
                 return end;
+            }
+            if self.stage == Stage::Agent {
+                return Box::pin(self.serve_agent()).await;
             }
         }
     }
@@ -335,14 +348,23 @@ impl<'a, W: Wire> Visit<'a, W> {
 
     /// Sees that the alarm goes off at the link's deadline, or before.
     fn arm(&mut self) {
-        if let Some(deadline) = self.link.poll_timeout()
-            && deadline.at < self.armed
-        {
-            self.armed = deadline.at;
-            let wait = deadline.at - self.reception.clock.mono();
+        if let Some(deadline) = self.link.poll_timeout() {
+            self.arm_at(deadline.at);
+        }
+    }
+
+    fn arm_at(&mut self, at: Mono) {
+        if at < self.armed {
+            self.armed = at;
+            let wait = at - self.reception.clock.mono();
             self.alarm.as_mut().reset(Instant::now() + wait);
         }
     }
+}
+
+/// Any spread will do: neighbours get heartbeats far from each other.
+fn heartbeat_permille(seat: &Seat) -> u32 {
+    900 + u32::try_from(seat.id().0.wrapping_mul(83) % 201).unwrap_or(100)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What is ordered of agents, how their calls end, and how long they take.
 use super::workshop::Workshop;
 use super::{buckets, label_values};
-use prometheus::{Histogram, IntCounter};
+use prometheus::{Histogram, IntCounter, IntGauge, IntGaugeVec};
 use std::time::Duration;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Order};
 
@@ -12,7 +12,12 @@ pub struct AgentMetrics {
     calls: [IntCounter; CallEnd::NAMES.len()],
     first_token: Histogram,
     call: Histogram,
+    dialed_in: IntGaugeVec,
 }
+
+/// How many connections of one agent there are.
+#[derive(Clone, Debug)]
+pub struct DialedIn(IntGauge);
 
 label_values! {
     /// What an agent is told.
@@ -51,6 +56,8 @@ label_values! {
         TooLarge = "too_large",
         /// Asked for the rest, it did not know of it.
         NotKnown = "not_known",
+        /// It had dialed in, and was disconnected in the middle of it.
+        Lost = "lost",
     }
 }
 
@@ -81,7 +88,18 @@ impl AgentMetrics {
                 "From the order to an agent to the end of its answer, however it ended.",
                 &buckets::LONG,
             )?,
+            dialed_in: workshop.gauges_of(
+                "turnway_agent_connections",
+                "Open connections of agents that dial in, by the agent's id.",
+                "agent",
+                &["<agent_id>"],
+            )?,
         })
+    }
+
+    /// The connections of this agent, of which there are none so far. The configuration bounds how many have any.
+    pub fn dialed_in(&self, agent: &str) -> DialedIn {
+        DialedIn(self.dialed_in.with_label_values(&[agent]))
     }
 
     /// An agent is told this.
@@ -113,6 +131,7 @@ impl AgentMetrics {
             AgentEvent::Failed(AgentFailure::Broken(_)) => CallEnd::Broken,
             AgentEvent::Failed(AgentFailure::TooLarge) => CallEnd::TooLarge,
             AgentEvent::Failed(AgentFailure::NotKnown) => CallEnd::NotKnown,
+            AgentEvent::Failed(AgentFailure::Lost(_)) => CallEnd::Lost,
         };
         self.calls[end as usize].inc();
     }
@@ -125,5 +144,19 @@ impl AgentMetrics {
     /// The call is over after so long.
     pub fn ended(&self, after: Duration) {
         self.call.observe(after.as_secs_f64());
+    }
+}
+
+// === impl DialedIn ===
+
+impl DialedIn {
+    /// One more.
+    pub fn came(&self) {
+        self.0.inc();
+    }
+
+    /// One less.
+    pub fn left(&self) {
+        self.0.dec();
     }
 }

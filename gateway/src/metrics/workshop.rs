@@ -115,6 +115,18 @@ impl<'r> Workshop<'r> {
         Ok(values.map(|value| vec.with_label_values(&[value])))
     }
 
+    /// Gauges of what the operator names: the label's value stands in the configuration, and `shown` for it.
+    pub(super) fn gauges_of(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        label: &'static str,
+        shown: &'static [&'static str],
+    ) -> prometheus::Result<IntGaugeVec> {
+        self.note(Family { name, help, kind: Kind::Gauge, labels: vec![(label, shown)] });
+        self.add(IntGaugeVec::new(Opts::new(name, help), &[label])?)
+    }
+
     /// Counters for every combination of values.
     pub(super) fn counter_grid(
         &mut self,

@@ -107,6 +107,7 @@ pub(crate) fn input(word: &str) -> Input {
         "nothing-to-refresh" => refreshed(Renewal::Needless),
         "not-refreshed" => refreshed(Renewal::Denied),
         "deny" => Input::Denied,
+        "forbid" => Input::Forbidden,
         "binary" => Input::Binary,
         "too-large" => Input::TooLarge,
         "alive" => Input::Alive,

@@ -3,7 +3,7 @@
 //! A client that knows the first form of this protocol works unchanged. Fields nobody knows are
 //! ignored, `null` counts as absent, and ids are checked here, so that behind this door they are right.
 use crate::channel::command::{Command, Invoke, MemberChange, MemberWish, Subscribe, Target, TextCursor};
-use crate::channel::hello::{Credential, Hello, Role};
+use crate::channel::hello::{Capabilities, Credential, Hello, Role};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::{mention, strict};
@@ -145,6 +145,7 @@ fn hello(fields: &mut Fields) -> Result<ClientMessage, Flaw> {
         Some(_) => return Err(Flaw::Wrong("role")),
     };
     let agent_id = fields::name(fields, "agent_id", AgentId::parse)?;
+    let capabilities = capabilities(fields)?;
     let streams = fields::flag(fields, "streams")?.unwrap_or(true);
     let mut resume = Vec::new();
     for item in fields::list(fields, "resume", LINK_SUBSCRIPTIONS_MAX)? {
@@ -153,7 +154,19 @@ fn hello(fields: &mut Fields) -> Result<ClientMessage, Flaw> {
         resume.push(subscribe(request_id, &mut body)?);
     }
     let credential = key.or(token).map(Credential);
-    Ok(ClientMessage::Hello { hello: Hello { user, credential, role, agent_id, streams }, resume })
+    let hello = Hello { user, credential, role, agent_id, capabilities, streams };
+    Ok(ClientMessage::Hello { hello, resume })
+}
+
+/// What nobody knows is ignored here too, as is what adapters say of themselves.
+fn capabilities(fields: &mut Fields) -> Result<Capabilities, Flaw> {
+    let mut said = fields::object(fields, "capabilities")?.unwrap_or_default();
+    let usual = Capabilities::default();
+    Ok(Capabilities {
+        steer: fields::flag(&mut said, "capabilities.steer")?.unwrap_or(usual.steer),
+        resume: fields::flag(&mut said, "capabilities.resume")?.unwrap_or(usual.resume),
+        cancel: fields::flag(&mut said, "capabilities.cancel")?.unwrap_or(usual.cancel),
+    })
 }
 
 fn open(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Command, Flaw> {

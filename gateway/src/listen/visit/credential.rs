@@ -4,7 +4,7 @@ use crate::door::{Admitted, Denied, Proof};
 use crate::listen::end::End;
 use crate::listen::wire::Wire;
 use crate::metrics::Handshake;
-use turnway_bindings::link::{Credential, Hello, Input, Renewal};
+use turnway_bindings::link::{Credential, Hello, Input, Renewal, Role};
 use turnway_core::id::RequestId;
 
 impl<W: Wire> Visit<'_, W> {
@@ -13,6 +13,7 @@ impl<W: Wire> Visit<'_, W> {
             self.look(shown).await;
         }
         match self.admit(&hello) {
+            Ok(admitted) if hello.role == Role::Agent => self.receive_agent(&hello, admitted),
             Ok(admitted) => {
                 self.reception.board.connect(self.seat.id(), admitted.principal.clone()).await?;
                 self.stage = Stage::Connected;
@@ -45,8 +46,14 @@ impl<W: Wire> Visit<'_, W> {
     }
 
     /// It shows the next token.
-    pub(super) async fn renew(&mut self, request_id: Option<RequestId>, Credential(shown): Credential) {
-        let renewal = match self.admitted.take() {
+    pub(super) async fn renew(&mut self, request_id: Option<RequestId>, token: Credential) {
+        let renewal = self.renewal(token).await;
+        self.tell(Input::Refreshed { request_id, renewal });
+    }
+
+    /// What the door makes of the next token.
+    pub(super) async fn renewal(&mut self, Credential(shown): Credential) -> Renewal {
+        match self.admitted.take() {
             None => Renewal::Needless,
             Some(admitted) if !self.pass.may_renew(self.now.mono) => {
                 self.admitted = Some(admitted);
@@ -70,8 +77,7 @@ impl<W: Wire> Visit<'_, W> {
                     }
                 }
             }
-        };
-        self.tell(Input::Refreshed { request_id, renewal });
+        }
     }
 
     /// Sees that the door can decide about a credential. That may take a while.

@@ -1,0 +1,280 @@
+//! The machine of a connection by which an agent has dialed in.
+use super::{DialInConfig, Input, Output, render};
+use crate::channel::hello::Capabilities;
+use crate::channel::json::render as shown;
+use crate::channel::note::Note;
+use crate::link::Renewal;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use turnway_core::id::{MessageId, RequestId, RunId};
+use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::{Invoke, Order};
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::protocol::steer::Steer;
+use turnway_core::time::{Deadline, Millis, Mono, Now};
+
+mod hear;
+
+/// One connection of one agent.
+///
+/// It knows of each attempt that was ordered here until its agent has said the end of it, or it was dropped. Every
+/// text it writes is to be flushed within [`limits::STALL_TIMEOUT`], or it closes. After `Close` it is inert.
+#[derive(Debug)]
+pub struct DialIn {
+    outputs: VecDeque<Output>,
+    closed: bool,
+    capabilities: Capabilities,
+    named: bool,
+    /// When the agent last gave a sign of life.
+    heard: Mono,
+    ping_at: Mono,
+    heartbeat: Duration,
+    /// Since when a text waits to be flushed.
+    unflushed_since: Option<Mono>,
+    /// When it is closed, its token having ended without another.
+    expires_at: Option<Mono>,
+    runs: BTreeMap<RunId, Run>,
+    /// Runs that were taken from it: what it still says of them was under way.
+    forgiven: VecDeque<RunId>,
+    /// When bad messages arrived, within [`limits::BAD_MESSAGES_WINDOW`].
+    bad: Vec<Mono>,
+}
+
+/// An attempt that its agent was ordered and has not ended.
+#[derive(Debug)]
+struct Run {
+    attempt: u32,
+    /// It was asked for what follows an event.
+    goes_on: bool,
+    /// It was told to stop.
+    cancelled: bool,
+    acked: bool,
+    /// Bytes of its messages so far (S-48).
+    bytes: usize,
+    /// What it was handed on the way: no more than lie in one inbox.
+    steers: Vec<MessageId>,
+}
+
+// === impl DialIn ===
+
+impl DialIn {
+    /// A connection whose agent was just admitted: it is welcomed.
+    pub fn new(now: Now, config: DialInConfig) -> Self {
+        let permille = config.heartbeat_permille.clamp(500, 2000);
+        let heartbeat = limits::HEARTBEAT * permille / 1000;
+        let mut this = Self {
+            outputs: VecDeque::new(),
+            closed: false,
+            capabilities: config.capabilities,
+            named: config.named,
+            heard: now.mono,
+            ping_at: now.mono + heartbeat,
+            heartbeat,
+            unflushed_since: None,
+            expires_at: config.expires.map(|at| last_moment(now, at)),
+            runs: BTreeMap::new(),
+            forgiven: VecDeque::new(),
+            bad: Vec::new(),
+        };
+        let id = &config.connection_id;
+        this.write(now, shown::welcome(now.store, config.node, id, heartbeat, 0, config.expires));
+        this
+    }
+
+    /// What its agent said that it can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+}
+
+impl Machine for DialIn {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle_input(&mut self, now: Now, input: Input) {
+        if self.closed {
+            return;
+        }
+        match input {
+            Input::Text(text) => self.handle_text(now, &text),
+            Input::Binary => self.close(1003, "binary messages are not spoken here"),
+            Input::TooLarge => self.too_large(now),
+            Input::Alive => self.heard = now.mono,
+            Input::Order(order) => self.handle_order(now, *order),
+            Input::Leaving => {
+                let (within, jitter) = (limits::GO_AWAY_WITHIN, limits::GO_AWAY_JITTER);
+                let note = Note::GoAway { reason: "drain", within, jitter };
+                let mut texts = Vec::new();
+                shown::render(now.store, "", &note, &mut |text| texts.push(text));
+                texts.into_iter().for_each(|text| self.write(now, text));
+            }
+            Input::Refreshed { request_id, renewal } => self.handle_refreshed(now, &request_id, renewal),
+            Input::Flushed => self.unflushed_since = None,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        if self.poll_timeout().is_none_or(|deadline| deadline.at > now.mono) {
+            return;
+        }
+        if self.expires_at.is_some_and(|at| at <= now.mono) {
+            return self.unauthorized(now, &None, "the token has ended");
+        }
+        if self.stalled_at().is_some_and(|at| at <= now.mono) {
+            return self.close(4508, "messages were not read");
+        }
+        if self.idle_at() <= now.mono {
+            return self.close(1001, "idle");
+        }
+        self.ping_at = now.mono + self.heartbeat;
+        self.outputs.push_back(Output::Ping);
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        if self.closed {
+            return None;
+        }
+        let idle = Deadline { at: self.idle_at(), why: "idle" };
+        let ping = Deadline { at: self.ping_at, why: "ping" };
+        let stall = self.stalled_at().map(|at| Deadline { at, why: "stall" });
+        let expiry = self.expires_at.map(|at| Deadline { at, why: "expiry" });
+        [Some(idle), Some(ping), stall, expiry].into_iter().flatten().min()
+    }
+}
+
+// === what it is told ===
+
+impl DialIn {
+    fn handle_order(&mut self, now: Now, order: Order) {
+        match order {
+            Order::Invoke(invoke) => self.invoke(now, &invoke),
+            Order::Cancel { run_id, attempt, epoch: _ } => {
+                if let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt)
+                    && !std::mem::replace(&mut run.cancelled, true)
+                {
+                    self.write(now, render::cancel(now.store, &run_id, attempt));
+                }
+            }
+            Order::Steer(steer) => self.steer(now, &steer),
+            Order::Drop { run_id, attempt } => self.let_go(now, &run_id, attempt),
+            // It may be under way in what the agent keeps, whichever connection it was ordered by.
+            Order::Stop { run_id, attempt, .. } => {
+                self.write(now, render::cancel(now.store, &run_id, attempt));
+                self.forgive(run_id);
+            }
+            // Of what is not credited too much waits on the way, and nothing more is read.
+            Order::Credit { .. } => {}
+        }
+    }
+
+    fn invoke(&mut self, now: Now, invoke: &Invoke) {
+        let run = Run {
+            attempt: invoke.attempt,
+            goes_on: invoke.resume.is_some(),
+            cancelled: false,
+            acked: false,
+            bytes: 0,
+            steers: Vec::new(),
+        };
+        self.forgiven.retain(|run_id| *run_id != invoke.run_id);
+        self.runs.insert(invoke.run_id.clone(), run);
+        self.write(now, render::invoke(now.store, invoke));
+    }
+
+    fn steer(&mut self, now: Now, steer: &Steer) {
+        let Some(run) = self.runs.get_mut(&steer.run_id).filter(|run| run.attempt == steer.attempt) else {
+            return;
+        };
+        if !run.steers.contains(&steer.message_id) {
+            run.steers.push(steer.message_id.clone());
+        }
+        self.write(now, render::steer(now.store, steer));
+    }
+
+    /// Nobody listens to the attempt any more: its agent is told to stop unless it has been, or has ended it.
+    fn let_go(&mut self, now: Now, run_id: &RunId, attempt: u32) {
+        if self.runs.get(run_id).is_none_or(|run| run.attempt != attempt) {
+            return;
+        }
+        let Some(run) = self.runs.remove(run_id) else { return };
+        if !run.cancelled {
+            self.write(now, render::cancel(now.store, run_id, attempt));
+        }
+        self.forgive(run_id.clone());
+    }
+
+    fn forgive(&mut self, run_id: RunId) {
+        if self.forgiven.contains(&run_id) {
+            return;
+        }
+        if self.forgiven.len() >= limits::DIALIN_FORGIVEN_MAX {
+            self.forgiven.pop_front();
+        }
+        self.forgiven.push_back(run_id);
+    }
+
+    fn handle_refreshed(&mut self, now: Now, request_id: &Option<RequestId>, renewal: Renewal) {
+        match renewal {
+            Renewal::Until(expires) => {
+                self.expires_at = Some(last_moment(now, expires));
+                self.write(now, shown::refreshed(now.store, request_id, expires));
+            }
+            Renewal::Needless => {
+                let why = "what this connection has shown does not end by itself";
+                self.refuse(now, request_id, Refusal::new(Code::InvalidMessage, why));
+            }
+            Renewal::Denied => {
+                self.unauthorized(now, request_id, "expected a good token of the same user");
+            }
+            Renewal::Late => {
+                let refusal = Refusal::new(Code::RateLimited, "too many requests on this connection");
+                self.refuse(now, request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
+            }
+        }
+    }
+}
+
+// === what it leans on ===
+
+impl DialIn {
+    fn idle_at(&self) -> Mono {
+        self.heard + limits::IDLE_TIMEOUT
+    }
+    fn stalled_at(&self) -> Option<Mono> {
+        self.unflushed_since.map(|since| since + limits::STALL_TIMEOUT)
+    }
+    fn write(&mut self, now: Now, text: String) {
+        self.unflushed_since.get_or_insert(now.mono);
+        self.outputs.push_back(Output::Write(text));
+    }
+    fn refuse(&mut self, now: Now, request_id: &Option<RequestId>, refusal: Refusal) {
+        self.write(now, shown::refused(now.store, request_id, &refusal));
+    }
+    fn unauthorized(&mut self, now: Now, request_id: &Option<RequestId>, why: &'static str) {
+        self.refuse(now, request_id, Refusal::new(Code::Unauthorized, why));
+        self.close(4401, "unauthorized");
+    }
+    fn too_large(&mut self, now: Now) {
+        let why = format!("a message may have {MESSAGE_BYTES_MAX} bytes here");
+        self.refuse(now, &None, Refusal::new(Code::TooLarge, why));
+        self.close(4413, "message too large");
+    }
+    /// Ends it. Its runs have lost their connection, which its driver tells them.
+    fn close(&mut self, code: u16, reason: &'static str) {
+        self.closed = true;
+        self.runs.clear();
+        self.outputs.push_back(Output::Close { code, reason: Cow::Borrowed(reason) });
+    }
+}
+
+/// When one is closed whose token ends at this time. A token may have ended a little before it was shown.
+fn last_moment(now: Now, expires: Millis) -> Mono {
+    let last = expires.after(limits::TOKEN_GRACE);
+    now.mono + Duration::from_millis(last.0.saturating_sub(now.store.0))
+}

@@ -1,0 +1,98 @@
+//! What an agent that has dialed in is told, as JSON texts (protocol.md §1.6).
+use serde::Serialize;
+use serde_json::value::RawValue;
+use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionId, UserId};
+use turnway_core::protocol::agent::{Invoke, Mark};
+use turnway_core::protocol::handover::HandoverContext;
+use turnway_core::protocol::input::Message;
+use turnway_core::protocol::steer::Steer;
+use turnway_core::time::Millis;
+
+/// What every order has.
+#[derive(Serialize)]
+struct Frame<'a, B: Serialize> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    ts: Millis,
+    session_id: &'a SessionId,
+    run_id: &'a RunId,
+    attempt: u32,
+    #[serde(flatten)]
+    body: B,
+}
+
+#[derive(Serialize)]
+struct InvokeBody<'a> {
+    epoch: Epoch,
+    agent_id: &'a AgentId,
+    input_message: &'a Message,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<&'a RawValue>,
+    context: Context<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resume: Option<ResumeBody<'a>>,
+}
+
+/// Say what follows.
+#[derive(Serialize)]
+struct ResumeBody<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_event_id: Option<&'a SaidId>,
+}
+
+#[derive(Serialize)]
+struct SteerBody<'a> {
+    message_id: &'a MessageId,
+    message: &'a Message,
+    turn_id: &'a RunId,
+    context: Context<'a>,
+}
+
+/// What is known around the input.
+#[derive(Serialize)]
+struct Context<'a> {
+    user_id: &'a UserId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    handover: Option<&'a HandoverContext>,
+}
+
+#[derive(Serialize)]
+struct Bare {}
+
+/// `invoke`.
+pub(super) fn invoke(ts: Millis, invoke: &Invoke) -> String {
+    let Invoke { key, run_id, attempt, epoch, agent_id, user, message, .. } = invoke;
+    let after = |mark: &'_ Mark| mark.event_id.clone();
+    let last = invoke.resume.as_ref().and_then(|resume| resume.after.as_ref()).map(after);
+    let body = InvokeBody {
+        epoch: *epoch,
+        agent_id,
+        input_message: message,
+        // As it lies in the inbox; it was read there, so it can be written.
+        messages: invoke.history.as_ref().and_then(|history| serde_json::from_str(history.reveal()).ok()),
+        context: Context { user_id: user, handover: invoke.handover.as_deref() },
+        traceparent: invoke.traceparent.as_deref(),
+        resume: invoke.resume.as_ref().map(|_| ResumeBody { last_event_id: last.as_ref() }),
+    };
+    frame("invoke", ts, (&key.session, run_id, *attempt), body)
+}
+
+/// `cancel`.
+pub(super) fn cancel(ts: Millis, run_id: &RunId, attempt: u32) -> String {
+    frame("cancel", ts, (&run_id.session(), run_id, attempt), Bare {})
+}
+
+/// `steer`.
+pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
+    let Steer { key, run_id, attempt, turn_id, user, message_id, message, .. } = steer;
+    let body = SteerBody { message_id, message, turn_id, context: Context { user_id: user, handover: None } };
+    frame("steer", ts, (&key.session, run_id, *attempt), body)
+}
+
+fn frame(kind: &'static str, ts: Millis, of: (&SessionId, &RunId, u32), body: impl Serialize) -> String {
+    let (session_id, run_id, attempt) = of;
+    // Our shapes have string keys and finite numbers only, so they always serialise.
+    serde_json::to_string(&Frame { kind, ts, session_id, run_id, attempt, body }).unwrap_or_default()
+}

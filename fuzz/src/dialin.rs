@@ -1,0 +1,78 @@
+//! What an agent says that has dialed in: messages, a line each, about a run that it was ordered.
+use turnway_bindings::dialin::said::Said;
+use turnway_bindings::dialin::{DialIn, DialInConfig, Input, Output, Word};
+use turnway_bindings::link::Capabilities;
+use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::{Invoke, Order};
+use turnway_core::protocol::input::{Content, Message, Role};
+use turnway_core::time::Now;
+
+/// What stands for the run that was ordered.
+const RUN: &str = "$RUN";
+
+/// Each line is a message, in which `$RUN` is the run. Understood are words about it, answers and what asks the door.
+/// No word comes of another run, and none after its last.
+pub fn messages(bytes: &[u8]) -> usize {
+    let (Ok(text), Some((order, run_id))) = (std::str::from_utf8(bytes), order()) else { return 0 };
+    let Ok(agent) = AgentId::parse("a") else { return 0 };
+    let config = DialInConfig {
+        agent,
+        capabilities: Capabilities::default(),
+        named: false,
+        node: NodeId(1),
+        connection_id: "c".to_owned(),
+        expires: None,
+        heartbeat_permille: 1000,
+    };
+    let mut machine = DialIn::new(Now::default(), config);
+    machine.handle_input(Now::default(), Input::Order(Box::new(order)));
+    while machine.poll_output().is_some() {}
+    let (mut understood, mut is_over) = (0, false);
+    for line in text.lines() {
+        machine.handle_input(Now::default(), Input::Text(line.replace(RUN, run_id.as_str())));
+        let mut outputs = 0;
+        while let Some(output) = machine.poll_output() {
+            outputs += 1;
+            assert!(outputs <= 3, "a message has too many consequences");
+            match output {
+                Output::Word { run_id: of, attempt, word } => {
+                    assert!(of == run_id && attempt == 1 && !is_over, "a word of nothing that runs");
+                    is_over = word.is_last();
+                    hold(&word);
+                    understood += 1;
+                }
+                Output::Refresh { .. } => understood += 1,
+                Output::Write(text) => understood += usize::from(text.contains("pong")),
+                Output::Ping => panic!("no time has passed"),
+                Output::Close { .. } => return understood,
+            }
+        }
+    }
+    understood
+}
+
+fn hold(word: &Word) {
+    if let Word::Said(Said::State { state, .. }) = word {
+        assert!(!state.is_empty() && !state.chars().any(char::is_control), "{state:?}");
+    }
+}
+
+fn order() -> Option<(Order, RunId)> {
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").ok()? };
+    let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").ok()?);
+    let invoke = Invoke {
+        key,
+        run_id: run_id.clone(),
+        attempt: 1,
+        epoch: Epoch(1),
+        agent_id: AgentId::parse("a").ok()?,
+        user: UserId::local(),
+        message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
+        history: None,
+        traceparent: None,
+        handover: None,
+        resume: None,
+    };
+    Some((Order::Invoke(invoke), run_id))
+}

@@ -1,0 +1,310 @@
+//! A connection whose agent has dialed in, from its welcome to its end: a [`DialIn`] machine between a [`Wire`] and the
+//! attempts that run over it.
+use super::super::end::End;
+use super::super::wire::{Beat, Heard, Wire};
+use super::{LONG, Stage, Visit};
+use crate::agent::dialin::{Letter, NoPlace, Place};
+use crate::door::{Admitted, Proof};
+use crate::links::{Fate, Mail};
+use crate::metrics::{Denial, Direction, Handshake};
+use crate::phase::Phase;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::{pending, poll_fn};
+use std::task::{Context, Poll};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{OwnedPermit, Sender};
+use tokio::time::Instant;
+use turnway_bindings::dialin::{DialIn, DialInConfig, Input, Output, Word};
+use turnway_bindings::link::{self, Credential, Hello};
+use turnway_core::id::{RequestId, RunId};
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::Order;
+
+/// An agent that was admitted, and where it has its place.
+pub(super) struct Arrived {
+    place: Place,
+    config: DialInConfig,
+}
+
+/// Its connection while it lasts.
+struct Duty<'v, 'a, W> {
+    visit: &'v mut Visit<'a, W>,
+    /// Dropped with it: what ran over it finds out.
+    place: Place,
+    machine: DialIn,
+    /// Where what is said of an attempt goes.
+    runs: BTreeMap<RunId, (u32, Sender<Word>)>,
+    /// What there was no room for: nothing more is read until there is.
+    untaken: Option<(Sender<Word>, Word)>,
+    /// What the machine wanted while the wire was stuck.
+    held: VecDeque<Output>,
+    unflushed: bool,
+    /// It was told that this node leaves.
+    told: bool,
+}
+
+/// What woke it.
+enum Event {
+    Heard(Result<Heard, End>),
+    Letter(Option<Letter>),
+    /// Room for what is not taken; none: nobody is going to.
+    Room(Option<OwnedPermit<Word>>),
+    Leaving,
+    Mail(Mail),
+    Alarm,
+}
+
+// === impl Visit ===
+
+impl<W: Wire> Visit<'_, W> {
+    /// Whether who was let in may be the agent that it says it is.
+    pub(super) fn receive_agent(&mut self, hello: &Hello, admitted: Admitted) {
+        let asked = admitted.proof != Proof::Nothing;
+        let agent = hello.agent_id.as_ref().ok_or(NoPlace::Forbidden);
+        let exchange = &self.reception.exchange;
+        let entered = agent.and_then(|agent| {
+            let place = exchange.enter(agent, hello.capabilities, &admitted.principal, asked)?;
+            Ok((agent.clone(), place))
+        });
+        match entered {
+            Ok((agent, place)) => {
+                let node = format!("{}", self.reception.node);
+                let config = DialInConfig {
+                    agent,
+                    capabilities: hello.capabilities,
+                    named: place.is_named(),
+                    node: self.reception.node,
+                    connection_id: format!("{}-{}", &node[..8], self.seat.id().0),
+                    expires: admitted.proof.ends(),
+                    heartbeat_permille: self.heartbeat_permille(),
+                };
+                self.reception.metrics.links.began(Handshake::Admitted);
+                self.stage = Stage::Agent;
+                self.admitted = Some(Box::new(admitted));
+                self.arrived = Some(Box::new(Arrived { place, config }));
+            }
+            Err(why) => {
+                tracing::debug!(link = self.seat.id().0, ?why, "an agent is not received");
+                self.reception.metrics.auth.denied(Denial::Role);
+                self.stage = Stage::Denied;
+                self.tell(link::Input::Forbidden);
+            }
+        }
+    }
+
+    /// Serves it until it or we have had enough.
+    pub(super) async fn serve_agent(&mut self) -> End {
+        let Some(arrived) = self.arrived.take() else { return End::Lost };
+        let Arrived { place, config } = *arrived;
+        self.now = self.reception.clock.now();
+        let mut duty = Duty {
+            machine: DialIn::new(self.now, config),
+            visit: self,
+            place,
+            runs: BTreeMap::new(),
+            untaken: None,
+            held: VecDeque::new(),
+            unflushed: false,
+            told: false,
+        };
+        loop {
+            if let Err(end) = duty.perform().await {
+                return end;
+            }
+            let event = duty.wait().await;
+            if let Err(end) = duty.take(event).await {
+                return end;
+            }
+        }
+    }
+}
+
+// === impl Duty ===
+
+impl<W: Wire> Duty<'_, '_, W> {
+    async fn wait(&mut self) -> Event {
+        self.arm();
+        let (life, visit) = (&self.visit.reception.life, &mut *self.visit);
+        tokio::select! {
+            mail = visit.seat.mail() => Event::Mail(mail),
+            letter = self.place.letter() => Event::Letter(letter),
+            room = room(self.untaken.as_ref()), if self.untaken.is_some() => Event::Room(room),
+            heard = visit.wire.hear(), if self.untaken.is_none() => Event::Heard(heard),
+            () = life.reached(Phase::Draining), if !self.told => Event::Leaving,
+            () = &mut visit.alarm => Event::Alarm,
+        }
+    }
+
+    async fn take(&mut self, event: Event) -> Result<(), End> {
+        self.visit.now = self.visit.reception.clock.now();
+        match event {
+            Event::Mail(Mail::Leave(fate)) => return Err(fate.into()),
+            // The switchboard knows nothing of this connection.
+            Event::Mail(Mail::Notes(_)) => {}
+            Event::Letter(None) => return Err(Fate::Slow.into()),
+            Event::Letter(Some(letter)) => self.open(letter),
+            Event::Room(room) => {
+                if let (Some(room), Some((_, word))) = (room, self.untaken.take()) {
+                    room.send(word);
+                }
+                // It was not read meanwhile: that it was not heard says nothing.
+                self.tell(Input::Alive);
+            }
+            Event::Leaving => {
+                self.told = true;
+                self.tell(Input::Leaving);
+            }
+            Event::Heard(heard) => self.hear(heard?),
+            Event::Alarm => self.wake(),
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, letter: Letter) {
+        match letter {
+            Letter::Invoke(invoke, words) => {
+                self.runs.insert(invoke.run_id.clone(), (invoke.attempt, words));
+                let order = Order::Invoke(*invoke);
+                self.tell(Input::Order(Box::new(order)));
+            }
+            Letter::Order(order) => self.tell(Input::Order(order)),
+            Letter::Forget(run_id, attempt) => {
+                if self.runs.get(&run_id).is_some_and(|(number, _)| *number == attempt) {
+                    self.runs.remove(&run_id);
+                }
+                let order = Order::Drop { run_id, attempt };
+                self.tell(Input::Order(Box::new(order)));
+            }
+        }
+    }
+
+    fn hear(&mut self, heard: Heard) {
+        if let Some(bytes) = heard.bytes() {
+            self.visit.reception.metrics.links.passed(Direction::In, bytes);
+        }
+        match heard {
+            Heard::Text(text) => self.tell(Input::Text(text)),
+            Heard::Binary(_) => self.tell(Input::Binary),
+            Heard::TooLarge => self.tell(Input::TooLarge),
+            Heard::Alive(_) => self.tell(Input::Alive),
+            Heard::Beside => {}
+        }
+    }
+
+    /// Everything the machine wants, with one flush at the end.
+    async fn perform(&mut self) -> Result<(), End> {
+        loop {
+            while let Some(output) = self.held.pop_front().or_else(|| self.machine.poll_output()) {
+                self.act(output).await?;
+            }
+            if !self.unflushed {
+                return Ok(());
+            }
+            self.push(|wire, cx| wire.poll_flush(cx)).await?;
+            self.unflushed = false;
+            self.tell(Input::Flushed);
+        }
+    }
+
+    async fn act(&mut self, output: Output) -> Result<(), End> {
+        match output {
+            Output::Write(text) => {
+                self.push(|wire, cx| wire.poll_ready(cx)).await?;
+                self.visit.reception.metrics.links.passed(Direction::Out, text.len());
+                self.unflushed = true;
+                self.visit.wire.write(text)?;
+            }
+            Output::Word { run_id, attempt, word } => self.hand_on(&run_id, attempt, word).await,
+            Output::Ping => {
+                self.push(|wire, cx| wire.poll_ready(cx)).await?;
+                match self.visit.wire.beat()? {
+                    Beat::Written => {
+                        self.visit.reception.metrics.links.passed(Direction::Out, 0);
+                        self.unflushed = true;
+                    }
+                    Beat::Heard => self.tell(Input::Alive),
+                }
+            }
+            Output::Refresh { request_id, token } => self.renew(request_id, token).await,
+            Output::Close { code, reason } => return Err(End::Close(code, reason)),
+        }
+        Ok(())
+    }
+
+    /// To the attempt's own queue. One message is at most two words: only the second may have to wait for the first.
+    async fn hand_on(&mut self, run_id: &RunId, attempt: u32, word: Word) {
+        let Some((_, to)) = self.runs.get(run_id).filter(|(number, _)| *number == attempt) else { return };
+        let to = to.clone();
+        if word.is_last() {
+            self.runs.remove(run_id);
+        }
+        if let Some((before, first)) = self.untaken.take() {
+            // An attempt always takes something, or ends.
+            _ = before.send(first).await;
+        }
+        if let Err(TrySendError::Full(word)) = to.try_send(word) {
+            self.untaken = Some((to, word));
+        }
+    }
+
+    async fn renew(&mut self, request_id: Option<RequestId>, token: Credential) {
+        let renewal = self.visit.renewal(token).await;
+        self.tell(Input::Refreshed { request_id, renewal });
+    }
+
+    /// Waits for the wire to take what is written. Nothing is read meanwhile.
+    async fn push(
+        &mut self,
+        mut poll: impl FnMut(&mut W, &mut Context<'_>) -> Poll<Result<(), End>>,
+    ) -> Result<(), End> {
+        loop {
+            self.arm();
+            let wire = &mut *self.visit.wire;
+            tokio::select! {
+                biased;
+                done = poll_fn(|cx| poll(&mut *wire, cx)) => return done,
+                () = &mut self.visit.alarm => {
+                    self.visit.now = self.visit.reception.clock.now();
+                    self.wake();
+                }
+                fate = self.visit.seat.struck() => return Err(fate.into()),
+            }
+            while let Some(output) = self.machine.poll_output() {
+                match output {
+                    Output::Close { code, reason } => return Err(End::Close(code, reason)),
+                    Output::Write(_) | Output::Word { .. } | Output::Refresh { .. } | Output::Ping => {
+                        self.held.push_back(output);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.machine.handle_input(self.visit.now, input);
+    }
+
+    fn wake(&mut self) {
+        let now = self.visit.now;
+        self.visit.armed = now.mono + LONG;
+        self.visit.alarm.as_mut().reset(Instant::now() + LONG);
+        if self.untaken.is_some() {
+            self.tell(Input::Alive);
+        }
+        self.machine.handle_timeout(now);
+    }
+
+    fn arm(&mut self) {
+        if let Some(deadline) = self.machine.poll_timeout() {
+            self.visit.arm_at(deadline.at);
+        }
+    }
+}
+
+/// Waits until what is not taken can be handed on. Safe to drop and to ask again.
+async fn room(untaken: Option<&(Sender<Word>, Word)>) -> Option<OwnedPermit<Word>> {
+    match untaken {
+        Some((to, _)) => to.clone().reserve_owned().await.ok(),
+        None => pending().await,
+    }
+}

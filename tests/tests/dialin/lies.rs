@@ -1,0 +1,145 @@
+//! Connections that do not keep to the protocol: what they say of others' runs counts for nothing, and what they have
+//! broken ends, and nothing else.
+use crate::{ask, connected, dial, end, node, order, person, say, until};
+use serde_json::json;
+use tokio_tungstenite::tungstenite::Message;
+use turnway_tests::real::wire::{Gone, Wire, invoke};
+
+/// Covers: G7, S-13.
+#[tokio::test]
+async fn words_about_runs_of_others_count_for_nothing_and_end_in_4400() {
+    let (node, _dir) = node("").await;
+    let (mut honest, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "hello").await;
+    let invoked = order(&mut honest, "invoke").await;
+    let mut liar = dial(&node, json!({})).await;
+    for kind in ["input_ack", "delta", "state", "done", "error"] {
+        say(&mut liar, &invoked, kind, json!({"text": "lies", "state": "lies"})).await;
+        let error = order(&mut liar, "error").await;
+        assert_eq!(error["code"], "invalid_message", "{kind}: {error}");
+    }
+    // What crosses an end is no lie.
+    for kind in ["cancel_ack", "steer_ack"] {
+        say(&mut liar, &invoked, kind, json!({"message_id": "m", "outcome": "accepted"})).await;
+    }
+    for _ in 5..10 {
+        say(&mut liar, &invoked, "done", json!({})).await;
+    }
+    let gone = liar.until(|_| false).await.expect_err("it is closed");
+    assert_eq!(gone, Gone::Closed(4400));
+    say(&mut honest, &invoked, "delta", json!({"text": "the truth"})).await;
+    say(&mut honest, &invoked, "done", json!({})).await;
+    let (text, done) = end(&mut ann, &run).await;
+    assert_eq!((text.as_str(), &done["status"]), ("the truth", &json!("completed")));
+}
+
+/// Covers: G3.
+#[tokio::test]
+async fn a_second_end_changes_nothing_and_ten_of_them_close() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "hello").await;
+    let invoked = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoked, "delta", json!({"text": "all"})).await;
+    for _ in 0..11 {
+        say(&mut agent, &invoked, "done", json!({})).await;
+    }
+    let (text, done) = end(&mut ann, &run).await;
+    assert_eq!(
+        (text.as_str(), &done["status"], &done["text_bytes"]),
+        ("all", &json!("completed"), &json!(3))
+    );
+    let gone = agent.until(|_| false).await.expect_err("it is closed");
+    assert_eq!(gone, Gone::Closed(4400));
+    // The session goes on, at the next connection.
+    let mut agent = dial(&node, json!({})).await;
+    let run = ask(&mut ann, "s1", "again").await;
+    let invoked = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoked, "done", json!({})).await;
+    assert_eq!(end(&mut ann, &run).await.1["status"], "completed");
+}
+
+/// Covers: S-11, S-48.
+#[tokio::test]
+async fn what_is_too_large_closes_and_loses_nothing_before_it() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "hello").await;
+    let invoked = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoked, "delta", json!({"text": "before"})).await;
+    say(&mut agent, &invoked, "delta", json!({"text": "x".repeat(70_000)})).await;
+    let gone = agent.until(|_| false).await.expect_err("it is closed");
+    assert_eq!(gone, Gone::Closed(4413));
+    let (text, done) = end(&mut ann, &run).await;
+    assert_eq!(
+        (text.as_str(), &done["status"], &done["text_bytes"]),
+        ("before", &json!("failed"), &json!(6))
+    );
+}
+
+/// Covers: S-13, S-48: of one run, and only of that.
+#[tokio::test]
+async fn a_run_that_is_told_wrong_fails_alone() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    for (n, (kind, wrong, code)) in [
+        ("delta", json!({"text": 3}), "agent_error"),
+        ("delta", json!({}), "agent_error"),
+        ("state", json!({"state": "a\u{0}b"}), "agent_error"),
+        ("state", json!({"state": "x", "detail": "y".repeat(17_000)}), "too_large"),
+        ("done", json!({"usage": "y".repeat(17_000)}), "too_large"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let run = ask(&mut ann, "s1", &format!("turn {n}")).await;
+        let invoked = order(&mut agent, "invoke").await;
+        say(&mut agent, &invoked, kind, wrong.clone()).await;
+        // It has to stop what it does not know to be over.
+        assert_eq!(order(&mut agent, "cancel").await["run_id"], json!(run));
+        let error = until(&mut ann, &run, |message| message["type"] == "error").await;
+        assert_eq!(error["code"], code, "{kind} {wrong}");
+        end(&mut ann, &run).await;
+    }
+}
+
+/// Covers: S-11, S-13, MP-A6.
+#[tokio::test]
+async fn what_is_no_message_is_answered_and_the_tenth_closes() {
+    let (node, _dir) = node("").await;
+    let mut agent = dial(&node, json!({})).await;
+    for wrong in
+        ["x", "[]", "{}", r#"["delta"]"#, r#"{"type":7}"#, r#"{"type":"delta"}"#, r#"{"type":"refresh"}"#]
+    {
+        agent.frame(Message::text(wrong)).await.expect("sent");
+        assert_eq!(order(&mut agent, "error").await["code"], "invalid_message", "{wrong}");
+    }
+    // A client's words, and types of a later day, are no sign of a broken agent.
+    for _ in 0..20 {
+        agent.say(invoke("s1", "echo", "x")).await.expect("said");
+        assert_eq!(order(&mut agent, "error").await["code"], "invalid_message");
+    }
+    for _ in 7..10 {
+        agent.say(json!({"type": "hello"})).await.expect("said");
+    }
+    assert_eq!(agent.until(|_| false).await.expect_err("closed"), Gone::Closed(4400));
+    let mut agent = dial(&node, json!({})).await;
+    agent.frame(Message::binary(vec![1])).await.expect("sent");
+    assert_eq!(agent.until(|_| false).await.expect_err("closed"), Gone::Closed(1003));
+    connected(&node, 0).await;
+}
+
+/// A connection may be too many, and whoever comes too late is told.
+#[tokio::test]
+async fn one_agent_has_so_many_connections() {
+    let (node, _dir) = node("").await;
+    let mut all: Vec<Wire> = Vec::new();
+    for _ in 0..turnway_core::limits::DIALIN_CONNECTIONS_MAX {
+        all.push(dial(&node, json!({})).await);
+    }
+    let one_more = Wire::open(node.http).await.expect("it connects");
+    assert_eq!(crate::life::forbidden(one_more, json!({})).await, Gone::Closed(4403));
+    all.pop();
+    connected(&node, turnway_core::limits::DIALIN_CONNECTIONS_MAX - 1).await;
+    dial(&node, json!({})).await;
+}

@@ -1,0 +1,279 @@
+//! Orders and words, and what becomes of turns whose connection ends.
+use crate::{ask, connected, dial, end, node, order, person, say, until};
+use serde_json::{Value, json};
+use turnway_tests::real::http;
+use turnway_tests::real::wire::{Gone, Wire};
+
+/// Covers: LN-SR1, SR-K1, MP-D15.
+#[tokio::test]
+async fn a_turn_goes_to_the_agent_and_its_words_to_the_person() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    connected(&node, 1).await;
+    let run = ask(&mut ann, "s1", "héllo").await;
+    let invoke = order(&mut agent, "invoke").await;
+    assert_eq!(
+        (&invoke["run_id"], &invoke["session_id"], &invoke["agent_id"], &invoke["attempt"]),
+        (&json!(run), &json!("s1"), &json!("a"), &json!(1))
+    );
+    assert_eq!(invoke["input_message"], json!({"role": "user", "content": "héllo"}));
+    assert_eq!(invoke["context"], json!({"user_id": "ann"}));
+    assert!(invoke["epoch"].is_u64() && invoke["ts"].is_u64(), "{invoke}");
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
+    say(&mut agent, &invoke, "state", json!({"state": "thinking", "detail": {"n": 1}})).await;
+    let state =
+        until(&mut ann, &run, |message| message["type"] == "state" && message["scope"] == "agent").await;
+    assert_eq!((&state["state"], &state["detail"]), (&json!("thinking"), &json!({"n": 1})));
+    for text in ["wörld", " 語"] {
+        say(&mut agent, &invoke, "delta", json!({"text": text, "attempt": 1})).await;
+    }
+    say(&mut agent, &invoke, "done", json!({"usage": {"tokens": 2}, "stop_reason": "max_tokens"})).await;
+    let (text, done) = end(&mut ann, &run).await;
+    assert_eq!((text.as_str(), &done["status"]), ("wörld 語", &json!("completed")));
+    assert_eq!((&done["stop_reason"], &done["usage"]), (&json!("max_tokens"), &json!({"tokens": 2})));
+    // An error of its own is the end of the next.
+    let run = ask(&mut ann, "s1", "again").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "error", json!({"code": "quota", "message": "come back"})).await;
+    let error = until(&mut ann, &run, |message| message["type"] == "error").await;
+    assert_eq!((&error["code"], &error["detail"]["agent_code"]), (&json!("agent_error"), &json!("quota")));
+    assert_eq!(end(&mut ann, &run).await.1["status"], "failed");
+    agent.say(json!({"type": "ping", "request_id": "p"})).await.expect("said");
+    assert_eq!(order(&mut agent, "pong").await["request_id"], "p");
+    let (_, page) = http::get(node.http, "/v1/agents").await.expect("it answers");
+    let page: Value = serde_json::from_str(&page).expect("JSON");
+    assert_eq!(
+        (&page["agents"][0]["kind"], &page["agents"][0]["healthy"]),
+        (&json!("dial_in"), &json!(true))
+    );
+    drop(agent);
+    connected(&node, 0).await;
+}
+
+/// Covers: SR-K2, SR-C7.
+#[tokio::test]
+async fn a_cancel_is_acknowledged_by_the_agent() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "long").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "delta", json!({"text": "so far"})).await;
+    until(&mut ann, &run, |message| message["type"] == "delta").await;
+    ann.say(json!({"type": "cancel_run", "run_id": run})).await.expect("said");
+    let cancel = order(&mut agent, "cancel").await;
+    assert_eq!((&cancel["run_id"], &cancel["attempt"]), (&json!(run), &json!(1)));
+    // What was under way is nobody's fault, before the acknowledgement.
+    say(&mut agent, &invoke, "delta", json!({"text": "!"})).await;
+    say(&mut agent, &invoke, "cancel_ack", json!({})).await;
+    let (_, done) = end(&mut ann, &run).await;
+    assert_eq!((&done["status"], &done["text_bytes"]), (&json!("cancelled"), &json!(6)), "{done}");
+    agent.say(json!({"type": "ping"})).await.expect("said");
+    order(&mut agent, "pong").await;
+
+    // One that never acknowledges is told, and waited for in vain.
+    let run = ask(&mut ann, "s1", "deaf").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
+    ann.say(json!({"type": "cancel_run", "run_id": run})).await.expect("said");
+    order(&mut agent, "cancel").await;
+    let error = until(&mut ann, &run, |message| message["type"] == "error").await;
+    assert_eq!(error["code"], "CANCEL_TIMEOUT");
+    assert_eq!(end(&mut ann, &run).await.1["status"], "cancelled");
+    // Its late words are forgiven, and the connection goes on.
+    for kind in ["delta", "done", "cancel_ack"] {
+        say(&mut agent, &invoke, kind, json!({"text": "late"})).await;
+    }
+    agent.say(json!({"type": "ping"})).await.expect("said");
+    order(&mut agent, "pong").await;
+}
+
+/// Covers: SR-K2.
+#[tokio::test]
+async fn who_does_not_acknowledge_cancels_is_not_waited_for() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({"cancel": false})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "long").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
+    ann.say(json!({"type": "cancel_run", "run_id": run})).await.expect("said");
+    order(&mut agent, "cancel").await;
+    let (_, done) = end(&mut ann, &run).await;
+    assert_eq!((&done["status"], &done["stop_reason"]), (&json!("cancelled"), &json!("cancelled")));
+}
+
+/// Covers: ST-7, ST-8.
+#[tokio::test]
+async fn what_is_said_on_the_way_is_handed_over() {
+    let (node, _dir) = node(",steer=true").await;
+    let (mut agent, mut ann) = (dial(&node, json!({"steer": true})).await, person(&node).await);
+    let host = ask(&mut ann, "s1", "first").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    until(&mut ann, &host, |message| message["name"] == "AGENT_STARTED").await;
+    let taken = ask(&mut ann, "s1", "more").await;
+    let steer = order(&mut agent, "steer").await;
+    assert_eq!(steer["message"], json!({"role": "user", "content": "more"}));
+    assert_eq!((&steer["run_id"], &steer["turn_id"]), (&json!(host), &json!(taken)));
+    // By the input's name alone.
+    let ack = json!({"type": "steer_ack", "message_id": steer["message_id"], "outcome": "accepted"});
+    agent.say(ack).await.expect("said");
+    let left = ask(&mut ann, "s1", "other").await;
+    let steer = order(&mut agent, "steer").await;
+    say(&mut agent, &steer, "steer_ack", json!({"message_id": steer["message_id"], "outcome": "refused"}))
+        .await;
+    say(&mut agent, &invoke, "done", json!({})).await;
+    let first = until(&mut ann, &taken, |message| message["type"] == "done").await;
+    assert_eq!((&first["stop_reason"], &first["host_run_id"]), (&json!("steered"), &json!(host)));
+    // What was left is the next turn.
+    let next = order(&mut agent, "invoke").await;
+    assert_eq!((&next["run_id"], &next["input_message"]["content"]), (&json!(left), &json!("other")));
+}
+
+/// Covers: ST-8.
+#[tokio::test]
+async fn a_connection_that_takes_nothing_on_the_way_refuses_it() {
+    let (node, _dir) = node(",steer=true").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let host = ask(&mut ann, "s1", "first").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    until(&mut ann, &host, |message| message["name"] == "AGENT_STARTED").await;
+    let left = ask(&mut ann, "s1", "more").await;
+    until(&mut ann, &left, |message| message["outcome"] == "refused").await;
+    say(&mut agent, &invoke, "done", json!({})).await;
+    assert_eq!(order(&mut agent, "invoke").await["run_id"], json!(left));
+}
+
+/// Covers: G3, SR-I1: another connection takes over where the agent may be asked again, at once.
+#[tokio::test]
+async fn another_connection_takes_over_from_one_that_is_lost() {
+    let (node, _dir) = node(",on_owner_loss=retry").await;
+    let (mut one, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "hello").await;
+    let invoke = order(&mut one, "invoke").await;
+    say(&mut one, &invoke, "delta", json!({"text": "from the first"})).await;
+    until(&mut ann, &run, |message| message["type"] == "delta").await;
+    let mut two = dial(&node, json!({})).await;
+    drop(one);
+    let invoke = order(&mut two, "invoke").await;
+    assert_eq!((&invoke["run_id"], &invoke["attempt"]), (&json!(run), &json!(2)));
+    let again = until(&mut ann, &run, |message| message["name"] == "RUN_RESTARTED").await;
+    assert_eq!((&again["reason"], &again["attempt"]), (&json!("agent_lost"), &json!(2)));
+    say(&mut two, &invoke, "delta", json!({"text": "from the second"})).await;
+    say(&mut two, &invoke, "done", json!({})).await;
+    let (text, done) = end(&mut ann, &run).await;
+    assert_eq!((text.as_str(), &done["status"]), ("from the second", &json!("completed")));
+}
+
+/// Covers: G3, RX-2.
+#[tokio::test]
+async fn what_may_not_be_repeated_ends_with_its_connection() {
+    let (node, _dir) = node("").await;
+    let (mut one, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let (silent, spoken) = (ask(&mut ann, "s1", "silent").await, ask(&mut ann, "s2", "spoken").await);
+    let mut orders = [order(&mut one, "invoke").await, order(&mut one, "invoke").await];
+    orders.sort_by_key(|order| order["run_id"] != silent);
+    say(&mut one, &orders[1], "delta", json!({"text": "he"})).await;
+    until(&mut ann, &spoken, |message| message["type"] == "delta").await;
+    drop(one);
+    // `retry_if_silent`: text of it was shown, so it is over; and of the other there was none.
+    let error = until(&mut ann, &spoken, |message| message["type"] == "error").await;
+    assert_eq!((&error["code"], &error["retryable"]), (&json!("agent_unavailable"), &json!(true)));
+    let mut two = dial(&node, json!({})).await;
+    let invoke = order(&mut two, "invoke").await;
+    assert_eq!((&invoke["run_id"], &invoke["attempt"]), (&json!(silent), &json!(2)));
+    say(&mut two, &invoke, "done", json!({})).await;
+    assert_eq!(until(&mut ann, &silent, |message| message["type"] == "done").await["status"], "completed");
+}
+
+/// Covers: G3: three connections that were lost over a turn are enough.
+#[tokio::test]
+async fn a_turn_that_loses_every_connection_is_over() {
+    let (node, _dir) = node(",on_owner_loss=retry").await;
+    let mut ann = person(&node).await;
+    let run = ask(&mut ann, "s1", "hello").await;
+    for attempt in 1..=3 {
+        let mut agent = dial(&node, json!({})).await;
+        assert_eq!(order(&mut agent, "invoke").await["attempt"], attempt);
+    }
+    let error = until(&mut ann, &run, |message| message["type"] == "error").await;
+    assert_eq!(error["code"], "agent_unavailable");
+    assert_eq!(end(&mut ann, &run).await.1["attempt"], 3);
+}
+
+/// Covers: MP-D15.
+#[tokio::test]
+async fn an_agent_without_a_connection_is_waited_for_and_then_unavailable() {
+    let (node, _dir) = node("").await;
+    let mut ann = person(&node).await;
+    let run = ask(&mut ann, "s1", "anybody?").await;
+    let error = until(&mut ann, &run, |message| message["type"] == "error").await;
+    assert_eq!((&error["code"], &error["retryable"]), (&json!("agent_unavailable"), &json!(true)));
+    // Who comes while a run waits is asked.
+    let run = ask(&mut ann, "s1", "and now?").await;
+    until(&mut ann, &run, |message| message["type"] == "run_started").await;
+    let mut agent = dial(&node, json!({})).await;
+    assert_eq!(order(&mut agent, "invoke").await["run_id"], json!(run));
+}
+
+/// Covers: G3, G6: the same attempt goes on at another connection, no byte twice.
+#[tokio::test]
+async fn an_answer_that_outlives_its_connection_goes_on_at_the_byte() {
+    let (node, _dir) = node(",on_owner_loss=resume").await;
+    let refused = Wire::open(node.http).await.expect("it connects");
+    assert_eq!(forbidden(refused, json!({})).await, Gone::Closed(4403), "it cannot resume");
+    let (mut one, mut ann) = (dial(&node, json!({"resume": true})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "hello").await;
+    let invoke = order(&mut one, "invoke").await;
+    assert!(invoke.get("resume").is_none(), "{invoke}");
+    say(&mut one, &invoke, "delta", json!({"text": "one ", "id": "e1"})).await;
+    say(&mut one, &invoke, "delta", json!({"text": "two ", "id": "e2"})).await;
+    until(&mut ann, &run, |message| message["offset"] == 4).await;
+    drop(one);
+    let mut two = dial(&node, json!({"resume": true})).await;
+    let invoke = order(&mut two, "invoke").await;
+    assert_eq!((&invoke["attempt"], &invoke["resume"]), (&json!(1), &json!({"last_event_id": "e2"})));
+    until(&mut ann, &run, |message| message["name"] == "RUN_RESUMED").await;
+    say(&mut two, &invoke, "delta", json!({"text": "three", "id": "e3"})).await;
+    let delta = until(&mut ann, &run, |message| message["type"] == "delta").await;
+    assert_eq!(
+        (&delta["offset"], &delta["text"], &delta["attempt"]),
+        (&json!(8), &json!("three"), &json!(1))
+    );
+    drop(two);
+    // Its next process knows nothing of it: what was shown cannot be continued.
+    let mut three = dial(&node, json!({"resume": true})).await;
+    let invoke = order(&mut three, "invoke").await;
+    say(&mut three, &invoke, "error", json!({"code": "unknown_run"})).await;
+    let error = until(&mut ann, &run, |message| message["type"] == "error").await;
+    assert_eq!(error["code"], "owner_lost");
+}
+
+/// Reads on to the end of one that may not be what it says.
+pub(crate) async fn forbidden(mut wire: Wire, more: Value) -> Gone {
+    wire.say(crate::hello(&more)).await.expect("said");
+    let error = wire.next().await.expect("an answer");
+    assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("forbidden")), "{error}");
+    wire.until(|_| false).await.expect_err("it is closed")
+}
+
+/// Covers: MP-B13.
+#[tokio::test]
+async fn a_node_that_leaves_says_so_and_lets_answers_end() {
+    let (mut node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "hello").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
+    node.signal("-TERM").await;
+    order(&mut agent, "go_away").await;
+    say(&mut agent, &invoke, "delta", json!({"text": "to the end"})).await;
+    say(&mut agent, &invoke, "done", json!({})).await;
+    assert_eq!(end(&mut ann, &run).await.0, "to the end");
+    assert_eq!(agent.next().await, Err(Gone::Closed(4503)));
+    assert_eq!(node.exit().await, Some(0));
+}

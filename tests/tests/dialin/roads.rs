@@ -1,0 +1,47 @@
+//! An agent by QUIC: the same orders and words, in frames of the control stream.
+use crate::hello;
+use serde_json::json;
+use tempfile::tempdir;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::quic::Line;
+use turnway_tests::real::tls::{Pair, Trust};
+use turnway_tests::real::wire::Gone;
+
+/// Covers: MP-A1.
+#[tokio::test]
+async fn an_agent_dials_in_by_quic() {
+    let dir = tempdir().expect("a directory");
+    let pair = Pair::make(dir.path(), "pair").await;
+    let flags = ["--quic", "127.0.0.1:0", "--agent", "a=dial-in:,steer=true"];
+    let node = Node::start(dir.path(), &[&flags[..], &pair.flags()].concat()).await;
+    let (quic, trust) = (node.quic.expect("it speaks QUIC"), Trust::of([&pair]));
+    let agent = Line::open(quic, &trust).await.expect("it connects");
+    let mut agent =
+        agent.greet_with(hello(&json!({"capabilities": {"steer": true}}))).await.expect("welcome");
+    let mut ann = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
+    // Larger than a frame of a client may be: a long input, which the agent has to take.
+    let input = "語".repeat(15_000);
+    let turn = async {
+        for n in 0..3 {
+            let invoke = agent.until(|order| order["type"] == "invoke").await.expect("an order");
+            assert_eq!(invoke["input_message"]["content"], json!(input));
+            for text in ["héllo ", "語"] {
+                let delta = json!({"type": "delta", "run_id": invoke["run_id"], "text": text});
+                agent.say(&delta).await.expect("said");
+            }
+            agent.say(&json!({"type": "done", "run_id": invoke["run_id"]})).await.expect("said");
+            assert!(n < 3);
+        }
+        let ping = json!({"type": "ping"});
+        assert_eq!(agent.ask("p", ping).await.expect("answered")["type"], "pong");
+        agent.finish();
+        assert_eq!(agent.gone().await, Gone::Closed(1000));
+    };
+    let asks = async {
+        for n in 0..3 {
+            let (said, done) = ann.turn("s1", "a", &format!("m{n}"), &input).await.expect("a turn");
+            assert_eq!((said.as_str(), &done["status"]), ("héllo 語", &json!("completed")));
+        }
+    };
+    tokio::join!(turn, asks);
+}

@@ -1,0 +1,85 @@
+//! Who says more than is taken, and who takes less than is said.
+use crate::{ask, connected, dial, end, hello, node, order, person, say, until};
+use serde_json::json;
+use std::time::Duration;
+use turnway_tests::real::wire::{Wire, invoke as input};
+
+/// All the text a turn may have, as fast as it is taken: over one connection, beside a small answer.
+///
+/// Covers: G8, S-48.
+#[tokio::test]
+async fn a_flood_is_taken_at_the_pace_of_the_disk_and_others_go_on() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann, mut bob) =
+        (dial(&node, json!({})).await, person(&node).await, person(&node).await);
+    let (flood, small) = (ask(&mut ann, "s1", "flood").await, ask(&mut bob, "s2", "small").await);
+    let mut orders = [order(&mut agent, "invoke").await, order(&mut agent, "invoke").await];
+    orders.sort_by_key(|order| order["run_id"] != flood);
+    let speak = async {
+        // 4 MiB less 32 KiB, and the other answer in the middle of it.
+        for n in 0..127 {
+            say(&mut agent, &orders[0], "delta", json!({"text": "x".repeat(32 * 1024)})).await;
+            if n == 64 {
+                say(&mut agent, &orders[1], "delta", json!({"text": "small"})).await;
+                say(&mut agent, &orders[1], "done", json!({})).await;
+            }
+        }
+        say(&mut agent, &orders[0], "done", json!({})).await;
+    };
+    let (_, (text, done), (other, _)) = tokio::join!(speak, end(&mut ann, &flood), end(&mut bob, &small));
+    assert_eq!((text.len(), &done["status"]), (127 * 32 * 1024, &json!("completed")));
+    assert_eq!(other, "small");
+}
+
+/// More text than one turn may have ends the turn, and not the connection.
+///
+/// Covers: S-48.
+#[tokio::test]
+async fn too_much_text_ends_the_turn_alone() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "flood").await;
+    let invoke = order(&mut agent, "invoke").await;
+    let speak = async {
+        for _ in 0..130 {
+            say(&mut agent, &invoke, "delta", json!({"text": "x".repeat(32 * 1024)})).await;
+        }
+        order(&mut agent, "cancel").await;
+    };
+    let (_, (text, done)) = tokio::join!(speak, end(&mut ann, &run));
+    assert_eq!((text.len(), &done["status"]), (4 * 1024 * 1024, &json!("failed")));
+    let run = ask(&mut ann, "s1", "and now?").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "done", json!({})).await;
+    assert_eq!(end(&mut ann, &run).await.1["status"], "completed");
+}
+
+/// One that reads nothing is found out by what it is told, and its runs go on at another connection.
+///
+/// Covers: G8, S-48.
+#[tokio::test]
+async fn who_reads_nothing_is_closed_and_its_runs_go_elsewhere() {
+    let (node, _dir) = node(",on_owner_loss=retry,input_ack=1m").await;
+    let narrow = Wire::narrow(node.http).await.expect("it connects");
+    let deaf = narrow.greet_with(hello(&json!({}))).await.expect("welcome");
+    let mut ann = person(&node).await;
+    let mut runs = Vec::new();
+    // More than the two sockets' buffers hold.
+    for n in 0..100 {
+        let text = format!("{n} {}", "x".repeat(50_000));
+        let run = ann.ask(&format!("r{n}"), input(&format!("s{n}"), "a", &text)).await;
+        runs.push(run.expect("taken")["run_id"].clone());
+    }
+    let mut other = dial(&node, json!({})).await;
+    connected(&node, 2).await;
+    // 30 s without a byte taken (protocol.md §1.4).
+    let moved = tokio::time::timeout(Duration::from_secs(60), order(&mut other, "invoke")).await;
+    let invoke = moved.expect("within a minute");
+    assert_eq!(invoke["attempt"], 2);
+    connected(&node, 1).await;
+    let run = invoke["run_id"].as_str().expect("its run").to_owned();
+    assert!(runs.contains(&invoke["run_id"]));
+    say(&mut other, &invoke, "done", json!({})).await;
+    until(&mut ann, &run, |message| message["type"] == "done").await;
+    drop(deaf);
+}

@@ -1,0 +1,280 @@
+//! The connection of an agent that has dialed in, by script: what it is told, what it says, and what becomes of it.
+use serde_json::{Value, json};
+use std::time::Duration;
+use turnway_bindings::dialin::said::Said;
+use turnway_bindings::dialin::{DialIn, DialInConfig, Input, Output, Word};
+use turnway_bindings::link::{Capabilities, Renewal};
+use turnway_core::id::{
+    AgentId, Epoch, MessageId, NodeId, RequestId, RunId, SessionId, SessionKey, TenantId, UserId,
+};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::{AgentFailure, Invoke, Order, Resume};
+use turnway_core::protocol::input::{Content, Message, Role};
+use turnway_core::protocol::steer::Steer;
+use turnway_core::time::{Millis, Now};
+use turnway_tests::laws::{Step, laws};
+
+fn config(named: bool) -> DialInConfig {
+    DialInConfig {
+        agent: AgentId::parse("a").expect("a name"),
+        capabilities: Capabilities::default(),
+        named,
+        node: NodeId(1),
+        connection_id: "c1".to_owned(),
+        expires: None,
+        heartbeat_permille: 1000,
+    }
+}
+
+fn key() -> SessionKey {
+    SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
+}
+
+/// The run of this name.
+fn run(name: &str) -> RunId {
+    RunId::derive(&key(), &UserId::local(), &MessageId::parse(name).expect("a name"))
+}
+
+fn message(text: &str) -> Message {
+    Message { role: Role::User, content: Content::Text(text.to_owned()) }
+}
+
+fn invoke(name: &str, attempt: u32, resume: Option<Resume>) -> Order {
+    Order::Invoke(Invoke {
+        key: key(),
+        run_id: run(name),
+        attempt,
+        epoch: Epoch(7),
+        agent_id: AgentId::parse("a").expect("a name"),
+        user: UserId::local(),
+        message: message("canary-input"),
+        history: None,
+        traceparent: None,
+        handover: None,
+        resume,
+    })
+}
+
+fn steer(name: &str, message_id: &str) -> Order {
+    Order::Steer(Box::new(Steer {
+        key: key(),
+        run_id: run(name),
+        attempt: 1,
+        epoch: Epoch(7),
+        agent_id: AgentId::parse("a").expect("a name"),
+        turn_id: run(message_id),
+        user: UserId::local(),
+        message_id: MessageId::parse(message_id).expect("a name"),
+        message: message("canary-more"),
+        traceparent: None,
+    }))
+}
+
+/// What a word of a script stands for: orders in capitals, messages of the agent else.
+fn input(words: &str) -> Input {
+    let order = |order| Input::Order(Box::new(order));
+    if let Some(text) = words.strip_prefix("raw ") {
+        return Input::Text(text.to_owned());
+    }
+    let parts: Vec<&str> = words.split(' ').collect();
+    match parts[..] {
+        ["INVOKE", name] => order(invoke(name, 1, None)),
+        ["AGAIN", name] => order(invoke(name, 2, None)),
+        ["RESUME", name] => order(invoke(name, 1, Some(Resume { after: None, saved: 0 }))),
+        ["CANCEL", name] => order(Order::Cancel { run_id: run(name), attempt: 1, epoch: Epoch(7) }),
+        ["DROP", name] => order(Order::Drop { run_id: run(name), attempt: 1 }),
+        ["CREDIT", name] => order(Order::Credit { run_id: run(name), attempt: 1, upto: 5 }),
+        ["STEER", name, id] => order(steer(name, id)),
+        ["STOP", name] => {
+            let agent_id = AgentId::parse("a").expect("a name");
+            order(Order::Stop { agent_id, run_id: run(name), attempt: 1, epoch: Epoch(7) })
+        }
+        ["LEAVE"] => Input::Leaving,
+        ["FLUSH"] => Input::Flushed,
+        ["ALIVE"] => Input::Alive,
+        ["BINARY"] => Input::Binary,
+        ["TOO-LARGE"] => Input::TooLarge,
+        ["UNTIL", at] => renewed(Renewal::Until(Millis(1_000_000 + at.parse::<u64>().expect("ms")))),
+        ["DENIED"] => renewed(Renewal::Denied),
+        ["NEEDLESS"] => renewed(Renewal::Needless),
+        ["steer_ack", id] => said(json!({"type": "steer_ack", "message_id": id, "outcome": "accepted"})),
+        ["unknown", name] => said(json!({"type": "error", "run_id": run(name), "code": "unknown_run"})),
+        [kind] => said(json!({"type": kind, "request_id": "r1", "token": "canary-token"})),
+        [kind, name] => said(
+            json!({"type": kind, "run_id": run(name), "text": "canary", "state": "thinking", "to": "bob"}),
+        ),
+        [kind, name, attempt] => {
+            let attempt: u32 = attempt.parse().expect("a number");
+            said(json!({"type": kind, "run_id": run(name), "text": "canary", "attempt": attempt}))
+        }
+        _ => panic!("no such words: {words}"),
+    }
+}
+
+fn renewed(renewal: Renewal) -> Input {
+    Input::Refreshed { request_id: RequestId::parse("r1").ok(), renewal }
+}
+
+fn said(message: Value) -> Input {
+    Input::Text(message.to_string())
+}
+
+fn brief(output: &Output) -> String {
+    match output {
+        Output::Write(text) => {
+            let message: Value = serde_json::from_str(text).expect("JSON");
+            assert!(message["ts"].is_u64(), "{text}");
+            let kind = message["type"].as_str().expect("a type").to_uppercase();
+            message["code"].as_str().map_or(kind.clone(), |code| format!("{kind} {code}"))
+        }
+        Output::Word { attempt, word, .. } => {
+            let word = match word {
+                Word::Acked => "acked",
+                Word::CancelAcked => "stopped",
+                Word::Said(Said::Delta { .. }) => "delta",
+                Word::Said(Said::State { .. }) => "state",
+                Word::Said(Said::Steered { .. }) => "steered",
+                Word::Said(Said::Handover { .. }) => "handover",
+                Word::Said(Said::Done { .. }) => "done",
+                Word::Said(Said::Failed(AgentFailure::Reported { .. })) => "error",
+                Word::Said(Said::Failed(AgentFailure::NotKnown)) => "not-known",
+                Word::Said(Said::Failed(AgentFailure::TooLarge)) => "too-large",
+                Word::Said(Said::Failed(_)) => "broken",
+                Word::Said(Said::Unknown) => "unknown",
+            };
+            format!("{word}/{attempt}")
+        }
+        Output::Refresh { .. } => "asks again".to_owned(),
+        Output::Ping => "PING".to_owned(),
+        Output::Close { code, .. } => format!("CLOSE {code}"),
+    }
+}
+
+/// Plays a script, after the welcome; `+N` lets N ms pass, waking it on time.
+fn play(named: bool, script: &str) -> String {
+    let mut now = Now { mono: Now::default().mono + Duration::from_secs(1000), store: Millis(1_000_000) };
+    let mut machine = DialIn::new(now, config(named));
+    let mut told = Vec::new();
+    let drain = |machine: &mut DialIn, told: &mut Vec<String>| {
+        told.extend(std::iter::from_fn(|| machine.poll_output()).map(|output| brief(&output)));
+    };
+    drain(&mut machine, &mut told);
+    assert_eq!(told, ["WELCOME"]);
+    told.clear();
+    machine.handle_input(now, Input::Flushed);
+    for words in script.split("; ") {
+        match words.strip_prefix('+') {
+            Some(ms) => {
+                let end = now.mono + Duration::from_millis(ms.parse().expect("ms"));
+                while let Some(deadline) = machine.poll_timeout().filter(|deadline| deadline.at <= end) {
+                    now.mono = deadline.at;
+                    machine.handle_timeout(now);
+                    drain(&mut machine, &mut told);
+                }
+                now.mono = end;
+            }
+            None => machine.handle_input(now, input(words)),
+        }
+        drain(&mut machine, &mut told);
+    }
+    told.join("; ")
+}
+
+#[track_caller]
+fn check(script: &str, expected: &str) {
+    assert_eq!(play(false, script), expected, "{script}");
+}
+
+/// Covers: SR-K1, SR-K2, MP-G4, MP-G5, MP-G6, MP-G7.
+#[test]
+fn what_it_says_of_its_runs_is_told_and_of_others_is_not() {
+    check("INVOKE m; input_ack m; delta m; state m; done m", "INVOKE; acked/1; delta/1; state/1; done/1");
+    check("INVOKE m; delta m; input_ack m; error m", "INVOKE; acked/1; delta/1; acked/1; error/1");
+    check("INVOKE m; handover_request m; done m", "INVOKE; acked/1; handover/1; done/1");
+    check("INVOKE m; done m; done m", "INVOKE; acked/1; done/1; ERROR invalid_message");
+    check("delta m", "ERROR invalid_message");
+    check("INVOKE m; delta n; delta m", "INVOKE; ERROR invalid_message; acked/1; delta/1");
+    check(
+        "INVOKE m; CANCEL m; CANCEL m; delta m; cancel_ack m; delta m",
+        "INVOKE; CANCEL; acked/1; delta/1; stopped/1; ERROR invalid_message",
+    );
+    check("INVOKE m; cancel_ack m; done m", "INVOKE; acked/1; done/1");
+    check("INVOKE m; DROP m; DROP m; delta m; done m; cancel_ack m", "INVOKE; CANCEL");
+    check("INVOKE m; CANCEL m; DROP m; done m", "INVOKE; CANCEL");
+    check("INVOKE m; done m; DROP m; CANCEL m; CREDIT m", "INVOKE; acked/1; done/1");
+    check("STOP m; done m", "CANCEL");
+    // Another attempt of the same run: the older one's words are nobody's.
+    check("INVOKE m; DROP m; AGAIN m; done m 1; done m 2", "INVOKE; CANCEL; INVOKE; acked/2; done/2");
+}
+
+/// Covers: ST-8.
+#[test]
+fn inputs_on_the_way_are_answered_by_their_names() {
+    check("INVOKE m; STEER m x; steer_ack x", "INVOKE; STEER; steered/1");
+    check("INVOKE m; steer_ack x; STEER n x; done m; steer_ack x", "INVOKE; acked/1; done/1");
+}
+
+#[test]
+fn who_goes_on_may_not_know_of_it() {
+    check("RESUME m; unknown m", "INVOKE; acked/1; not-known/1");
+    check("INVOKE m; unknown m", "INVOKE; acked/1; error/1");
+    // Its events must have names.
+    assert_eq!(play(true, "INVOKE m; delta m"), "INVOKE; acked/1; CANCEL; broken/1");
+}
+
+/// Covers: S-11, S-13, S-48.
+#[test]
+fn what_is_no_message_is_answered_until_there_is_too_much_of_it() {
+    for wrong in ["raw x", "raw []", "raw {}", "raw {\"type\":1}", "hello", "raw {\"type\":\"refresh\"}"] {
+        check(wrong, "ERROR invalid_message");
+    }
+    check("agent_invoke; later", "ERROR invalid_message; ERROR invalid_message");
+    let ten = ["raw x"; limits::BAD_MESSAGES_MAX].join("; ");
+    assert!(play(false, &format!("{ten}; ping")).ends_with("ERROR invalid_message; CLOSE 4400"));
+    check("BINARY; ping", "CLOSE 1003");
+    check("TOO-LARGE; ping", "ERROR too_large; CLOSE 4413");
+    let long = format!("raw {}", "x".repeat(limits::MESSAGE_BYTES_MAX + 1));
+    check(&long, "ERROR too_large; CLOSE 4413");
+    check("INVOKE m; TOO-LARGE; delta m; CANCEL m", "INVOKE; ERROR too_large; CLOSE 4413");
+}
+
+/// Covers: S-03.
+#[test]
+fn its_clocks() {
+    check("+24999; +1; +25000; +10000", "PING; PING; CLOSE 1001");
+    check("+50000; ALIVE; +50000", "PING; PING; PING; PING");
+    check("INVOKE m; +29999; FLUSH; +10000", "INVOKE; PING");
+    check("INVOKE m; ALIVE; +30000", "INVOKE; PING; CLOSE 4508");
+    check("ping; LEAVE; refresh; NEEDLESS", "PONG; GO_AWAY; asks again; ERROR invalid_message");
+    check("refresh; DENIED", "asks again; ERROR unauthorized; CLOSE 4401");
+    check("UNTIL 1000; FLUSH; +20000; ALIVE; +6000", "REFRESHED; PING; ERROR unauthorized; CLOSE 4401");
+}
+
+#[test]
+fn the_five_laws_hold() {
+    let words = "INVOKE m; input_ack m; delta m; STEER m x; steer_ack x; CANCEL m; cancel_ack m; raw x; FLUSH; \
+                 INVOKE n; AGAIN n; delta n; DROP n; ping; LEAVE; FLUSH; refresh; UNTIL 90000; done m; hello";
+    let step = |(n, words): (usize, &str)| {
+        let after = Duration::from_millis(if n % 3 == 0 { 11_000 } else { 1 });
+        Step { after, input: Some(input(words)) }
+    };
+    let script: Vec<Step<Input>> = words.split("; ").enumerate().map(step).collect();
+    let outputs = laws(|now| DialIn::new(now, config(false)), &script, 4, brief);
+    assert!(outputs.len() > 15, "{outputs:?}");
+}
+
+/// Covers: S-38.
+#[test]
+fn what_it_prints_holds_no_content() {
+    let mut machine = DialIn::new(Now::default(), config(false));
+    let mut printed = String::new();
+    for words in ["INVOKE m", "delta m", "STEER m x", "refresh", "raw canary"] {
+        machine.handle_input(Now::default(), input(words));
+        printed += &format!("{machine:?}");
+        while let Some(output) = machine.poll_output() {
+            printed += &format!("{output:?}");
+        }
+    }
+    assert!(!printed.contains("canary"), "{printed}");
+}
