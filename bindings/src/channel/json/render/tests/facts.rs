@@ -14,7 +14,8 @@ fn shown(fact: Fact, asked: bool) -> Vec<Value> {
 }
 
 fn told(fact: Fact, asked: bool) -> Note {
-    let of_a_session = ["session.", "agent.add", "agent.remov", "agent.switched"];
+    let of_a_session =
+        ["session.", "agent.add", "agent.remov", "agent.switched", "handover.confirmed", "handover.rejected"];
     let of_a_run = !of_a_session.iter().any(|kind| fact.name().starts_with(kind));
     let entry = Entry {
         id: EventId::default(),
