@@ -5,21 +5,27 @@
 mod attempt;
 mod budget;
 mod counter;
+mod desk;
 pub mod directory;
 mod echo;
 mod health;
 pub mod http;
+pub mod plugins;
 mod request;
 pub mod sse;
+mod stages;
 mod steer;
 pub mod token;
+mod work;
 
 use crate::agent::attempt::{Attempt, Line, Watch};
 use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint, Profile};
 use crate::agent::health::Health;
 use crate::agent::http::{Client, HttpAgent};
+use crate::agent::plugins::Plugins;
 use crate::agent::request::Names;
 use crate::agent::token::{RunToken, Tokens};
+use crate::agent::work::Work;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use ::http::HeaderValue;
@@ -65,6 +71,7 @@ struct Inner {
     profiles: Vec<Profile>,
     directory: Directory,
     client: Client,
+    plugins: Plugins,
     tokens: Tokens,
     running: DashMap<Name, Running>,
     places: Arc<Semaphore>,
@@ -93,25 +100,21 @@ struct Running {
     _place: Option<OwnedSemaphorePermit>,
 }
 
-/// What one attempt has to work with.
-enum Work {
-    Http(Arc<HttpAgent>, HeaderValue),
-    Builtin(Builtin),
-}
-
 // === impl Agents ===
 
 impl Agents {
-    /// The configured agents. Without `default` the first one is it. Reports go to `reports`, tasks run
+    /// The configured agents behind these plugins. Without `default` the first one is it. Reports go to `reports`, tasks run
     /// on `runtime`, and how long they take goes to `metrics`.
     pub fn new(
         specs: Vec<AgentSpec>,
         default: Option<AgentId>,
+        plugins: Plugins,
         reports: Sender<Report>,
         runtime: Handle,
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BadAgent> {
+        let specs: Vec<_> = specs.into_iter().map(|spec| plugins.allow(spec)).collect();
         let is_https =
             specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
         let client = http::client(is_https)?;
@@ -150,6 +153,7 @@ impl Agents {
             profiles,
             directory,
             client,
+            plugins,
             tokens,
             running,
             places,
@@ -250,7 +254,7 @@ impl Agents {
         let watch = Watch::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some());
         let epoch = invoke.epoch;
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
-        let task = self.0.runtime.spawn(run(Arc::clone(&self.0), attempt, work)).abort_handle();
+        let task = self.0.runtime.spawn(work::run(Arc::clone(&self.0), attempt, work)).abort_handle();
         entry.insert(Running { epoch, line, task, token, _place: place });
     }
 
@@ -292,6 +296,10 @@ impl Agents {
 
     /// Hands another input to an attempt that runs; what does not run takes nothing.
     fn steer(&self, steer: Steer) {
+        if plugins::is_command(&steer.message.content) {
+            // It is said to the gateway: it becomes the next turn, which the pipeline answers.
+            return self.report(answered(steer, SteerOutcome::Refused));
+        }
         let name = (steer.run_id.clone(), steer.attempt);
         let agent = self.0.agents.get(&steer.agent_id);
         // The entry is held while a built-in agent is told, so that whoever takes it out finds what it was told.
@@ -354,45 +362,4 @@ fn bearer(token: &RunToken) -> Option<HeaderValue> {
     let mut auth = HeaderValue::try_from(format!("Bearer {}", token.reveal())).ok()?;
     auth.set_sensitive(true);
     Some(auth)
-}
-
-/// Leaves the table when the task ends, also when it panics. One that was dropped has left already, and
-/// its name may be another's by now.
-struct Leave {
-    agents: Arc<Inner>,
-    name: Name,
-    line: Arc<Line>,
-}
-
-impl Drop for Leave {
-    fn drop(&mut self) {
-        self.agents.running.remove_if(&self.name, |_, running| Arc::ptr_eq(&running.line, &self.line));
-    }
-}
-
-async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
-    let line = attempt.line();
-    let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
-    let leave = Leave { agents: Arc::clone(&agents), name, line: Arc::clone(&line) };
-    let (end, rest) = match work {
-        // In a box: a built-in agent's task need not have the size of an HTTP client's.
-        Work::Http(agent, auth) => Box::pin(http::run(&mut attempt, &agent, &agents.client, auth)).await,
-        Work::Builtin(Builtin::Echo) => (echo::run(&mut attempt).await, None),
-        Work::Builtin(Builtin::Counter) => (counter::run(&mut attempt).await, None),
-    };
-    attempt.ended();
-    let is_acked = end == AgentEvent::CancelAcked;
-    attempt.report(end).await;
-    drop(leave);
-    // What it was handed and has not looked at, it has not taken.
-    while let Some(steer) = line.next_steer() {
-        let _ = agents.reports.send(answered(steer, SteerOutcome::Refused)).await;
-    }
-    // A cancel that came while the end was reported is acknowledged like one that comes from now on.
-    if line.is_cancelled() && !is_acked {
-        attempt.report(AgentEvent::CancelAcked).await;
-    }
-    if let Some(rest) = rest {
-        rest.finish().await;
-    }
 }

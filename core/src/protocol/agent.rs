@@ -276,6 +276,13 @@ pub enum AgentFailure {
         /// Its text.
         message: Private<String>,
     },
+    /// It was not asked: a plugin of the node refused the turn.
+    Blocked {
+        /// The plugin's code.
+        code: String,
+        /// Its text.
+        message: Private<String>,
+    },
     /// It answered what is not its protocol; what was wrong, without content.
     Broken(String),
     /// It answered more than it may.

@@ -325,6 +325,10 @@ impl Script {
             ["gone"] => {
                 self.report(AgentEvent::Failed(AgentFailure::Unavailable("no connection".to_owned())))
             }
+            ["refuse"] => {
+                let (code, message) = ("rude".to_owned(), Private("not in these words".to_owned()));
+                self.report(AgentEvent::Failed(AgentFailure::Blocked { code, message }));
+            }
             ["not-known"] => self.report(AgentEvent::Failed(AgentFailure::NotKnown)),
             ["cancel-ack"] => self.report(AgentEvent::CancelAcked),
             ["crash"] => self.crash(),

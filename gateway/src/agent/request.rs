@@ -54,6 +54,9 @@ struct InvokeBody<'a> {
 #[derive(Serialize)]
 struct Context<'a> {
     user_id: &'a UserId,
+    /// What plugins of the node tell it of itself (TP-N11).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_prompt: Option<&'a str>,
 }
 
 /// The body of `POST {endpoint}/cancel`.
@@ -114,6 +117,7 @@ impl<'a> Names<'a> {
 /// names and the same token.
 pub(super) fn both(
     invoke: &Invoke,
+    system_prompt: Option<&str>,
     endpoint: &HttpEndpoint,
     auth: HeaderValue,
 ) -> Result<(Whole, Whole), NoRequest> {
@@ -129,7 +133,7 @@ pub(super) fn both(
         run_id: &invoke.run_id,
         input_message: &invoke.message,
         messages: invoke.history.as_ref().map(messages).transpose()?,
-        context: Context { user_id: &invoke.user },
+        context: Context { user_id: &invoke.user, system_prompt },
     };
     Ok((names.post(&endpoint.invoke, &trace, auth, &body)?, stop))
 }
@@ -145,7 +149,7 @@ pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -
     let (session_id, attempt) = (&key.session, *attempt);
     let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
     let trace = trace_of(steer.traceparent.as_deref());
-    let context = Context { user_id: user };
+    let context = Context { user_id: user, system_prompt: None };
     let body = SteerBody { run_id, session_id, attempt, message_id, message, context };
     let mut request = names.post(&endpoint.steer, &trace, auth, &body)?;
     // The run's own name would make every input of it the same.

@@ -14,6 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use turnway::agent::directory::{AgentSpec, BadAgent, parse_agent};
+use turnway::agent::plugins::Plugins;
 use turnway::agent::{Agents, Report};
 use turnway::clock::Clock;
 use turnway::metrics::Metrics;
@@ -306,6 +307,6 @@ pub(crate) fn agents(
     reports: mpsc::Sender<Report>,
 ) -> Result<Agents, BadAgent> {
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
-    let runtime = tokio::runtime::Handle::current();
-    Agents::new(specs, default, reports, runtime, Clock::start(), Arc::new(metrics))
+    let (runtime, plugins) = (tokio::runtime::Handle::current(), Plugins::default());
+    Agents::new(specs, default, plugins, reports, runtime, Clock::start(), Arc::new(metrics))
 }

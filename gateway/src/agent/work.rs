@@ -1,0 +1,84 @@
+//! What one attempt does: its agent is asked, through plugins where there are any, and its end is told.
+use crate::agent::attempt::{Attempt, Line};
+use crate::agent::directory::Builtin;
+use crate::agent::http::{End, HttpAgent};
+use crate::agent::request::Names;
+use crate::agent::{Inner, Name, answered, counter, echo, http, stages};
+use ::http::HeaderValue;
+use std::sync::Arc;
+use turnway_core::protocol::agent::AgentEvent;
+use turnway_core::protocol::steer::SteerOutcome;
+
+/// What one attempt has to work with.
+pub(super) enum Work {
+    Http(Arc<HttpAgent>, HeaderValue),
+    Builtin(Builtin),
+}
+
+// === impl Work ===
+
+impl Work {
+    /// Asks the agent, to the end of its answer.
+    pub(super) async fn run(&self, attempt: &mut Attempt, agents: &Inner) -> End {
+        match self {
+            // In a box: a built-in agent's task need not have the size of an HTTP client's.
+            Self::Http(agent, auth) => {
+                Box::pin(http::run(attempt, agent, &agents.client, auth.clone())).await
+            }
+            Self::Builtin(Builtin::Echo) => (echo::run(attempt).await, None),
+            Self::Builtin(Builtin::Counter) => (counter::run(attempt).await, None),
+        }
+    }
+
+    /// Nobody hears what it says any more: one that outlives the request is told so.
+    pub(super) fn stop(&self, agents: &Inner, attempt: &Attempt) {
+        match self {
+            Self::Http(agent, auth) if agent.takes_cancel => {
+                agent.stop(&agents.client, Names::of(&attempt.invoke), auth.clone());
+            }
+            Self::Http(..) | Self::Builtin(_) => {}
+        }
+    }
+}
+
+/// Leaves the table when the task ends, also when it panics. One that was dropped has left already, and
+/// its name may be another's by now.
+struct Leave {
+    agents: Arc<Inner>,
+    name: Name,
+    line: Arc<Line>,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.agents.running.remove_if(&self.name, |_, running| Arc::ptr_eq(&running.line, &self.line));
+    }
+}
+
+/// Runs one attempt, and tells how it ended.
+pub(super) async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
+    let line = attempt.line();
+    let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
+    let leave = Leave { agents: Arc::clone(&agents), name, line: Arc::clone(&line) };
+    // In a box: few attempts need the size of both.
+    let (end, rest) = if agents.plugins.concern(&attempt.invoke.message.content) {
+        Box::pin(stages::run(&mut attempt, &agents, &work)).await
+    } else {
+        work.run(&mut attempt, &agents).await
+    };
+    attempt.ended();
+    let is_acked = end == AgentEvent::CancelAcked;
+    attempt.report(end).await;
+    drop(leave);
+    // What it was handed and has not looked at, it has not taken.
+    while let Some(steer) = line.next_steer() {
+        let _ = agents.reports.send(answered(steer, SteerOutcome::Refused)).await;
+    }
+    // A cancel that came while the end was reported is acknowledged like one that comes from now on.
+    if line.is_cancelled() && !is_acked {
+        attempt.report(AgentEvent::CancelAcked).await;
+    }
+    if let Some(rest) = rest {
+        rest.finish().await;
+    }
+}
