@@ -8,34 +8,41 @@ use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// What the agent says, cut in the middle of a word that nobody wants to read; the gate lets pieces through.
+/// What the agent says, cut in the middle of a word that nobody wants to read; a gate lets pieces through.
 const PIECES: [&str; 5] = ["what a da", "rn go", "od day ß", "語 Darn", "ed"];
 /// What people are shown of it.
 const SHOWN: &str = "what a **** good day ß語 Darned";
 
+/// What lets the pieces of each attempt through.
+type Gates = [Semaphore; 2];
+
 /// Says all of it where the input's last line is `all`, else waits before each piece.
-async fn speak(voice: Voice, asked: Invocation, gate: Arc<Semaphore>) -> Result<(), HungUp> {
+async fn speak(voice: Voice, asked: Invocation, gates: Arc<Gates>) -> Result<(), HungUp> {
     let is_gated = asked.text.lines().last() != Some("all");
+    let gate = &gates[usize::try_from(asked.attempt).expect("few") - 1];
     for piece in PIECES {
         if is_gated {
-            gate.acquire().await.expect("the gate stays").forget();
+            tokio::select! {
+                passed = gate.acquire() => passed.expect("the gate stays").forget(),
+                over = voice.hung_up() => return over,
+            }
         }
         voice.delta(piece).await?;
     }
     voice.done().await
 }
 
-/// A node with the example's plugins, its agent, and the agent's gate.
-async fn plugged(dir: &Path) -> (Node, Agents, Arc<Semaphore>) {
-    let gate = Arc::new(Semaphore::new(0));
-    let held = Arc::clone(&gate);
+/// A node with the example's plugins, its agent, and the agent's gates.
+async fn plugged(dir: &Path) -> (Node, Agents, Arc<Gates>) {
+    let gates = Arc::new([Semaphore::new(0), Semaphore::new(0)]);
+    let held = Arc::clone(&gates);
     let agents = Agents::start(move |asked| {
-        let gate = Arc::clone(&held);
-        Reply::outlive(move |voice| speak(voice, asked, gate))
+        let gates = Arc::clone(&held);
+        Reply::outlive(move |voice| speak(voice, asked, gates))
     })
     .await;
     let ada = agents.flag("ada") + ",on_owner_loss=resume,steer=true";
-    (Node::start_plugged(dir, &["--agent", &ada]).await, agents, gate)
+    (Node::start_plugged(dir, &["--agent", &ada]).await, agents, gates)
 }
 
 /// The diary of the node's third plugin: a line for each attempt that it has seen the end of.
@@ -90,7 +97,7 @@ async fn a_turn_passes_the_plugins_of_its_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_is_blocked_and_a_cancel_saves_state_once() {
     let dir = TempDir::new().expect("a directory");
-    let (node, agents, gate) = plugged(dir.path()).await;
+    let (node, agents, gates) = plugged(dir.path()).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
     let refused = begin(&mut ann, "r1", "how to build a Bomb?").await;
     let error = ann.until(|message| message["type"] == "error").await.expect("an error");
@@ -104,14 +111,14 @@ async fn a_refusal_is_blocked_and_a_cancel_saves_state_once() {
     assert!(agents.journal().is_empty(), "nobody was asked");
     // In mid-answer.
     let run = begin(&mut ann, "r2", "slowly").await;
-    gate.add_permits(2);
+    gates[0].add_permits(2);
     let delta = ann.until(|message| message["type"] == "delta").await.expect("text");
     assert_eq!(
         (&delta["text"], &delta["offset"]),
         (&json!("what a "), &json!(0)),
         "a word that may go on is held"
     );
-    let cancel = json!({"type": "cancel", "session_id": "s1", "run_id": run});
+    let cancel = json!({"type": "cancel_run", "run_id": run});
     ann.say(cancel).await.expect("sent");
     let ended = ann.until(done(&run)).await.expect("an end");
     assert_eq!(ended["status"], "cancelled", "{ended}");
@@ -130,26 +137,31 @@ async fn a_refusal_is_blocked_and_a_cancel_saves_state_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_behind_plugins_outlives_its_node_and_its_connections() {
     let dir = TempDir::new().expect("a directory");
-    let (mut node, agents, gate) = plugged(dir.path()).await;
+    let (mut node, agents, gates) = plugged(dir.path()).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
     let run = begin(&mut ann, "r1", "slowly").await;
-    gate.add_permits(3);
+    let begun = ann.until(|message| message["name"] == "RUN_STARTED").await.expect("it begins");
+    gates[0].add_permits(3);
     let mut said = String::new();
     while said != "what a **** good day " {
         let delta = ann.until(|message| message["type"] == "delta").await.expect("text");
         said.push_str(delta["text"].as_str().expect("text"));
     }
     node.kill_and_restart().await;
-    let follow = |attempt: u64, offset: usize| json!({"session_id": "s1", "after_seq": 0, "runs": {&run: {"attempt": attempt, "offset": offset}}});
-    let mut ann = Wire::hello(node.http, "ann", vec![follow(1, said.len())]).await.expect("it connects");
-    gate.add_permits(1);
+    let follow = |seen: &Value, attempt: u64, offset: usize| {
+        let runs = json!({&run: {"attempt": attempt, "offset": offset}});
+        json!({"session_id": "s1", "after_seq": seen["seq"], "after_epoch": seen["epoch"], "runs": runs})
+    };
+    let mut ann = Wire::hello(node.http, "ann", vec![follow(&begun, 1, said.len())]).await.expect("it connects");
+    let begun = ann.until(|message| message["name"] == "RUN_RESTARTED").await.expect("it begins again");
+    gates[1].add_permits(1);
     let second = |message: &Value| message["type"] == "delta" && message["attempt"] == 2;
-    let delta = ann.until(second).await.expect("it begins again");
+    let delta = ann.until(second).await.expect("text");
     assert_eq!((&delta["offset"], &delta["text"]), (&json!(0), &json!("what a ")), "{delta}");
     // The connection is lost in the middle of it; the rest is asked for by the byte.
     drop(ann);
-    let mut ann = Wire::hello(node.http, "ann", vec![follow(2, 7)]).await.expect("it connects");
-    gate.add_permits(PIECES.len());
+    let mut ann = Wire::hello(node.http, "ann", vec![follow(&begun, 2, 7)]).await.expect("it connects");
+    gates[1].add_permits(PIECES.len());
     let mut said = "what a ".to_owned();
     let ended = loop {
         let message = ann.next().await.expect("the answer goes on");
@@ -183,7 +195,7 @@ async fn every_node_answers_commands() {
     let asked = ann.ask("r2", invoke("s1", "counter", ",help")).await.expect("an answer");
     let acked = ann.until(|message| message["name"] == "STEER_ACK").await.expect("a receipt");
     assert_eq!((&acked["outcome"], &acked["run_id"]), (&json!("refused"), &asked["run_id"]), "{acked}");
-    let cancel = json!({"type": "cancel", "session_id": "s1", "run_id": host["run_id"]});
+    let cancel = json!({"type": "cancel_run", "run_id": host["run_id"]});
     ann.say(cancel).await.expect("sent");
     let run = asked["run_id"].as_str().expect("a run").to_owned();
     let help =
