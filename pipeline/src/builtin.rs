@@ -1,11 +1,13 @@
 //! The plugin that fills every stage, and that every other overrides (TP-N1, TP-N14).
 mod commands;
+mod tapes;
 
 use crate::builtin::commands::Command;
+use crate::builtin::tapes::Tapes;
 use crate::envelope::{Envelope, Kind};
 use crate::failure::{Failure, Stage, Trouble};
 use crate::limits;
-use crate::plugin::{Hook, Inbound, Outlet, Plugin, Turn, nothing};
+use crate::plugin::{Hook, Inbound, Outlet, Plugin, TapeStore, Turn, nothing};
 use crate::prompt::Prompt;
 use crate::stream::{self, Pieces};
 use futures_util::FutureExt;
@@ -32,6 +34,7 @@ pub struct Builtin {
     workspace: Option<PathBuf>,
     tells_time: bool,
     leaves_system_prompt: bool,
+    tapes: Option<Arc<Tapes>>,
 }
 
 // === impl Builtin ===
@@ -53,6 +56,13 @@ impl Builtin {
     #[must_use]
     pub fn at(mut self, workspace: impl Into<PathBuf>) -> Self {
         self.workspace = Some(workspace.into());
+        self
+    }
+
+    /// Keeps what is said in files of this folder, one for each session (TP-N12).
+    #[must_use]
+    pub fn taping(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.tapes = Some(Arc::new(Tapes::at(folder.into())));
         self
     }
 
@@ -172,6 +182,10 @@ impl Plugin for Builtin {
             Some(lifespan) => lifespan.close(turn.failure.as_ref()),
             None => nothing(),
         }
+    }
+
+    fn provide_tape_store(&self) -> Option<Arc<dyn TapeStore>> {
+        self.tapes.clone().map(|tapes| tapes as Arc<dyn TapeStore>)
     }
 
     /// The output as one message, where no other plugin has rendered it (TP-N9).

@@ -9,7 +9,7 @@ use crate::plugin::{Exit, Inbound, Outlet, Plugin, Router, Turn};
 use crate::prompt::Prompt;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::JoinError;
@@ -229,7 +229,20 @@ impl Inner {
             }
             ended = ended.and(saved);
         }
-        ended
+        ended.and(self.tape(turn).await)
+    }
+
+    /// Two entries of a turn, what was said and what came of it, where somebody keeps them (TP-G2).
+    async fn tape(&self, turn: &Turn) -> Result<(), Failure> {
+        let found =
+            self.plugins.iter().find_map(|plugin| Some((plugin.name(), plugin.provide_tape_store()?)));
+        let Some((whose, tape)) = found else { return Ok(()) };
+        let ended = turn.failure.as_ref().map(Failure::code);
+        let entries = [
+            json!({"entry": "message", "message": turn.inbound.envelope}),
+            json!({"entry": "output", "text": turn.output, "failure": ended}),
+        ];
+        call::guarded(Stage::SaveState, whose, tape.append(&turn.session_id, &entries)).await
     }
 
     async fn say(&self, mut turn: Turn) -> Result<Outcome, Failure> {

@@ -97,6 +97,12 @@ pub trait Router: Send + Sync {
     fn deliver<'a>(&'a self, outbound: &'a Envelope) -> Hook<'a, bool>;
 }
 
+/// Where what was said in sessions is kept, turn by turn.
+pub trait TapeStore: Send + Sync {
+    /// Adds what a turn has come to, in order (TP-G2).
+    fn append<'a>(&'a self, session_id: &'a str, entries: &'a [Value]) -> Hook<'a, ()>;
+}
+
 /// Whoever sends messages the way all go.
 pub(crate) trait Exit: Sync {
     /// Whether somebody says to have delivered it.
@@ -181,6 +187,11 @@ pub trait Plugin: Send + Sync {
     fn save_state<'a>(&'a self, turn: &'a Turn) -> Hook<'a, ()> {
         let _ = turn;
         nothing()
+    }
+
+    /// Where turns are kept, for hosts whose sessions have no log of their own; the first answer counts (TP-N12).
+    fn provide_tape_store(&self) -> Option<Arc<dyn TapeStore>> {
+        None
     }
 
     /// What is said; all plugins' messages make one list (TP-O1, TP-O2).

@@ -140,7 +140,7 @@ async fn an_answer_behind_plugins_outlives_its_node_and_its_connections() {
     let (mut node, agents, gates) = plugged(dir.path()).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
     let run = begin(&mut ann, "r1", "slowly").await;
-    let begun = ann.until(|message| message["name"] == "RUN_STARTED").await.expect("it begins");
+    let begun = ann.until(|message| message["name"] == "TURN_ADMITTED").await.expect("it begins");
     gates[0].add_permits(3);
     let mut said = String::new();
     while said != "what a **** good day " {
@@ -152,7 +152,8 @@ async fn an_answer_behind_plugins_outlives_its_node_and_its_connections() {
         let runs = json!({&run: {"attempt": attempt, "offset": offset}});
         json!({"session_id": "s1", "after_seq": seen["seq"], "after_epoch": seen["epoch"], "runs": runs})
     };
-    let mut ann = Wire::hello(node.http, "ann", vec![follow(&begun, 1, said.len())]).await.expect("it connects");
+    let mut ann =
+        Wire::hello(node.http, "ann", vec![follow(&begun, 1, said.len())]).await.expect("it connects");
     let begun = ann.until(|message| message["name"] == "RUN_RESTARTED").await.expect("it begins again");
     gates[1].add_permits(1);
     let second = |message: &Value| message["type"] == "delta" && message["attempt"] == 2;

@@ -4,9 +4,7 @@ mod identity;
 mod quic;
 
 pub(super) use self::{identity::Upkeep, quic::Served};
-use crate::agent::directory::BadAgent;
-use crate::agent::plugins::Plugins;
-use crate::agent::{Agents, Report};
+use crate::agent::{Agents, Report, directory::BadAgent, plugins::Plugins};
 use crate::answer::Body;
 use crate::bus::alone::Alone;
 use crate::bus::{self, Bus, Mouth};
