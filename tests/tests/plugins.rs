@@ -140,7 +140,7 @@ async fn an_answer_behind_plugins_outlives_its_node_and_its_connections() {
     let (mut node, agents, gates) = plugged(dir.path()).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
     let run = begin(&mut ann, "r1", "slowly").await;
-    let begun = ann.until(|message| message["name"] == "TURN_ADMITTED").await.expect("it begins");
+    let begun = ann.until(|message| message["type"] == "run_started").await.expect("it begins");
     gates[0].add_permits(3);
     let mut said = String::new();
     while said != "what a **** good day " {
