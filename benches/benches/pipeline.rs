@@ -1,14 +1,25 @@
 //! What the turn pipeline costs: `cargo bench -p turnway-benches --bench pipeline`.
 //!
 //! Turns through the built-in plugin alone, with a model that has its answer already, one after the other; and the same
-//! as a stream to a way out that takes every piece. Nothing of it leaves the process.
+//! as a stream to a way out that takes every piece. Then the same answer of an agent of a node, from the order to the
+//! report of its end: without plugins, and behind one that does nothing. Nothing of it leaves the process.
 use futures_util::future::ready;
 use futures_util::{FutureExt, StreamExt, stream};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::mpsc;
+use turnway::agent::directory::AgentSpec;
+use turnway::agent::plugins::Plugins;
+use turnway::agent::{Agents, Report};
+use turnway::clock::Clock;
+use turnway::metrics::Metrics;
+use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::protocol::agent::{AgentEvent, Invoke, Order};
+use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_pipeline::builtin::Model;
-use turnway_pipeline::{Builtin, Envelope, Hook, Piece, Pieces, Pipeline, Prompt, Router, Turn};
+use turnway_pipeline::{Builtin, Envelope, Hook, Piece, Pieces, Pipeline, Plugin, Prompt, Router, Turn};
 
 const TURNS: u32 = 200_000;
 /// Rounds, of which the median counts.
@@ -44,6 +55,56 @@ impl Router for Out {
     }
 }
 
+/// Fills nothing.
+struct Idle;
+
+impl Plugin for Idle {
+    fn name(&self) -> &'static str {
+        "idle"
+    }
+}
+
+/// What the agent is asked; each attempt has another number.
+fn order(attempt: u32) -> Option<Invoke> {
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").ok()? };
+    let user = UserId::local();
+    Some(Invoke {
+        run_id: RunId::derive(&key, &user, &MessageId::parse("m1").ok()?),
+        key,
+        attempt,
+        epoch: Epoch(1),
+        agent_id: AgentId::parse("echo").ok()?,
+        user,
+        message: Message { role: Role::User, content: Content::Text("an answer of four words".to_owned()) },
+        history: None,
+        traceparent: None,
+        handover: None,
+        system_prompt: None,
+        resume: None,
+    })
+}
+
+/// Turns of a node's agent that says five words, one after the other.
+async fn attempts(plugins: Plugins) -> f64 {
+    let (reporter, mut reports) = mpsc::channel::<Report>(64);
+    let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
+    let specs = AgentSpec::demo().expect("good agents");
+    let (clock, metrics) = (Clock::start(), Arc::new(metrics));
+    let agents = Agents::new(specs, None, plugins, reporter, Handle::current(), clock, metrics);
+    let agents = agents.expect("agents");
+    let began = Instant::now();
+    for attempt in 1..=TURNS {
+        agents.perform(Order::Invoke(order(attempt).expect("good names")));
+        loop {
+            let report = reports.recv().await.expect("agents");
+            if matches!(black_box(report).event, AgentEvent::Done { .. }) {
+                break;
+            }
+        }
+    }
+    began.elapsed().as_secs_f64() * 1e6 / f64::from(TURNS)
+}
+
 async fn turns(pipeline: &Pipeline) -> f64 {
     let message = Envelope {
         channel: Some("cli".to_owned()),
@@ -63,17 +124,21 @@ fn main() {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     for streams in [false, true] {
         let pipeline = Pipeline::new("/").with(Builtin::new().asking(Ready)).through(Out(streams));
-        let mut took: Vec<f64> = (0..ROUNDS).map(|_| runtime.block_on(turns(&pipeline))).collect();
-        took.sort_by(f64::total_cmp);
-        let form = if streams { "in pieces" } else { "as a whole" };
-        #[expect(clippy::print_stdout, reason = "a bench's figures are its output")]
-        {
-            println!(
-                "a turn {form}: {:.2} us (median of {ROUNDS}, {:.2} to {:.2})",
-                took[ROUNDS / 2],
-                took[0],
-                took[ROUNDS - 1]
-            );
-        }
+        let took = (0..ROUNDS).map(|_| runtime.block_on(turns(&pipeline))).collect();
+        tell(if streams { "a turn in pieces" } else { "a turn as a whole" }, took);
     }
+    for (what, plugins) in [
+        ("an attempt of a node without plugins", Plugins::default()),
+        ("an attempt of a node behind a plugin", Plugins::default().with(Idle)),
+    ] {
+        let took = (0..ROUNDS).map(|_| runtime.block_on(attempts(plugins.clone()))).collect();
+        tell(what, took);
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a bench's figures are its output")]
+fn tell(what: &str, mut took: Vec<f64>) {
+    took.sort_by(f64::total_cmp);
+    let (median, last) = (took[ROUNDS / 2], took[ROUNDS - 1]);
+    println!("{what}: {median:.2} us (median of {ROUNDS}, {:.2} to {last:.2})", took[0]);
 }

@@ -72,6 +72,7 @@ fn order() -> Option<(Order, RunId)> {
         history: None,
         traceparent: None,
         handover: None,
+        system_prompt: None,
         resume: None,
     };
     Some((Order::Invoke(invoke), run_id))

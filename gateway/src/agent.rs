@@ -5,25 +5,29 @@
 mod attempt;
 mod budget;
 mod counter;
+mod desk;
 pub mod dialin;
 pub mod directory;
 mod echo;
 mod health;
 pub mod http;
+pub mod plugins;
 mod request;
-mod running;
 pub mod sse;
+mod stages;
 mod steer;
 pub mod token;
+mod work;
 
 use crate::agent::attempt::{Attempt, Line, Watch};
 use crate::agent::dialin::{Desk, Exchange};
 use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint, Profile};
 use crate::agent::health::Health;
 use crate::agent::http::{Client, HttpAgent};
+use crate::agent::plugins::Plugins;
 use crate::agent::request::Names;
-use crate::agent::running::{Running, Work};
 use crate::agent::token::{RunToken, Tokens};
+use crate::agent::work::{Running, Work};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use ::http::HeaderValue;
@@ -69,6 +73,7 @@ struct Inner {
     directory: Directory,
     client: Client,
     exchange: Exchange,
+    plugins: Plugins,
     tokens: Tokens,
     running: DashMap<Name, Running>,
     places: Arc<Semaphore>,
@@ -92,16 +97,18 @@ type Name = (RunId, u32);
 // === impl Agents ===
 
 impl Agents {
-    /// The configured agents. Without `default` the first one is it. Reports go to `reports`, tasks run
+    /// The configured agents behind these plugins. Without `default` the first one is it. Reports go to `reports`, tasks run
     /// on `runtime`, and how long they take goes to `metrics`.
     pub fn new(
         specs: Vec<AgentSpec>,
         default: Option<AgentId>,
+        plugins: Plugins,
         reports: Sender<Report>,
         runtime: Handle,
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BadAgent> {
+        let specs: Vec<_> = specs.into_iter().map(|spec| plugins.allow(spec)).collect();
         let is_https =
             specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
         let client = http::client(is_https)?;
@@ -148,6 +155,7 @@ impl Agents {
             directory,
             client,
             exchange: Exchange::new(desks),
+            plugins,
             tokens,
             running,
             places,
@@ -254,7 +262,7 @@ impl Agents {
         let watch = Watch::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some());
         let epoch = invoke.epoch;
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
-        let task = self.0.runtime.spawn(running::run(Arc::clone(&self.0), attempt, work)).abort_handle();
+        let task = self.0.runtime.spawn(work::run(Arc::clone(&self.0), attempt, work)).abort_handle();
         entry.insert(Running { epoch, line, task, token, _place: place });
     }
 
@@ -302,6 +310,10 @@ impl Agents {
 
     /// Hands another input to an attempt that runs; what does not run takes nothing.
     fn steer(&self, steer: Steer) {
+        if plugins::is_command(&steer.message.content) {
+            // It is said to the gateway: it becomes the next turn, which the pipeline answers.
+            return self.report(answered(steer, SteerOutcome::Refused));
+        }
         let name = (steer.run_id.clone(), steer.attempt);
         let agent = self.0.agents.get(&steer.agent_id);
         // The entry is held while a built-in agent is told, so that whoever takes it out finds what it was told.

@@ -3,6 +3,7 @@
 //! The shell performs and reports; it has no opinions about sessions.
 //!
 //! # Layout (a room leans only on rooms of the lines below its own)
+//! - [`node`]: the program, with the plugins that a binary brings along.
 //! - [`app`]: builds a node from its plan, runs it to its end.
 //! - [`listen`], [`http`], [`driver`], [`admin`], [`cli`]: sockets, pages, the task that owns the
 //!   switchboard, operators, commands.
@@ -26,6 +27,7 @@ pub mod keys;
 pub mod links;
 pub mod listen;
 pub mod metrics;
+pub mod node;
 pub mod phase;
 pub mod rates;
 pub mod redis;
@@ -33,3 +35,5 @@ pub mod signal;
 pub mod store;
 pub mod tls;
 pub mod trace;
+
+pub use node::Node;

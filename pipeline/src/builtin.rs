@@ -1,12 +1,13 @@
 //! The plugin that fills every stage, and that every other overrides (TP-N1, TP-N14).
 mod commands;
+mod tapes;
 
 use crate::builtin::commands::Command;
+use crate::builtin::tapes::Tapes;
 use crate::envelope::{Envelope, Kind};
 use crate::failure::{Failure, Stage, Trouble};
 use crate::limits;
-use crate::pipeline::default_message;
-use crate::plugin::{Hook, Inbound, Outlet, Plugin, Turn, nothing};
+use crate::plugin::{Hook, Inbound, Outlet, Plugin, TapeStore, Turn, nothing};
 use crate::prompt::Prompt;
 use crate::stream::{self, Pieces};
 use futures_util::FutureExt;
@@ -32,6 +33,8 @@ pub struct Builtin {
     model: Option<Arc<dyn Model>>,
     workspace: Option<PathBuf>,
     tells_time: bool,
+    leaves_system_prompt: bool,
+    tapes: Option<Arc<Tapes>>,
 }
 
 // === impl Builtin ===
@@ -54,6 +57,25 @@ impl Builtin {
     pub fn at(mut self, workspace: impl Into<PathBuf>) -> Self {
         self.workspace = Some(workspace.into());
         self
+    }
+
+    /// Keeps what is said in files of this folder, one for each session (TP-N12).
+    #[must_use]
+    pub fn taping(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.tapes = Some(Arc::new(Tapes::at(folder.into())));
+        self
+    }
+
+    /// Without a word about what the model is: an agent knows that itself. A workspace's `AGENTS.md` is told all the same.
+    #[must_use]
+    pub fn leaving_system_prompt(mut self) -> Self {
+        self.leaves_system_prompt = true;
+        self
+    }
+
+    /// Whether a message is a command, which no model is asked (TP-N4).
+    pub fn is_command(content: &str) -> bool {
+        Command::of(content).is_some()
     }
 
     /// Says in each prompt what time it is and what is known of the message (TP-N5).
@@ -123,15 +145,13 @@ impl Plugin for Builtin {
     }
 
     fn system_prompt<'a>(&'a self, _: &'a Turn) -> Hook<'a, Option<String>> {
-        let Some(workspace) = &self.workspace else {
-            return ready(Ok(Some(DEFAULT_SYSTEM_PROMPT.to_owned()))).boxed();
-        };
+        let own = (!self.leaves_system_prompt).then(|| DEFAULT_SYSTEM_PROMPT.to_owned());
+        let Some(workspace) = &self.workspace else { return ready(Ok(own)).boxed() };
         async move {
-            let told = agents_file(workspace).await?;
-            Ok(Some(match told {
-                Some(told) => format!("{DEFAULT_SYSTEM_PROMPT}\n\n{told}"),
-                None => DEFAULT_SYSTEM_PROMPT.to_owned(),
-            }))
+            Ok(match (own, agents_file(workspace).await?) {
+                (Some(own), Some(told)) => Some(format!("{own}\n\n{told}")),
+                (own, told) => own.or(told),
+            })
         }
         .boxed()
     }
@@ -139,22 +159,15 @@ impl Plugin for Builtin {
     /// The text, wrapped where that is wanted, and what hangs on it (TP-N5, TP-N6). A command goes as it is (TP-N4).
     fn build_prompt<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Option<Prompt>> {
         let inbound = &turn.inbound.envelope;
-        if Command::of(inbound).is_some() {
+        if Command::of(&inbound.content).is_some() {
             return ready(Ok(Some(Prompt::Text(inbound.content.clone())))).boxed();
         }
-        let text = self.wrapped(inbound);
-        let prompt = if inbound.media.is_empty() {
-            Prompt::Text(text)
-        } else {
-            let first = json!({"type": "text", "text": text});
-            Prompt::Parts(std::iter::once(first).chain(inbound.media.iter().cloned()).collect())
-        };
-        ready(Ok(Some(prompt))).boxed()
+        ready(Ok(Some(Prompt::of(self.wrapped(inbound), &inbound.media)))).boxed()
     }
 
     /// Commands are answered here, before any model (TP-N4); all else by the model (TP-N7).
     fn run_model_stream<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> Hook<'a, Option<Pieces>> {
-        if let Some(command) = Command::of(&turn.inbound.envelope) {
+        if let Some(command) = Command::of(&turn.inbound.envelope.content) {
             return ready(Ok(Some(stream::whole(command.answer(turn))))).boxed();
         }
         match &self.model {
@@ -171,9 +184,13 @@ impl Plugin for Builtin {
         }
     }
 
+    fn provide_tape_store(&self) -> Option<Arc<dyn TapeStore>> {
+        self.tapes.clone().map(|tapes| tapes as Arc<dyn TapeStore>)
+    }
+
     /// The output as one message, where no other plugin has rendered it (TP-N9).
     fn render_outbound<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Vec<Envelope>> {
-        let own = turn.rendered.is_empty().then(|| default_message(turn));
+        let own = turn.rendered.is_empty().then(|| turn.message());
         ready(Ok(own.into_iter().collect())).boxed()
     }
 

@@ -96,6 +96,16 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The stage and the plugin, where it is one's, for logs: no word of a hook's own.
+    pub fn place(&self) -> String {
+        match self {
+            Self::Hook { stage, plugin, .. } => format!("{stage}: {plugin}"),
+            Self::Refused(_) => Stage::Admit.to_string(),
+            Self::NoOutput | Self::Told(_) | Self::TooLarge(_) => Stage::RunModel.to_string(),
+            Self::Cancelled => Stage::Turn.to_string(),
+        }
+    }
+
     /// A stable code for whoever is told.
     pub fn code(&self) -> &str {
         match self {

@@ -32,6 +32,6 @@ pub use crate::builtin::Builtin;
 pub use crate::envelope::{Envelope, Kind};
 pub use crate::failure::{Failure, Stage, Trouble};
 pub use crate::pipeline::{NoOutput, Outcome, Pipeline};
-pub use crate::plugin::{Hook, Inbound, Lifespan, Outlet, Plugin, Router, Turn};
+pub use crate::plugin::{Hook, Inbound, Lifespan, Outlet, Plugin, Router, TapeStore, Turn};
 pub use crate::prompt::Prompt;
 pub use crate::stream::{Piece, Pieces};

@@ -6,5 +6,8 @@ pub const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Messages that one turn may send: a plugin that renders more has lost its way.
 pub const OUTBOUND_MAX: usize = 1_000;
 
+/// Bytes of the name of a tape's file, without its ending: file systems take 255.
+pub const TAPE_NAME_BYTES_MAX: usize = 240;
+
 /// Bytes of a workspace's `AGENTS.md` that become part of the system prompt; what is more is left out, and said.
 pub const AGENTS_FILE_BYTES_MAX: u64 = 64 * 1024;

@@ -2,14 +2,14 @@
 mod call;
 mod model;
 
-use crate::envelope::{Envelope, Kind};
+use crate::envelope::Envelope;
 use crate::failure::{Failure, Stage, Trouble};
 use crate::limits;
 use crate::plugin::{Exit, Inbound, Outlet, Plugin, Router, Turn};
 use crate::prompt::Prompt;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::JoinError;
@@ -59,8 +59,14 @@ impl Pipeline {
 
     /// Registers a plugin: it is asked before those that are there (TP-N14).
     #[must_use]
-    pub fn with(mut self, plugin: impl Plugin + 'static) -> Self {
-        Arc::make_mut(&mut self.0).plugins.insert(0, Arc::new(plugin));
+    pub fn with(self, plugin: impl Plugin + 'static) -> Self {
+        self.with_shared(Arc::new(plugin))
+    }
+
+    /// The same with a plugin that others have too.
+    #[must_use]
+    pub fn with_shared(mut self, plugin: Arc<dyn Plugin>) -> Self {
+        Arc::make_mut(&mut self.0).plugins.insert(0, plugin);
         self
     }
 
@@ -104,7 +110,16 @@ impl Inner {
         let ended = self.stages(&mut inbound).await;
         if let Err(failure) = &ended {
             let session = inbound.envelope.session_id.as_deref();
-            tracing::error!(session, code = failure.code(), %failure, "a turn has failed");
+            // Where, and not in which words: they may be a plugin's, and those a conversation's.
+            let (code, place) = (failure.code(), failure.place());
+            match failure {
+                Failure::Cancelled | Failure::Refused(_) => {
+                    tracing::info!(session, code, place, "a turn was not answered");
+                }
+                Failure::Hook { .. } | Failure::NoOutput | Failure::Told(_) | Failure::TooLarge(_) => {
+                    tracing::error!(session, code, place, "a turn has failed");
+                }
+            }
             self.tell(Stage::Turn, failure, &inbound.envelope).await;
         }
         ended
@@ -209,11 +224,25 @@ impl Inner {
         for plugin in &self.plugins {
             let saved = call::hook(Stage::SaveState, &**plugin, |it| it.save_state(turn)).await;
             if let Err(failure) = &saved {
-                tracing::error!(%failure, "state was not saved");
+                let (code, place) = (failure.code(), failure.place());
+                tracing::error!(code, place, "state was not saved");
             }
             ended = ended.and(saved);
         }
-        ended
+        ended.and(self.tape(turn).await)
+    }
+
+    /// Two entries of a turn, what was said and what came of it, where somebody keeps them (TP-G2).
+    async fn tape(&self, turn: &Turn) -> Result<(), Failure> {
+        let found =
+            self.plugins.iter().find_map(|plugin| Some((plugin.name(), plugin.provide_tape_store()?)));
+        let Some((whose, tape)) = found else { return Ok(()) };
+        let ended = turn.failure.as_ref().map(Failure::code);
+        let entries = [
+            json!({"entry": "message", "message": turn.inbound.envelope}),
+            json!({"entry": "output", "text": turn.output, "failure": ended}),
+        ];
+        call::guarded(Stage::SaveState, whose, tape.append(&turn.session_id, &entries)).await
     }
 
     async fn say(&self, mut turn: Turn) -> Result<Outcome, Failure> {
@@ -227,7 +256,11 @@ impl Inner {
         }
         let mut outbound = std::mem::take(&mut turn.rendered);
         if outbound.is_empty() {
-            outbound.push(default_message(&turn));
+            outbound.push(turn.message());
+        }
+        for envelope in outbound.iter_mut().filter(|it| turn.streamed && it.content == turn.output) {
+            // Who renders the text as it was shown may forget to say that it was.
+            envelope.streamed = true;
         }
         let mut delivered = 0;
         for envelope in &outbound {
@@ -256,22 +289,11 @@ impl Inner {
             let heard =
                 call::hook(stage, &**plugin, |it| it.on_error(stage, failure, inbound, &outlet)).await;
             if let Err(error) = heard {
-                tracing::warn!(%error, "who hears of errors had one");
+                let (code, place) = (error.code(), error.place());
+                tracing::warn!(code, place, "who hears of errors had one");
             }
         }
     }
-}
-
-/// The output, or what stands for it, to where the message came from (TP-O3, TP-N9).
-pub(crate) fn default_message(turn: &Turn) -> Envelope {
-    let inbound = &turn.inbound.envelope;
-    let is_fallback = turn.failure == Some(Failure::NoOutput);
-    let kind = if is_fallback && turn.output.is_empty() { Kind::Error } else { Kind::Message };
-    let text = match kind {
-        Kind::Error => Failure::NoOutput.to_string(),
-        Kind::Message => turn.output.clone(),
-    };
-    Envelope { kind, fallback: is_fallback, streamed: turn.streamed, ..inbound.reply(text) }
 }
 
 impl Exit for Inner {

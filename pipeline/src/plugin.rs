@@ -1,5 +1,5 @@
 //! What a plugin may do in a turn.
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, Kind};
 use crate::failure::{Failure, Stage, Trouble};
 use crate::prompt::Prompt;
 use crate::stream::Pieces;
@@ -64,6 +64,23 @@ pub struct Turn {
     pub rendered: Vec<Envelope>,
 }
 
+// === impl Turn ===
+
+impl Turn {
+    /// The output as one message to where the turn's came from, or what stands for it where there is none (TP-O3,
+    /// TP-N9): whoever renders it otherwise changes its text and leaves the rest, such as whether it was shown.
+    pub fn message(&self) -> Envelope {
+        let is_fallback = self.failure == Some(Failure::NoOutput);
+        let kind = if is_fallback && self.output.is_empty() { Kind::Error } else { Kind::Message };
+        let text = match kind {
+            Kind::Error => Failure::NoOutput.to_string(),
+            Kind::Message => self.output.clone(),
+        };
+        let reply = self.inbound.envelope.reply(text);
+        Envelope { kind, fallback: is_fallback, streamed: self.streamed, ..reply }
+    }
+}
+
 /// Where messages go in the end, and pieces of text before them.
 pub trait Router: Send + Sync {
     /// Whether this conversation wants text as it comes.
@@ -78,6 +95,12 @@ pub trait Router: Send + Sync {
     }
     /// Delivers a message. Of a [`streamed`](Envelope::streamed) one the text has been shown.
     fn deliver<'a>(&'a self, outbound: &'a Envelope) -> Hook<'a, bool>;
+}
+
+/// Where what was said in sessions is kept, turn by turn.
+pub trait TapeStore: Send + Sync {
+    /// Adds what a turn has come to, in order (TP-G2).
+    fn append<'a>(&'a self, session_id: &'a str, entries: &'a [Value]) -> Hook<'a, ()>;
 }
 
 /// Whoever sends messages the way all go.
@@ -104,6 +127,13 @@ impl<'a> Outlet<'a> {
 pub trait Plugin: Send + Sync {
     /// Its name, for logs and errors.
     fn name(&self) -> &str;
+
+    /// Whether what an agent says is shown as the agent said it, byte for byte: it neither changes pieces nor answers
+    /// itself nor renders anything. A host of agents that can be asked for the rest of an answer may do so only then, for
+    /// their bytes are counted in it (docs/plugins.md); it believes the answer, and `false` is never wrong.
+    fn keeps_text(&self) -> bool {
+        false
+    }
 
     /// Which session a message belongs to; the first answer counts (TP-R1).
     fn resolve_session<'a>(&'a self, inbound: &'a Inbound) -> Hook<'a, Option<String>> {
@@ -157,6 +187,11 @@ pub trait Plugin: Send + Sync {
     fn save_state<'a>(&'a self, turn: &'a Turn) -> Hook<'a, ()> {
         let _ = turn;
         nothing()
+    }
+
+    /// Where turns are kept, for hosts whose sessions have no log of their own; the first answer counts (TP-N12).
+    fn provide_tape_store(&self) -> Option<Arc<dyn TapeStore>> {
+        None
     }
 
     /// What is said; all plugins' messages make one list (TP-O1, TP-O2).

@@ -1,5 +1,5 @@
 //! What a model is asked.
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A text, or parts of several kinds.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +11,15 @@ pub enum Prompt {
 }
 
 impl Prompt {
+    /// A text, and what hangs on it (TP-N6).
+    pub fn of(text: String, media: &[Value]) -> Self {
+        if media.is_empty() {
+            return Self::Text(text);
+        }
+        let first = json!({"type": "text", "text": text});
+        Self::Parts(std::iter::once(first).chain(media.iter().cloned()).collect())
+    }
+
     /// Whether it asks nothing: then the message's own text is asked (TP-B4).
     pub fn is_empty(&self) -> bool {
         match self {

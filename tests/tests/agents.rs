@@ -7,6 +7,8 @@ mod limits;
 mod orders;
 #[path = "agents/resume.rs"]
 mod resume;
+#[path = "agents/stages.rs"]
+mod stages;
 #[path = "agents/steer.rs"]
 mod steer;
 #[path = "agents/talk.rs"]

@@ -154,6 +154,8 @@ pub struct Invoke {
     pub traceparent: Option<String>,
     /// It was handed this session by another agent, and was not told of it yet (SR-F6).
     pub handover: Option<Box<HandoverContext>>,
+    /// What it is told of itself: where plugins have something to tell; no owner has.
+    pub system_prompt: Option<Private<String>>,
     /// It was asked before, under an ownership that is lost: it is to say what follows this.
     pub resume: Option<Resume>,
 }
@@ -286,6 +288,13 @@ pub enum AgentFailure {
     /// The agent reported an error of its own.
     Reported {
         /// Its code.
+        code: String,
+        /// Its text.
+        message: Private<String>,
+    },
+    /// It was not asked: a plugin of the node refused the turn.
+    Blocked {
+        /// The plugin's code.
         code: String,
         /// Its text.
         message: Private<String>,

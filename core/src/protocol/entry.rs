@@ -308,7 +308,7 @@ pub enum Fact {
         code: Code,
         /// For a person.
         message: String,
-        /// What the agent called it, where it did.
+        /// What the agent called it, or the plugin that refused it, where they did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent_code: Option<String>,
         /// Bytes of the partial text, which stays in the transcript, marked incomplete; unless it was rolled back.

@@ -40,6 +40,9 @@ impl From<AgentFailure> for Ending {
             AgentFailure::Reported { code, message: Private(text) } => {
                 (Code::AgentError, text, Some(short(&code)))
             }
+            AgentFailure::Blocked { code, message: Private(text) } => {
+                (Code::Blocked, text, Some(short(&code)))
+            }
             AgentFailure::Broken(why) => (Code::AgentError, why, None),
             AgentFailure::TooLarge => {
                 (Code::TooLarge, "the answer is larger than one turn may be".to_owned(), None)

@@ -58,6 +58,7 @@ fn an_agent_that_falls_silent_is_given_up() {
 #[test]
 fn an_agents_failures_have_their_codes() {
     check("say m1; fail; done; text x", &format!("{BEGUN} failed(agent_error) DROP"));
+    check("say m1; refuse; done; text x", &format!("{BEGUN} failed(blocked) DROP"));
     check("say m1; gone", &format!("{BEGUN} failed(agent_unavailable) DROP"));
     check(
         "say m1; ack; done; done; fail",

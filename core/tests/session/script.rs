@@ -374,12 +374,10 @@ impl Script {
                 self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage });
             }
             ["done"] => self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None }),
-            ["fail"] => self.report(AgentEvent::Failed(AgentFailure::Broken("status 500".to_owned()))),
-            ["gone"] => {
-                self.report(AgentEvent::Failed(AgentFailure::Unavailable("no connection".to_owned())))
+            [word @ ("fail" | "gone" | "refuse" | "not-known")] => {
+                self.report(AgentEvent::Failed(failure(word)));
             }
             ["disconnect"] => self.report(lost()),
-            ["not-known"] => self.report(AgentEvent::Failed(AgentFailure::NotKnown)),
             ["cancel-ack"] => self.report(AgentEvent::CancelAcked),
             ["crash"] => self.crash(),
             ["drain"] => self.give(Input::Hold),
@@ -465,4 +463,17 @@ pub(crate) fn check_with(policy: OnOwnerLoss, script: &str, expected: &str) {
 /// An agent that had dialed in is not connected any more.
 fn lost() -> AgentEvent {
     AgentEvent::Failed(AgentFailure::Lost("the connection was lost".to_owned()))
+}
+
+/// What goes wrong at an agent, in a word.
+fn failure(word: &str) -> AgentFailure {
+    match word {
+        "gone" => AgentFailure::Unavailable("no connection".to_owned()),
+        "refuse" => {
+            let (code, message) = ("rude".to_owned(), Private("not in these words".to_owned()));
+            AgentFailure::Blocked { code, message }
+        }
+        "not-known" => AgentFailure::NotKnown,
+        _ => AgentFailure::Broken("status 500".to_owned()),
+    }
 }

@@ -1,11 +1,12 @@
-//! An example of a plugin: words that nobody wants to read are masked, in what is shown piece by piece and in what is
-//! sent as a whole.
+//! An example of a plugin: words that nobody wants to read are masked in what is said, and messages with others are
+//! refused.
 //!
-//! It shows three things: that a filter of pieces has to hold back the last word until it is known to be over, that it
-//! gives what it holds at the end, and that rendering is where a whole answer is changed.
+//! It shows four things: that a filter of pieces has to hold back the last word until it is known to be over, that it
+//! gives what it holds at the end, that text which never was a piece (the echo of a prompt that nobody answered) is
+//! changed where it is rendered, and that a turn is refused before any model is asked.
 use futures_util::future::ready;
 use futures_util::{FutureExt, StreamExt};
-use turnway_pipeline::{Envelope, Hook, Piece, Pieces, Plugin, Turn};
+use turnway_pipeline::{Envelope, Failure, Hook, Piece, Pieces, Plugin, Trouble, Turn};
 
 /// Letters that are held back at most while a word goes on: a longer one is no word of anybody's list.
 const WORD_BYTES_MAX: usize = 256;
@@ -14,6 +15,7 @@ const WORD_BYTES_MAX: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Profanity {
     words: Vec<String>,
+    refused: Vec<String>,
 }
 
 /// Text of which the last word may not be over.
@@ -28,8 +30,14 @@ struct Filter {
 impl Profanity {
     /// A filter of these words.
     pub fn new(words: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let lower = |word: String| word.to_lowercase();
-        Self { words: words.into_iter().map(Into::into).map(lower).collect() }
+        Self { words: lower(words), refused: Vec::new() }
+    }
+
+    /// And a message that has one of these in it is not answered.
+    #[must_use]
+    pub fn refusing(mut self, words: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.refused = lower(words);
+        self
     }
 
     fn filter(&self) -> Filter {
@@ -44,9 +52,21 @@ impl Profanity {
     }
 }
 
+fn lower(words: impl IntoIterator<Item = impl Into<String>>) -> Vec<String> {
+    words.into_iter().map(|word| word.into().to_lowercase()).collect()
+}
+
 impl Plugin for Profanity {
     fn name(&self) -> &'static str {
         "profanity"
+    }
+
+    fn admit<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Option<Trouble>> {
+        let said = turn.inbound.envelope.content.to_lowercase();
+        let is_refused = said
+            .split(|letter: char| !letter.is_alphanumeric())
+            .any(|word| self.refused.iter().any(|it| it == word));
+        ready(Ok(is_refused.then(|| Trouble::new("profanity", "not in these words")))).boxed()
     }
 
     fn adapt_stream(&self, _: &Turn, pieces: Pieces) -> Pieces {
@@ -67,12 +87,10 @@ impl Plugin for Profanity {
     }
 
     fn render_outbound<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Vec<Envelope>> {
-        // What was streamed went through the filter above already, and so did the output that is kept of it. Who
-        // renders at all takes the place of the built-in message.
-        let mut message = turn.inbound.envelope.reply(self.masked(&turn.output));
-        message.streamed = turn.streamed;
-        let says_something = !turn.output.is_empty();
-        ready(Ok(says_something.then_some(message).into_iter().collect())).boxed()
+        // Every answer came through the filter above. A prompt that stands for one did not.
+        let is_echo = turn.failure == Some(Failure::NoOutput) && !turn.output.is_empty();
+        let masked = || Envelope { content: self.masked(&turn.output), ..turn.message() };
+        ready(Ok(is_echo.then(masked).into_iter().collect())).boxed()
     }
 }
 
@@ -104,7 +122,7 @@ impl Filter {
 mod tests {
     use super::*;
     use turnway_pipeline::stream::whole;
-    use turnway_pipeline::{Builtin, Inbound, Pipeline, Prompt};
+    use turnway_pipeline::{Builtin, Inbound, NoOutput, Pipeline, Prompt};
 
     /// Says the message's text again, a letter at a time.
     struct Letters;
@@ -138,5 +156,17 @@ mod tests {
             let sent: Vec<&str> = outcome.outbound.iter().map(|it| it.content.as_str()).collect();
             assert_eq!(sent, [shown], "one message, not one more");
         }
+    }
+
+    /// Covers: TP-O1, TP-M9, RX-12.
+    #[tokio::test]
+    async fn an_echo_of_a_prompt_is_masked_and_says_what_it_is() {
+        let plugin = Profanity::new(["darn"]).refusing(["Bomb"]);
+        let pipeline = Pipeline::new("/").with(Builtin::new()).with(plugin).without_output(NoOutput::Echo);
+        let outcome = pipeline.process(Envelope::text("darn it").into()).await.expect("it is echoed");
+        let [said] = &outcome.outbound[..] else { panic!("{outcome:?}") };
+        assert_eq!((said.content.as_str(), said.fallback), ("**** it", true));
+        let refused = pipeline.process(Envelope::text("a bomb!").into()).await.expect_err("it is refused");
+        assert_eq!(refused, Failure::Refused(Trouble::new("profanity", "not in these words")));
     }
 }

@@ -46,6 +46,10 @@ impl Plugin for PromptBuilder {
         "prompt-builder"
     }
 
+    fn keeps_text(&self) -> bool {
+        true
+    }
+
     fn load_state<'a>(&'a self, _: &'a Inbound, session_id: &'a str) -> Hook<'a, Map<String, Value>> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let known = said.sessions.get(session_id).cloned().unwrap_or_default();

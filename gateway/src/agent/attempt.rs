@@ -1,5 +1,6 @@
 //! One running attempt: its reports go out in order, and orders reach it on the way.
 use crate::agent::Report;
+use crate::agent::desk::Tap;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use std::collections::VecDeque;
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
-use turnway_core::id::SaidId;
+use turnway_core::id::{Epoch, RunId, SaidId, SessionKey};
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Resume, TextKind};
@@ -31,15 +32,27 @@ pub(super) struct Line {
     steered: Notify,
 }
 
+/// Who speaks for an attempt: all that the switchboard hears of it.
+#[derive(Clone, Debug)]
+pub(super) struct Voice {
+    key: SessionKey,
+    run_id: RunId,
+    attempt: u32,
+    epoch: Epoch,
+    line: Arc<Line>,
+    reports: Sender<Report>,
+    /// Bytes of text up to what is reported next.
+    reported: u64,
+}
+
 /// The task's side of an attempt.
 #[derive(Debug)]
 pub(super) struct Attempt {
     /// What it is asked.
     pub(super) invoke: Invoke,
-    line: Arc<Line>,
-    reports: Sender<Report>,
-    /// Bytes of text up to what is reported next.
-    reported: u64,
+    voice: Voice,
+    /// Where its agent's words go first, where plugins stand between.
+    tap: Option<Tap>,
     watch: Watch,
 }
 
@@ -149,34 +162,26 @@ impl Watch {
     }
 }
 
-// === impl Attempt ===
+// === impl Voice ===
 
-impl Attempt {
-    pub(super) fn new(invoke: Invoke, line: Arc<Line>, reports: Sender<Report>, watch: Watch) -> Self {
+impl Voice {
+    /// Of an attempt that is asked this.
+    fn of(invoke: &Invoke, line: Arc<Line>, reports: Sender<Report>) -> Self {
         let reported = invoke.resume.as_ref().map_or(0, Resume::from);
-        Self { invoke, line, reports, reported, watch }
+        let Invoke { key, run_id, attempt, epoch, .. } = invoke;
+        let (key, run_id) = (key.clone(), run_id.clone());
+        Self { key, run_id, attempt: *attempt, epoch: *epoch, line, reports, reported }
     }
 
-    /// Its agent has said the last of it.
-    pub(super) fn ended(&self) {
-        self.watch.metrics.agents.ended(self.watch.passed());
-    }
-
-    /// The orders' side.
-    pub(super) fn line(&self) -> Arc<Line> {
-        Arc::clone(&self.line)
-    }
-
-    /// Whether it was asked to stop.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.line.is_cancelled()
+    /// Whether nothing was said.
+    pub(super) fn is_silent(&self) -> bool {
+        self.reported == 0
     }
 
     /// Reports; waits while the switchboard has more than it can take.
     pub(super) async fn report(&self, event: AgentEvent) {
-        let Invoke { key, run_id, attempt, epoch, .. } = &self.invoke;
-        let (key, run_id) = (key.clone(), run_id.clone());
-        let report = Report { key, run_id, attempt: *attempt, epoch: *epoch, event };
+        let (key, run_id) = (self.key.clone(), self.run_id.clone());
+        let report = Report { key, run_id, attempt: self.attempt, epoch: self.epoch, event };
         // Nobody listens any more: the node is going down.
         let _ = self.reports.send(report).await;
     }
@@ -187,7 +192,6 @@ impl Attempt {
     ///
     /// An event's name goes with its last piece: only then all of it was told.
     pub(super) async fn say(&mut self, kind: TextKind, mut text: String, mut id: Option<SaidId>) {
-        self.watch.spoke();
         while !text.is_empty() {
             let rest = text.split_off(text.floor_char_boundary(DELTA_TEXT_BYTES_MAX));
             if kind == TextKind::Text {
@@ -200,6 +204,64 @@ impl Attempt {
             let id = id.take_if(|_| rest.is_empty());
             self.report(AgentEvent::Delta { kind, text: Private(text), id }).await;
             text = rest;
+        }
+    }
+}
+
+// === impl Attempt ===
+
+impl Attempt {
+    pub(super) fn new(invoke: Invoke, line: Arc<Line>, reports: Sender<Report>, watch: Watch) -> Self {
+        let voice = Voice::of(&invoke, line, reports);
+        Self { invoke, voice, tap: None, watch }
+    }
+
+    /// Its agent has said the last of it.
+    pub(super) fn ended(&self) {
+        self.watch.metrics.agents.ended(self.watch.passed());
+    }
+
+    /// The orders' side.
+    pub(super) fn line(&self) -> Arc<Line> {
+        Arc::clone(&self.voice.line)
+    }
+
+    /// Whether it was asked to stop.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.voice.line.is_cancelled()
+    }
+
+    /// Who speaks for it.
+    pub(super) fn voice(&self) -> &Voice {
+        &self.voice
+    }
+
+    /// From now on its agent's words go there first; `None`: straight to the switchboard.
+    pub(super) fn turn_to(&mut self, tap: Option<Tap>) -> Option<Tap> {
+        std::mem::replace(&mut self.tap, tap)
+    }
+
+    /// Reports what its agent tells besides text.
+    pub(super) async fn report(&self, event: AgentEvent) {
+        let Some(tap) = &self.tap else { return self.voice.report(event).await };
+        match event {
+            AgentEvent::State { state, detail, id } => tap.state(state, detail, id).await,
+            AgentEvent::Acked
+            | AgentEvent::Delta { .. }
+            | AgentEvent::Done { .. }
+            | AgentEvent::Steered { .. }
+            | AgentEvent::Handover { .. }
+            | AgentEvent::CancelAcked
+            | AgentEvent::Failed(_) => self.voice.report(event).await,
+        }
+    }
+
+    /// Says what its agent says.
+    pub(super) async fn say(&mut self, kind: TextKind, text: String, id: Option<SaidId>) {
+        self.watch.spoke();
+        match &self.tap {
+            None => self.voice.say(kind, text, id).await,
+            Some(tap) => tap.text(kind, text, id).await,
         }
     }
 }

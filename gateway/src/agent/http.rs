@@ -163,7 +163,8 @@ pub(super) fn client(is_https: bool) -> Result<Client, BadAgent> {
 
 /// Runs one attempt to its end. Dropping it closes the request.
 pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Client, auth: HeaderValue) -> End {
-    let Ok((mut invoke, cancel)) = request::both(&attempt.invoke, &agent.endpoint, auth) else {
+    let requests = request::both(&attempt.invoke, &agent.endpoint, auth);
+    let Ok((mut invoke, cancel)) = requests else {
         return failed(AgentFailure::Broken("no request could be made".to_owned()));
     };
     let connection = capture_connection(&mut invoke);

@@ -4,7 +4,7 @@ mod identity;
 mod quic;
 
 pub(super) use self::{identity::Upkeep, quic::Served};
-use crate::agent::{Agents, Report, directory::BadAgent};
+use crate::agent::{Agents, Report, directory::BadAgent, plugins::Plugins};
 use crate::answer::Body;
 use crate::bus::alone::Alone;
 use crate::bus::{self, Bus, Mouth};
@@ -138,8 +138,8 @@ struct Shared {
 // === impl App ===
 
 impl App {
-    /// Builds a node whose tasks will run on this runtime.
-    pub fn build(plan: Plan, runtime: &Handle) -> Result<Self, BuildError> {
+    /// Builds a node with these plugins, whose tasks will run on this runtime.
+    pub fn build(plan: Plan, plugins: Plugins, runtime: &Handle) -> Result<Self, BuildError> {
         let public = listen(plan.config.http)?;
         let quic = plan.config.quic.map(quic::listen).transpose()?;
         let admin = listen(plan.config.admin)?;
@@ -165,6 +165,7 @@ impl App {
         let agents = Agents::new(
             plan.agents.clone(),
             plan.default_agent.clone(),
+            plugins,
             reporter,
             runtime.clone(),
             shared.clock.clone(),

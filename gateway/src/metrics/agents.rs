@@ -50,6 +50,8 @@ label_values! {
         Unavailable = "unavailable",
         /// It told of an error.
         Reported = "reported",
+        /// It was not asked: a plugin refused the turn.
+        Blocked = "blocked",
         /// What it said is not its protocol, or it stopped in the middle of it.
         Broken = "broken",
         /// It said too much.
@@ -128,6 +130,7 @@ impl AgentMetrics {
             AgentEvent::CancelAcked => CallEnd::Cancelled,
             AgentEvent::Failed(AgentFailure::Unavailable(_)) => CallEnd::Unavailable,
             AgentEvent::Failed(AgentFailure::Reported { .. }) => CallEnd::Reported,
+            AgentEvent::Failed(AgentFailure::Blocked { .. }) => CallEnd::Blocked,
             AgentEvent::Failed(AgentFailure::Broken(_)) => CallEnd::Broken,
             AgentEvent::Failed(AgentFailure::TooLarge) => CallEnd::TooLarge,
             AgentEvent::Failed(AgentFailure::NotKnown) => CallEnd::NotKnown,

@@ -1,5 +1,4 @@
 //! Comma commands: what a user says to the host, not to the model.
-use crate::envelope::Envelope;
 use crate::plugin::Turn;
 
 /// A command, as it was said.
@@ -14,8 +13,8 @@ pub(super) enum Command<'a> {
 
 impl<'a> Command<'a> {
     /// Whether a message is a command: a comma and a name at its very start.
-    pub(super) fn of(envelope: &'a Envelope) -> Option<Self> {
-        let rest = envelope.content.strip_prefix(',')?;
+    pub(super) fn of(content: &'a str) -> Option<Self> {
+        let rest = content.strip_prefix(',')?;
         let name = rest.split_whitespace().next()?;
         // ", and so on" is no command.
         if !rest.starts_with(|first: char| first.is_ascii_alphabetic()) {

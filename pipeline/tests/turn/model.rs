@@ -84,3 +84,19 @@ async fn every_error_in_a_stream_is_heard_of_and_the_last_word_counts() {
         assert_eq!(book.of("saved"), [format!("saved \"ab\" {code}")]);
     }
 }
+
+/// Who renders the text that was shown need not say so.
+///
+/// Covers: TP-O1, RX-14.
+#[tokio::test]
+async fn text_that_was_shown_is_not_sent_again() {
+    for (rendered, delivered) in [("fine", "delivered Message \"\""), ("more", "delivered Message \"more\"")]
+    {
+        let book = Book::default();
+        let model =
+            Actor { model: Act::Say("fine"), render: Act::Say(rendered), ..Actor::new("model", &book) };
+        let pipeline = plain().with(model).through(Shower { book: book.clone(), streams: true });
+        pipeline.process(inbound("hi")).await.expect("it is answered");
+        assert_eq!(book.of("delivered"), [delivered]);
+    }
+}

@@ -162,3 +162,33 @@ async fn the_built_in_plugin_fills_every_stage() {
     assert!(said(",nonsense").await.starts_with("no such command: ,nonsense"));
     assert_eq!(said(", and so on").await, "", "no command, and there is no model");
 }
+
+/// Covers: TP-G2, TP-N12, TP-N14.
+#[tokio::test]
+async fn a_turn_is_kept_on_the_tape_of_its_session() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let book = Book::default();
+    let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &book) };
+    let rude = Actor { admit: Act::Say("not today"), ..Actor::new("rude", &book) };
+    let tapes = dir.path().join("tapes");
+    let pipeline = Pipeline::new("/").with(Builtin::new().taping(&tapes)).with(model);
+    pipeline.process(inbound("hi")).await.expect("it is answered");
+    pipeline.clone().with(rude).process(inbound("ho")).await.expect_err("it is refused");
+    // One that would lead out of the folder, and one that is no name of a file.
+    let named = |id: String| Inbound::from(Envelope { session_id: Some(id), ..Envelope::text("hi") });
+    pipeline.process(named("../x".to_owned())).await.expect("it is answered");
+    let failure = pipeline.process(named("x".repeat(241))).await.expect_err("it cannot be kept");
+    assert_eq!((failure.code(), failure.place().as_str()), ("tape", "save_state: builtin"));
+    let mut names: Vec<String> = std::fs::read_dir(&tapes)
+        .expect("the folder")
+        .map(|file| file.expect("a file").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["%2e%2e%2fx.jsonl", "cli%3a7.jsonl"]);
+    let tape = std::fs::read_to_string(tapes.join("cli%3a7.jsonl")).expect("a tape");
+    let lines: Vec<serde_json::Value> =
+        tape.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((lines.len(), &lines[0]["message"]["content"]), (4, &json!("hi")));
+    assert_eq!(lines[1], json!({"entry": "output", "text": "fine", "failure": null}));
+    assert_eq!(lines[3], json!({"entry": "output", "text": "", "failure": "blocked"}));
+}

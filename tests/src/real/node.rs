@@ -18,11 +18,17 @@ pub fn binary() -> PathBuf {
     beside
 }
 
+/// The same with the example's plugins in it.
+pub fn plugged() -> PathBuf {
+    binary().with_file_name("turnway-with-plugins")
+}
+
 /// A running node and its data directory. Killed when dropped.
 #[derive(Debug)]
 pub struct Node {
     child: Child,
     stdout: Lines<BufReader<ChildStdout>>,
+    program: PathBuf,
     args: Vec<String>,
     dir: PathBuf,
     /// Where it serves clients.
@@ -45,8 +51,13 @@ impl Node {
     /// The same on this store, with nothing under `dir` but its log.
     pub async fn start_on(store: &str, dir: &Path, args: &[&str]) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let args = ["--store", store].iter().chain(args).map(|&arg| arg.to_owned()).collect();
-        Self::start_at(dir, args, any, any).await
+        Self::start_as(binary(), store, dir, args, any).await
+    }
+
+    /// One with plugins: another program.
+    pub async fn start_plugged(dir: &Path, args: &[&str]) -> Self {
+        let store = format!("embedded:{}", dir.join("data").display());
+        Self::start_as(plugged(), &store, dir, args, SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
     /// Starts one that clients reach by every address of this machine.
@@ -57,14 +68,22 @@ impl Node {
 
     /// The same on this store.
     pub async fn start_public_on(store: &str, dir: &Path, args: &[&str]) -> Self {
-        let (public, any) = (SocketAddr::from(([0, 0, 0, 0], 0)), SocketAddr::from(([127, 0, 0, 1], 0)));
-        let args = ["--store", store].iter().chain(args).map(|&arg| arg.to_owned()).collect();
-        Self::start_at(dir, args, public, any).await
+        Self::start_as(binary(), store, dir, args, SocketAddr::from(([0, 0, 0, 0], 0))).await
     }
 
-    async fn start_at(dir: &Path, args: Vec<String>, http: SocketAddr, admin: SocketAddr) -> Self {
+    async fn start_as(program: PathBuf, store: &str, dir: &Path, args: &[&str], http: SocketAddr) -> Self {
+        let args = ["--store", store].iter().chain(args).map(|&arg| arg.to_owned()).collect();
+        Self::start_at(program, dir, args, (http, SocketAddr::from(([127, 0, 0, 1], 0)))).await
+    }
+
+    async fn start_at(
+        program: PathBuf,
+        dir: &Path,
+        args: Vec<String>,
+        (http, admin): (SocketAddr, SocketAddr),
+    ) -> Self {
         let log = std::fs::File::options().create(true).append(true).open(dir.join("stderr.log"));
-        let mut child = Command::new(binary())
+        let mut child = Command::new(&program)
             .arg("serve")
             .args(["--listen", &http.to_string(), "--admin", &admin.to_string()])
             .args(if args.iter().any(|arg| arg == "--quic") { &[][..] } else { &["--quic", "off"] })
@@ -82,7 +101,7 @@ impl Node {
         let (http, admin) = (address(&ready, "http="), address(&ready, "admin="));
         let quic = field(&ready, "quic=").parse().ok();
         let id = field(&ready, "node=").to_owned();
-        Self { child, stdout, args, dir: dir.to_owned(), http, quic, admin, id }
+        Self { child, stdout, program, args, dir: dir.to_owned(), http, quic, admin, id }
     }
 
     /// `kill -9`, and a new process on the same data and the same ports.
@@ -97,7 +116,7 @@ impl Node {
         if let (Some(at), Some(quic)) = (args.iter().position(|arg| arg == "--quic"), self.quic) {
             args[at + 1] = quic.to_string();
         }
-        *self = Self::start_at(&self.dir.clone(), args, self.http, self.admin).await;
+        *self = Self::start_at(self.program.clone(), &self.dir.clone(), args, (self.http, self.admin)).await;
     }
 
     /// `kill -9`; returns once the process is gone.

@@ -14,6 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use turnway::agent::directory::{AgentSpec, BadAgent, parse_agent};
+use turnway::agent::plugins::Plugins;
 use turnway::agent::{Agents, Report};
 use turnway::clock::Clock;
 use turnway::metrics::Metrics;
@@ -184,6 +185,17 @@ impl World {
         (Self::with(&format!("a=http://{address}"), calls, 64), listener)
     }
 
+    /// The same behind plugins.
+    pub(crate) async fn behind(keys: &str, plugins: Plugins) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut specs = vec![parse_agent(&format!("a=http://{address}/base{keys}")).expect("a good agent")];
+        specs.extend(AgentSpec::demo().expect("good agents"));
+        let (sender, reports) = mpsc::channel(64);
+        let agents = agents_behind(specs, None, plugins, sender).expect("agents");
+        Self { agents, reports, calls: serve(listener) }
+    }
+
     pub(crate) fn with(flag: &str, calls: mpsc::UnboundedReceiver<Call>, queue: usize) -> Self {
         let mut specs = vec![parse_agent(flag).expect("a good agent")];
         specs.extend(AgentSpec::demo().expect("good agents"));
@@ -293,6 +305,7 @@ pub(crate) fn order(agent: &str, message: &str, text: &str) -> Invoke {
         history: None,
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned()),
         handover: None,
+        system_prompt: None,
         resume: None,
     }
 }
@@ -307,7 +320,16 @@ pub(crate) fn agents(
     default: Option<AgentId>,
     reports: mpsc::Sender<Report>,
 ) -> Result<Agents, BadAgent> {
+    agents_behind(specs, default, Plugins::default(), reports)
+}
+
+fn agents_behind(
+    specs: Vec<AgentSpec>,
+    default: Option<AgentId>,
+    plugins: Plugins,
+    reports: mpsc::Sender<Report>,
+) -> Result<Agents, BadAgent> {
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
     let runtime = tokio::runtime::Handle::current();
-    Agents::new(specs, default, reports, runtime, Clock::start(), Arc::new(metrics))
+    Agents::new(specs, default, plugins, reports, runtime, Clock::start(), Arc::new(metrics))
 }

@@ -1,11 +1,11 @@
-//! One attempt's task and its place among those that run.
-use super::{Inner, Name, answered};
+//! What one attempt does: its agent is asked, through plugins where there are any, and its end is told.
 use crate::agent::attempt::{Attempt, Line};
 use crate::agent::dialin::{self, Desk};
 use crate::agent::directory::Builtin;
-use crate::agent::http::{self, HttpAgent};
+use crate::agent::http::{End, HttpAgent};
+use crate::agent::request::Names;
 use crate::agent::token::RunToken;
-use crate::agent::{counter, echo};
+use crate::agent::{Inner, Name, answered, counter, echo, http, stages};
 use ::http::HeaderValue;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -30,6 +30,34 @@ pub(super) enum Work {
     DialIn(Arc<Desk>),
 }
 
+// === impl Work ===
+
+impl Work {
+    /// Asks the agent, to the end of its answer.
+    pub(super) async fn run(&self, attempt: &mut Attempt, agents: &Inner) -> End {
+        match self {
+            // In a box: a built-in agent's task need not have the size of an HTTP client's.
+            Self::Http(agent, auth) => {
+                Box::pin(http::run(attempt, agent, &agents.client, auth.clone())).await
+            }
+            Self::Builtin(Builtin::Echo) => (echo::run(attempt).await, None),
+            Self::Builtin(Builtin::Counter) => (counter::run(attempt).await, None),
+            Self::DialIn(desk) => (Box::pin(dialin::run(attempt, desk)).await, None),
+        }
+    }
+
+    /// Nobody hears what it says any more: one that outlives the request is told so.
+    pub(super) fn stop(&self, agents: &Inner, attempt: &Attempt) {
+        match self {
+            Self::Http(agent, auth) if agent.takes_cancel => {
+                agent.stop(&agents.client, Names::of(&attempt.invoke), auth.clone());
+            }
+            // One that has dialed in is told as soon as nobody listens.
+            Self::Http(..) | Self::Builtin(_) | Self::DialIn(_) => {}
+        }
+    }
+}
+
 /// Leaves the table when the task ends, also when it panics. One that was dropped has left already, and
 /// its name may be another's by now.
 struct Leave {
@@ -44,16 +72,16 @@ impl Drop for Leave {
     }
 }
 
+/// Runs one attempt, and tells how it ended.
 pub(super) async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
     let line = attempt.line();
     let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
     let leave = Leave { agents: Arc::clone(&agents), name, line: Arc::clone(&line) };
-    let (end, rest) = match work {
-        // In a box: a built-in agent's task need not have the size of an HTTP client's.
-        Work::Http(agent, auth) => Box::pin(http::run(&mut attempt, &agent, &agents.client, auth)).await,
-        Work::Builtin(Builtin::Echo) => (echo::run(&mut attempt).await, None),
-        Work::Builtin(Builtin::Counter) => (counter::run(&mut attempt).await, None),
-        Work::DialIn(desk) => (Box::pin(dialin::run(&mut attempt, &desk)).await, None),
+    // In a box: few attempts need the size of both.
+    let (end, rest) = if agents.plugins.concern(&attempt.invoke.message.content) {
+        Box::pin(stages::run(&mut attempt, &agents, &work)).await
+    } else {
+        work.run(&mut attempt, &agents).await
     };
     attempt.ended();
     let is_acked = end == AgentEvent::CancelAcked;

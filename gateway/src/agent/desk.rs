@@ -1,0 +1,197 @@
+//! Where the turn pipeline meets an attempt: it asks the agent as the model, and what comes out behind all plugins is
+//! what the attempt says.
+//!
+//! Text is counted here, behind the plugins: the offsets that clients resume from are those of what they were shown.
+use crate::agent::attempt::Voice;
+use futures_util::FutureExt;
+use futures_util::StreamExt;
+use futures_util::future::ready;
+use futures_util::stream;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Mutex as Baton, mpsc, oneshot};
+use turnway_core::id::SaidId;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, TextKind};
+use turnway_core::protocol::input::Content;
+use turnway_core::protocol::json::Json;
+use turnway_pipeline::builtin::Model;
+use turnway_pipeline::{Envelope, Hook, Kind, Piece, Pieces, Prompt, Router, Trouble, Turn};
+
+/// Pieces between an agent and the pipeline: enough that neither waits for each other's every step, and little beside
+/// one event, of which each is at most a part.
+const PIECES_MAX: usize = 8;
+/// The word of a state, as of an agent's own.
+const WORD_BYTES_MAX: usize = 256;
+/// Between two messages of one turn, which are one answer here.
+const BETWEEN: &str = "\n\n";
+
+/// What pieces that are no text are called (docs/plugins.md).
+const STATE: &str = "state";
+const REASONING: &str = "reasoning";
+/// Everything of an event of this name has been said: of agents that can be asked for the rest.
+const SAID: &str = "said";
+
+/// What an agent is to be asked.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// Instead of the message as it came.
+    pub(super) content: Option<Content>,
+    /// What it is told of itself.
+    pub(super) system_prompt: Option<Private<String>>,
+}
+
+/// The agent's end of what it says to the pipeline.
+#[derive(Debug)]
+pub(super) struct Tap(mpsc::Sender<Piece>);
+
+/// The pipeline's model and way out, for one attempt.
+#[derive(Clone)]
+pub(super) struct Desk(Arc<Inside>);
+
+struct Inside {
+    voice: Baton<Voice>,
+    /// Taken once the agent is asked.
+    agent: Mutex<Option<(oneshot::Sender<Asked>, mpsc::Receiver<Piece>)>>,
+}
+
+// === impl Tap ===
+
+impl Tap {
+    /// More text.
+    pub(super) async fn text(&self, kind: TextKind, text: String, id: Option<SaidId>) {
+        let piece = match kind {
+            TextKind::Text => Piece::Text(text),
+            TextKind::Reasoning => Piece::Other(REASONING.to_owned(), text.into()),
+        };
+        self.piece(piece).await;
+        if let Some(id) = id {
+            self.piece(Piece::Other(SAID.to_owned(), id.as_str().into())).await;
+        }
+    }
+
+    /// A state, in its place in the text.
+    pub(super) async fn state(&self, state: String, detail: Option<Json>, id: Option<SaidId>) {
+        let (detail, id) = (detail.map(|detail| detail.0), id.map(|id| id.as_str().to_owned()));
+        let told = json!({"state": state, "detail": detail, "id": id});
+        self.piece(Piece::Other(STATE.to_owned(), told)).await;
+    }
+
+    /// It has failed.
+    pub(super) async fn trouble(&self, code: &str) {
+        // In which words is the agent's, and not for logs: the attempt reports them as they came.
+        self.piece(Piece::Error(Trouble::new(code, "the agent has failed"))).await;
+    }
+
+    async fn piece(&self, piece: Piece) {
+        // Nobody listens any more: the turn has ended, and this attempt ends with it.
+        let _ = self.0.send(piece).await;
+    }
+}
+
+// === impl Desk ===
+
+impl Desk {
+    /// For an attempt that this voice speaks for; what its agent is asked, and where that says it.
+    pub(super) fn open(voice: Voice) -> (Self, oneshot::Receiver<Asked>, Tap) {
+        let ((asks, asked), (tap, pieces)) = (oneshot::channel(), mpsc::channel(PIECES_MAX));
+        let inside = Inside { voice: Baton::new(voice), agent: Mutex::new(Some((asks, pieces))) };
+        (Self(Arc::new(inside)), asked, Tap(tap))
+    }
+
+    fn agent(&self) -> std::sync::MutexGuard<'_, Option<(oneshot::Sender<Asked>, mpsc::Receiver<Piece>)>> {
+        self.0.agent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says what comes out of the pipeline.
+    async fn pass(&self, piece: &Piece) {
+        let mut voice = self.0.voice.lock().await;
+        match piece {
+            Piece::Text(text) => voice.say(TextKind::Text, text.clone(), None).await,
+            Piece::Other(name, Value::String(text)) if name == REASONING => {
+                voice.say(TextKind::Reasoning, text.clone(), None).await;
+            }
+            Piece::Other(name, Value::String(id)) if name == SAID => {
+                let Ok(id) = SaidId::parse(id) else { return };
+                let (kind, text) = (TextKind::Text, Private(String::new()));
+                voice.report(AgentEvent::Delta { kind, text, id: Some(id) }).await;
+            }
+            Piece::Other(name, told) if name == STATE => {
+                if let Some(event) = state(told) {
+                    voice.report(event).await;
+                }
+            }
+            // Errors are told by how the attempt ends; what has another name is for other plugins.
+            Piece::Error(_) | Piece::Other(..) => {}
+        }
+    }
+}
+
+impl Model for Desk {
+    /// Has the agent asked, once: what nobody changed goes to it as it came.
+    fn answer<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> Hook<'a, Pieces> {
+        let Some((asks, pieces)) = self.agent().take() else {
+            return ready(Err(Trouble::new("asked_twice", "a turn asks its agent once"))).boxed();
+        };
+        let inbound = &turn.inbound.envelope;
+        let is_changed = *prompt != Prompt::of(inbound.content.clone(), &inbound.media);
+        let content = is_changed.then(|| match prompt {
+            Prompt::Text(text) => Content::Text(text.clone()),
+            Prompt::Parts(parts) => Content::Parts(parts.clone()),
+        });
+        let asked = Asked { content, system_prompt: turn.system_prompt.clone().map(Private) };
+        // The attempt waits for it as long as there is one.
+        let _ = asks.send(asked);
+        let pieces = stream::unfold(pieces, async |mut pieces| Some((pieces.recv().await?, pieces)));
+        ready(Ok(pieces.boxed())).boxed()
+    }
+}
+
+impl Router for Desk {
+    fn streams(&self, _: &Envelope) -> bool {
+        true
+    }
+
+    /// Says each piece before the pipeline is given it. Whoever answers in the agent's place has the input.
+    fn wrap(&self, _: &Turn, pieces: Pieces) -> Pieces {
+        let is_own = self.agent().is_some();
+        let from = (self.clone(), pieces, is_own);
+        let said = stream::unfold(from, async |(desk, mut pieces, is_own)| {
+            if is_own {
+                desk.0.voice.lock().await.report(AgentEvent::Acked).await;
+            }
+            let piece = pieces.next().await?;
+            desk.pass(&piece).await;
+            Some((piece, (desk, pieces, false)))
+        });
+        said.boxed()
+    }
+
+    /// A turn is one answer here: a message beside the text that was shown is more of it. An error is how it ends.
+    fn deliver<'a>(&'a self, outbound: &'a Envelope) -> Hook<'a, bool> {
+        async move {
+            if outbound.kind == Kind::Message && !outbound.streamed && !outbound.content.is_empty() {
+                let mut voice = self.0.voice.lock().await;
+                if outbound.fallback {
+                    let (state, detail) = ("fallback".to_owned(), Some(Json(json!({"fallback": true}))));
+                    voice.report(AgentEvent::State { state, detail, id: None }).await;
+                }
+                let between = if voice.is_silent() { "" } else { BETWEEN };
+                voice.say(TextKind::Text, format!("{between}{}", outbound.content), None).await;
+            }
+            Ok(true)
+        }
+        .boxed()
+    }
+}
+
+/// A state as it came through the pipeline; none: no word, as of an agent that says so.
+fn state(told: &Value) -> Option<AgentEvent> {
+    let state = told.get("state")?.as_str()?.to_owned();
+    if state.is_empty() || state.len() > WORD_BYTES_MAX || state.chars().any(char::is_control) {
+        return None;
+    }
+    let detail = told.get("detail").filter(|detail| !detail.is_null()).cloned().map(Json);
+    let id = told.get("id").and_then(Value::as_str).and_then(|id| SaidId::parse(id).ok());
+    Some(AgentEvent::State { state, detail, id })
+}

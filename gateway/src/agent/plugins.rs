@@ -1,0 +1,125 @@
+//! The plugins of a node: which turns pass them, and what they leave of what its agents can.
+use crate::agent::desk::Desk;
+use crate::agent::directory::AgentSpec;
+use serde_json::Value;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use turnway_core::id::TenantId;
+use turnway_core::protocol::agent::{Invoke, OnOwnerLoss};
+use turnway_core::protocol::input::Content;
+use turnway_pipeline::{Builtin, Envelope, Pipeline, Plugin};
+
+/// What plugins are told a message came by.
+const CHANNEL: &str = "turnway";
+
+/// The plugins of a node, in the order of their registration; the built-in one is always there, before all of them.
+#[derive(Clone, Default)]
+pub struct Plugins {
+    plugins: Vec<Arc<dyn Plugin>>,
+    workspace: Option<PathBuf>,
+}
+
+// === impl Plugins ===
+
+impl Plugins {
+    /// With one more: it is asked before those that are there (TP-N14).
+    #[must_use]
+    pub fn with(mut self, plugin: impl Plugin + 'static) -> Self {
+        self.plugins.push(Arc::new(plugin));
+        self
+    }
+
+    /// With a workspace: its `AGENTS.md` is told every agent as `context.system_prompt` (TP-N11).
+    #[must_use]
+    pub fn at(mut self, workspace: impl Into<PathBuf>) -> Self {
+        self.workspace = Some(workspace.into());
+        self
+    }
+
+    /// Whether a message passes the stages. Without anything registered only a command does (TP-N4): whatever else is
+    /// said goes straight to its agent, and costs what it did without a pipeline.
+    pub(super) fn concern(&self, content: &Content) -> bool {
+        !self.plugins.is_empty() || self.workspace.is_some() || is_command(content)
+    }
+
+    /// What is left of what an agent can.
+    ///
+    /// Behind a plugin that changes text an agent's bytes are not those that clients were shown, so the rest of an answer
+    /// cannot be asked for: a turn whose owner is lost is asked again from its beginning. Behind any plugin an agent is
+    /// handed nothing while it answers: what is said then passes all stages as the next turn.
+    pub(super) fn allow(&self, mut spec: AgentSpec) -> AgentSpec {
+        let changes = self.plugins.iter().find(|plugin| !plugin.keeps_text());
+        if let (Some(plugin), OnOwnerLoss::Resume) = (changes, spec.policy.on_owner_loss) {
+            let (agent, plugin) = (spec.id.as_str(), plugin.name());
+            tracing::warn!(
+                agent,
+                plugin,
+                "the plugin changes text: a lost attempt begins again, not resumed"
+            );
+            spec.policy.on_owner_loss = OnOwnerLoss::Retry;
+        }
+        spec.policy.steer &= self.plugins.is_empty();
+        spec
+    }
+
+    /// All of them, around one attempt.
+    pub(super) fn pipeline(&self, desk: &Desk) -> Pipeline {
+        let mut builtin = Builtin::new().asking(desk.clone()).leaving_system_prompt();
+        if let Some(workspace) = &self.workspace {
+            builtin = builtin.at(workspace);
+        }
+        let workspace = self.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+        let pipeline = Pipeline::new(workspace).with(builtin).through(desk.clone());
+        self.plugins.iter().fold(pipeline, |pipeline, plugin| pipeline.with_shared(Arc::clone(plugin)))
+    }
+}
+
+impl fmt::Debug for Plugins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.plugins.iter().map(|plugin| plugin.name())).finish()
+    }
+}
+
+/// Whether what is said is said to the gateway (TP-N4).
+pub(super) fn is_command(content: &Content) -> bool {
+    match content {
+        Content::Text(text) => Builtin::is_command(text),
+        Content::Parts(parts) => {
+            let first = parts.iter().find_map(|part| part.get("text")?.as_str());
+            first.is_some_and(|text| text.starts_with(',')) && Builtin::is_command(&content.plain())
+        }
+    }
+}
+
+/// What plugins are given of what an agent is to answer. The session is the one that the switchboard has decided on:
+/// what plugins resolve is theirs alone.
+pub(super) fn envelope(invoke: &Invoke) -> Envelope {
+    let Invoke { key, run_id, attempt, agent_id, user, message, .. } = invoke;
+    let session = key.session.as_str();
+    // Sessions of two tenants may have one name.
+    let tenant = (key.tenant != TenantId::default_tenant()).then(|| key.tenant.as_str().to_owned());
+    let session_id =
+        tenant.as_ref().map_or_else(|| session.to_owned(), |tenant| format!("{tenant}/{session}"));
+    let media = match &message.content {
+        Content::Text(_) => Vec::new(),
+        Content::Parts(parts) => {
+            parts.iter().filter(|part| !part.get("text").is_some_and(Value::is_string)).cloned().collect()
+        }
+    };
+    let known: [(&str, Value); 4] = [
+        ("agent_id", agent_id.as_str().into()),
+        ("attempt", (*attempt).into()),
+        ("run_id", run_id.as_str().into()),
+        ("user_id", user.as_str().into()),
+    ];
+    Envelope {
+        tenant,
+        channel: Some(CHANNEL.to_owned()),
+        chat_id: Some(session.to_owned()),
+        session_id: Some(session_id),
+        media,
+        context: known.map(|(name, value)| (name.to_owned(), value)).into(),
+        ..Envelope::text(message.content.plain())
+    }
+}

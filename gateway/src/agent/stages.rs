@@ -1,0 +1,119 @@
+//! One attempt through the turn pipeline: the stages before its agent, the agent as the model, and the stages behind it.
+//!
+//! The pipeline is a task of its own, so that state is saved whatever becomes of the attempt. How long all of it may take
+//! is the runtime's business, as of an agent without plugins: the wait for INPUT_ACK has the stages before the agent in
+//! it, that for the next sign of life those behind.
+use crate::agent::Inner;
+use crate::agent::attempt::Attempt;
+use crate::agent::desk::{Asked, Desk};
+use crate::agent::http::End;
+use crate::agent::plugins::envelope;
+use crate::agent::work::Work;
+use tokio_util::sync::CancellationToken;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, StopReason};
+use turnway_pipeline::{Failure, Inbound, Kind, Outcome, Trouble};
+
+/// Runs one attempt to its end. Dropping it closes the request and cancels the turn, whose state is saved all the same.
+pub(super) async fn run(attempt: &mut Attempt, agents: &Inner, work: &Work) -> End {
+    let (desk, asked, tap) = Desk::open(attempt.voice().clone());
+    let (line, cancel) = (attempt.line(), CancellationToken::new());
+    let pipeline = agents.plugins.pipeline(&desk);
+    drop(desk);
+    let envelope = envelope(&attempt.invoke);
+    let turn = pipeline.process(Inbound { envelope, lifespan: None, cancel: cancel.clone() });
+    tokio::pin!(turn);
+    let asked = tokio::select! {
+        biased;
+        ended = &mut turn => {
+            // Somebody else has answered, or nobody is to. An agent that another owner asked still works on it.
+            if attempt.invoke.resume.is_some() {
+                work.stop(agents, attempt);
+            }
+            return (last(ended, None), None);
+        }
+        Ok(asked) = asked => asked,
+        () = line.cancel_ordered() => {
+            cancel.cancel();
+            return (last(turn.await, None), None);
+        }
+    };
+    ask(attempt, asked);
+    attempt.turn_to(Some(tap));
+    let talked = {
+        let talk = work.run(attempt, agents);
+        tokio::pin!(talk);
+        tokio::select! {
+            biased;
+            ended = &mut turn => Err(ended),
+            end = &mut talk => Ok(end),
+        }
+    };
+    let tap = attempt.turn_to(None);
+    let (end, rest) = match talked {
+        Ok(end) => end,
+        Err(ended) => {
+            // A stage has failed, or has enough of the answer: nobody hears the rest.
+            work.stop(agents, attempt);
+            return (last(ended, None), None);
+        }
+    };
+    match (&end, &tap) {
+        // The agent has stopped, or is not waited for: now the turn is cancelled too.
+        (AgentEvent::CancelAcked, _) => cancel.cancel(),
+        (AgentEvent::Failed(failure), Some(tap)) => tap.trouble(code(failure)).await,
+        (_, _) => {}
+    }
+    drop(tap);
+    let ended = tokio::select! {
+        biased;
+        ended = &mut turn => ended,
+        () = line.cancel_ordered() => {
+            cancel.cancel();
+            turn.await
+        }
+    };
+    (last(ended, Some(end)), rest)
+}
+
+/// The agent is asked what the plugins made of it.
+fn ask(attempt: &mut Attempt, asked: Asked) {
+    if let Some(content) = asked.content {
+        attempt.invoke.message.content = content;
+    }
+    attempt.invoke.system_prompt = asked.system_prompt;
+}
+
+/// What observers of errors are told of an agent's.
+fn code(failure: &AgentFailure) -> &'static str {
+    match failure {
+        AgentFailure::Unavailable(_) | AgentFailure::Lost(_) => "agent_unavailable",
+        AgentFailure::Reported { .. } | AgentFailure::Broken(_) | AgentFailure::NotKnown => "agent_error",
+        AgentFailure::Blocked { .. } => "blocked",
+        AgentFailure::TooLarge => "too_large",
+    }
+}
+
+/// How the attempt ends: an agent that has failed has failed, whatever was made of it behind it.
+fn last(ended: Result<Outcome, Failure>, said: Option<AgentEvent>) -> AgentEvent {
+    let reported = |code: &str, message: String| {
+        AgentEvent::Failed(AgentFailure::Reported { code: code.to_owned(), message: Private(message) })
+    };
+    match (ended, said) {
+        (Err(Failure::Cancelled), _) => AgentEvent::CancelAcked,
+        (_, Some(failed @ AgentEvent::Failed(_))) => failed,
+        (Err(Failure::Refused(Trouble { code, message })), _) => {
+            AgentEvent::Failed(AgentFailure::Blocked { code, message: Private(message) })
+        }
+        (Err(Failure::TooLarge(_)), _) => AgentEvent::Failed(AgentFailure::TooLarge),
+        (Err(failure), _) => reported(failure.code(), failure.to_string()),
+        (Ok(outcome), said) => match outcome.outbound.iter().find(|message| message.kind == Kind::Error) {
+            Some(error) => {
+                let code = error.context.get("code").and_then(|code| code.as_str());
+                let code = code.unwrap_or(if error.fallback { "no_output" } else { "error" });
+                reported(code, error.content.clone())
+            }
+            None => said.unwrap_or(AgentEvent::Done { stop: StopReason::EndTurn, usage: None }),
+        },
+    }
+}

@@ -1,0 +1,60 @@
+//! Tapes as files: one for each session, a line of JSON for each entry (TP-N12).
+use crate::failure::Trouble;
+use crate::limits;
+use crate::plugin::{Hook, TapeStore};
+use futures_util::FutureExt;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+
+/// A folder of tapes.
+#[derive(Clone, Debug)]
+pub(super) struct Tapes(PathBuf);
+
+// === impl Tapes ===
+
+impl Tapes {
+    /// In this folder, which is made where there is none.
+    pub(super) fn at(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
+    async fn write(&self, session_id: &str, entries: &[Value]) -> std::io::Result<()> {
+        tokio::fs::create_dir_all(&self.0).await?;
+        let path = self.0.join(file_name(session_id)?);
+        let mut lines = String::new();
+        for entry in entries {
+            lines.push_str(&format!("{entry}\n"));
+        }
+        let mut file = File::options().create(true).append(true).open(path).await?;
+        // All lines of a turn at once: those of another one do not come between them.
+        file.write_all(lines.as_bytes()).await?;
+        file.flush().await
+    }
+}
+
+impl TapeStore for Tapes {
+    fn append<'a>(&'a self, session_id: &'a str, entries: &'a [Value]) -> Hook<'a, ()> {
+        async move {
+            let written = self.write(session_id, entries).await;
+            written.map_err(|why| Trouble::new("tape", why.to_string()))
+        }
+        .boxed()
+    }
+}
+
+/// A name that is one file's on any system and no other session's: letters, digits, `-` and `_` as they are.
+fn file_name(session_id: &str) -> std::io::Result<PathBuf> {
+    let mut name = String::new();
+    for byte in session_id.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            other => name.push_str(&format!("%{other:02x}")),
+        }
+    }
+    if name.len() > limits::TAPE_NAME_BYTES_MAX {
+        return Err(std::io::Error::other("the session's name is too long for a file"));
+    }
+    Ok(Path::new(&name).with_extension("jsonl"))
+}

@@ -1,0 +1,318 @@
+//! Attempts through the turn pipeline: what their agents are asked, what is said of their answers, and how they end.
+use crate::world::{World, done, order};
+use futures_util::{FutureExt, StreamExt, future};
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+use turnway::agent::plugins::Plugins;
+use turnway_core::id::{AgentId, SaidId};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, OnOwnerLoss, Resume, TextKind};
+use turnway_core::protocol::input::Content;
+use turnway_pipeline::{Envelope, Hook, Kind, Piece, Pieces, Plugin, Prompt, Trouble, Turn};
+
+/// What a test's plugin does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Act {
+    #[default]
+    Watch,
+    /// Says that it leaves text alone.
+    Keep,
+    /// Answers itself.
+    Answer,
+    /// Text in capitals.
+    Shout,
+    /// Hears the first piece only.
+    Cut,
+    /// One more message behind the answer.
+    Sign,
+    /// The answer is an error.
+    Deny,
+    /// Never lets a turn begin.
+    Hang,
+    /// Breaks at the first piece.
+    Break,
+}
+
+#[derive(Clone, Default)]
+struct Script {
+    act: Act,
+    saved: Arc<Mutex<Vec<String>>>,
+    saving: Arc<Notify>,
+}
+
+impl Script {
+    fn of(act: Act) -> (Self, Plugins) {
+        let script = Self { act, ..Self::default() };
+        (script.clone(), Plugins::default().with(script))
+    }
+
+    fn saved(&self) -> Vec<String> {
+        self.saved.lock().expect("unharmed").clone()
+    }
+}
+
+impl Plugin for Script {
+    fn name(&self) -> &'static str {
+        "script"
+    }
+    fn keeps_text(&self) -> bool {
+        self.act == Act::Keep
+    }
+    fn admit<'a>(&'a self, _: &'a Turn) -> Hook<'a, Option<Trouble>> {
+        if self.act == Act::Hang { future::pending().boxed() } else { future::ready(Ok(None)).boxed() }
+    }
+    fn run_model<'a>(&'a self, _: &'a Turn, _: &'a Prompt) -> Hook<'a, Option<String>> {
+        future::ready(Ok((self.act == Act::Answer).then(|| "mine".to_owned()))).boxed()
+    }
+    fn adapt_stream(&self, _: &Turn, pieces: Pieces) -> Pieces {
+        let shout = |piece| match piece {
+            Piece::Text(text) => Piece::Text(text.to_uppercase()),
+            other @ (Piece::Error(_) | Piece::Other(..)) => other,
+        };
+        match self.act {
+            Act::Shout => pieces.map(shout).boxed(),
+            Act::Cut => pieces.take(1).boxed(),
+            Act::Break => pieces.map(|_| panic!("as the test wants")).boxed(),
+            Act::Watch | Act::Keep | Act::Answer | Act::Sign | Act::Deny | Act::Hang => pieces,
+        }
+    }
+    fn save_state<'a>(&'a self, turn: &'a Turn) -> Hook<'a, ()> {
+        let how = turn.failure.as_ref().map_or("fine", |failure| failure.code());
+        self.saved.lock().expect("unharmed").push(format!("{how}: {}", turn.output));
+        self.saving.notify_one();
+        future::ready(Ok(())).boxed()
+    }
+    fn render_outbound<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Vec<Envelope>> {
+        let reply = |text: &str| turn.inbound.envelope.reply(text);
+        let rendered = match self.act {
+            Act::Sign => vec![reply(&turn.output), reply("Yours, script")],
+            Act::Deny => vec![Envelope { kind: Kind::Error, ..reply("no such thing") }],
+            Act::Watch | Act::Keep | Act::Answer | Act::Shout | Act::Cut | Act::Hang | Act::Break => {
+                Vec::new()
+            }
+        };
+        future::ready(Ok(rendered)).boxed()
+    }
+}
+
+fn text(text: &str) -> AgentEvent {
+    AgentEvent::Delta { kind: TextKind::Text, text: Private(text.to_owned()), id: None }
+}
+
+fn reported(code: &str, message: &str) -> AgentEvent {
+    let message = Private(message.to_owned());
+    AgentEvent::Failed(AgentFailure::Reported { code: code.to_owned(), message })
+}
+
+/// Covers: TP-G1, TP-M12, TP-N7, TP-O1, RX-14.
+#[tokio::test]
+async fn what_is_said_is_what_comes_out_behind_all_plugins() {
+    for (act, said, saved) in [
+        (Act::Watch, vec!["one ", "two"], "one two"),
+        (Act::Shout, vec!["ONE ", "TWO"], "ONE TWO"),
+        // Rendered text that was shown is not said again; what is new comes behind it.
+        (Act::Sign, vec!["one ", "two", "\n\nYours, script"], "one two"),
+    ] {
+        let (script, plugins) = Script::of(act);
+        let mut world = World::behind("", plugins).await;
+        let ask = order("a", "m1", "hi");
+        let (stream, _) = world.begin(&ask).await;
+        stream.delta("one ").await;
+        stream.send("event: state\ndata: {\"state\":\"busy\",\"detail\":{\"at\":1}}\n\n").await;
+        stream.send("event: delta\ndata: {\"kind\":\"reasoning\",\"text\":\"hm\"}\n\n").await;
+        stream.delta("two").await;
+        stream.done().await;
+        let mut heard = Vec::new();
+        let end = loop {
+            match world.event(&ask).await {
+                AgentEvent::Delta { kind: TextKind::Text, text, id: None } => heard.push(text.0),
+                AgentEvent::Delta { kind: TextKind::Reasoning, text, .. } => assert_eq!(text.reveal(), "hm"),
+                AgentEvent::State { state, detail, .. } => {
+                    assert_eq!((state.as_str(), detail.map(|it| it.0)), ("busy", Some(json!({"at": 1}))));
+                    assert_eq!(heard.len(), 1, "in its place in the text");
+                }
+                end @ (AgentEvent::Acked
+                | AgentEvent::Delta { .. }
+                | AgentEvent::Done { .. }
+                | AgentEvent::Steered { .. }
+                | AgentEvent::CancelAcked
+                | AgentEvent::Failed(_)) => break end,
+            }
+        };
+        assert_eq!((heard, end), (said.iter().map(ToString::to_string).collect(), done()), "{act:?}");
+        assert_eq!(script.saved(), [format!("fine: {saved}")], "{act:?}");
+        world.is_quiet().await;
+    }
+}
+
+/// Covers: TP-N4, TP-M1, TP-S1.
+#[tokio::test]
+async fn whoever_answers_first_answers_and_the_agent_is_not_asked() {
+    let (script, plugins) = Script::of(Act::Answer);
+    let mut world = World::behind("", plugins).await;
+    let ask = order("a", "m1", "hi");
+    world.invoke(ask.clone());
+    for event in [AgentEvent::Acked, text("mine"), done()] {
+        world.expect(&ask, event).await;
+    }
+    assert_eq!(script.saved(), ["fine: mine"]);
+    // The built-in plugin is always there, and knows commands; also where an earlier owner has begun to answer.
+    let mut world = World::new(",on_owner_loss=resume,steer=true").await;
+    let ask = order("a", "m2", ",help");
+    let again = Invoke { resume: Some(Resume { after: None, saved: 3 }), ..order("a", "m3", ",nonsense") };
+    for (ask, starts) in [(ask, ",help: this\n"), (again, "no such command: ,nonsense\n")] {
+        world.invoke(ask.clone());
+        world.expect(&ask, AgentEvent::Acked).await;
+        let (said, end) = world.text(&ask).await;
+        assert!(said.starts_with(starts) && end == done(), "{said}");
+    }
+    assert_eq!(
+        world.calls.try_recv().map(|call| call.head.uri).ok().filter(|uri| uri.path() != "/base/cancel"),
+        None
+    );
+    // What only looks like one is not.
+    let ask = order("a", "m4", ", and so on");
+    world.invoke(ask.clone());
+    while world.call().await.head.uri.path() != "/base/invoke" {}
+}
+
+/// Covers: TP-B1, TP-N6, TP-N11, ST-37.
+#[tokio::test]
+async fn what_nobody_changed_is_asked_as_it_came_and_a_workspace_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("AGENTS.md"), "Be kind.").expect("a file");
+    let (_, plugins) = Script::of(Act::Watch);
+    let mut world = World::behind("", plugins.at(dir.path())).await;
+    let image = json!({"type": "image_url", "image_url": {"url": "data:,"}});
+    let parts = json!([image, {"type": "text", "text": "what "}, {"type": "text", "text": "is it?"}]);
+    for (message, content) in [("m1", json!("hi")), ("m2", parts)] {
+        let mut ask = order("a", message, "hi");
+        ask.message.content = serde_json::from_value::<Content>(content.clone()).expect("content");
+        world.invoke(ask.clone());
+        let call = world.call().await;
+        let body: serde_json::Value = serde_json::from_slice(&call.body).expect("JSON");
+        assert_eq!(body["input_message"]["content"], content);
+        assert_eq!(body["context"], json!({"user_id": "ann", "system_prompt": "Be kind."}));
+        call.stream().done().await;
+        world.expect(&ask, AgentEvent::Acked).await;
+        world.expect(&ask, done()).await;
+    }
+}
+
+/// Covers: SR-S10, ST-8.
+#[tokio::test]
+async fn an_agent_is_asked_for_the_rest_only_where_its_bytes_are_those_that_are_shown() {
+    let a = AgentId::parse("a").expect("a name");
+    for (act, policy) in [(Act::Keep, OnOwnerLoss::Resume), (Act::Shout, OnOwnerLoss::Retry)] {
+        let (script, plugins) = Script::of(act);
+        let mut world = World::behind(",on_owner_loss=resume,steer=true", plugins).await;
+        let known = world.agents.directory().policy(&a);
+        assert_eq!((known.on_owner_loss, known.steer), (policy, false), "{act:?}");
+        let profile = world.agents.profiles().iter().find(|profile| profile.id == a).cloned();
+        assert_eq!(profile.map(|it| (it.resume, it.steer)), Some((act == Act::Keep, false)));
+        let ask = order("a", "m1", "hi");
+        let (stream, _) = world.begin(&ask).await;
+        stream.send("id: e1\nevent: delta\ndata: {\"text\":\"a\"}\n\n").await;
+        stream.send("id: e2\nevent: state\ndata: {\"state\":\"busy\"}\n\n").await;
+        stream.done().await;
+        let mut ids: Vec<Option<SaidId>> = Vec::new();
+        let mut said = String::new();
+        loop {
+            match world.event(&ask).await {
+                AgentEvent::Delta { text, id, .. } => {
+                    said.push_str(text.reveal());
+                    ids.push(id);
+                }
+                AgentEvent::State { id, .. } => ids.push(id),
+                end @ (AgentEvent::Acked
+                | AgentEvent::Done { .. }
+                | AgentEvent::Steered { .. }
+                | AgentEvent::CancelAcked
+                | AgentEvent::Failed(_)) => break assert_eq!(end, done()),
+            }
+        }
+        let ids: Vec<&str> = ids.iter().flatten().map(SaidId::as_str).collect();
+        let expected = if act == Act::Keep { ("a", vec!["e1", "e2"]) } else { ("A", vec![]) };
+        assert_eq!((said.as_str(), ids), expected);
+        assert_eq!(script.saved().len(), 1);
+    }
+}
+
+/// Covers: TP-S1, TP-S5, TP-E2, SR-K2, RX-13.
+#[tokio::test]
+async fn state_is_saved_once_however_an_attempt_ends() {
+    // A cancel before the agent is asked.
+    let (script, plugins) = Script::of(Act::Hang);
+    let mut world = World::behind(",cancel=true", plugins).await;
+    let ask = order("a", "m1", "hi");
+    world.invoke(ask.clone());
+    world.cancel(&ask);
+    world.expect(&ask, AgentEvent::CancelAcked).await;
+    assert_eq!(script.saved(), ["cancelled: "]);
+    assert!(world.calls.try_recv().is_err(), "it was sent nothing");
+    // A cancel in mid-answer, which the agent is told and acknowledges with its end; and an order to let go of it.
+    let (script, plugins) = Script::of(Act::Watch);
+    let mut world = World::behind(",cancel=true", plugins).await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    stream.delta("one").await;
+    world.expect(&ask, text("one")).await;
+    world.cancel(&ask);
+    assert_eq!(world.call().await.head.uri.path(), "/base/cancel");
+    stream.done().await;
+    world.expect(&ask, AgentEvent::CancelAcked).await;
+    let ask = order("a", "m2", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    stream.delta("two").await;
+    world.expect(&ask, text("two")).await;
+    script.saving.notified().await;
+    world.let_go(&ask);
+    stream.closed().await;
+    script.saving.notified().await;
+    assert_eq!(script.saved(), ["cancelled: one", "cancelled: two"]);
+    world.is_quiet().await;
+}
+
+/// Covers: TP-E3, TP-M11, RX-12.
+#[tokio::test]
+async fn failures_keep_their_names() {
+    // The agent's own, also where a plugin would make something of it.
+    let (script, plugins) = Script::of(Act::Shout);
+    let mut world = World::behind("", plugins).await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    stream.delta("one").await;
+    stream.send("event: error\ndata: {\"code\":\"quota\",\"message\":\"secret\"}\n\n").await;
+    assert_eq!(world.text(&ask).await, ("ONE".to_owned(), reported("quota", "secret")));
+    assert_eq!(script.saved(), ["agent_error: ONE"]);
+    // A plugin's: nobody hears the rest of the answer, and an agent that goes on alone is told.
+    for (act, end, saved) in [
+        (
+            Act::Break,
+            reported("internal_error", "run_model: stream: panicked: as the test wants"),
+            "internal_error: ",
+        ),
+        (Act::Cut, done(), "fine: one"),
+        (Act::Deny, reported("error", "no such thing"), "fine: one"),
+    ] {
+        let (script, plugins) = Script::of(act);
+        let mut world = World::behind(",cancel=true", plugins).await;
+        let ask = order("a", "m1", "hi");
+        let (stream, _) = world.begin(&ask).await;
+        stream.delta("one").await;
+        let stream = if act == Act::Deny {
+            stream.done().await;
+            None
+        } else {
+            Some(stream)
+        };
+        assert_eq!(world.text(&ask).await.1, end, "{act:?}");
+        if let Some(stream) = stream {
+            assert_eq!(world.call().await.head.uri.path(), "/base/cancel", "{act:?}");
+            stream.closed().await;
+        }
+        assert_eq!(script.saved(), [saved], "{act:?}");
+        world.is_quiet().await;
+    }
+}

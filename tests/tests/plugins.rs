@@ -1,0 +1,211 @@
+//! Nodes with plugins, as their operators run them: another program, and everything else as ever.
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+use tokio::sync::Semaphore;
+use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::{Wire, invoke};
+
+/// What the agent says, cut in the middle of a word that nobody wants to read; a gate lets pieces through.
+const PIECES: [&str; 5] = ["what a da", "rn go", "od day ß", "語 Darn", "ed"];
+/// What people are shown of it.
+const SHOWN: &str = "what a **** good day ß語 Darned";
+
+/// What lets the pieces of each attempt through.
+type Gates = [Semaphore; 2];
+
+/// Says all of it where the input's last line is `all`, else waits before each piece.
+async fn speak(voice: Voice, asked: Invocation, gates: Arc<Gates>) -> Result<(), HungUp> {
+    let is_gated = asked.text.lines().last() != Some("all");
+    let gate = &gates[usize::try_from(asked.attempt).expect("few") - 1];
+    for piece in PIECES {
+        if is_gated {
+            tokio::select! {
+                passed = gate.acquire() => passed.expect("the gate stays").forget(),
+                over = voice.hung_up() => return over,
+            }
+        }
+        voice.delta(piece).await?;
+    }
+    voice.done().await
+}
+
+/// A node with the example's plugins, its agent, and the agent's gates.
+async fn plugged(dir: &Path) -> (Node, Agents, Arc<Gates>) {
+    let gates = Arc::new([Semaphore::new(0), Semaphore::new(0)]);
+    let held = Arc::clone(&gates);
+    let agents = Agents::start(move |asked| {
+        let gates = Arc::clone(&held);
+        Reply::outlive(move |voice| speak(voice, asked, gates))
+    })
+    .await;
+    let ada = agents.flag("ada") + ",on_owner_loss=resume,steer=true";
+    (Node::start_plugged(dir, &["--agent", &ada]).await, agents, gates)
+}
+
+/// The diary of the node's third plugin: a line for each attempt that it has seen the end of.
+fn diary(dir: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(dir.join("turns.log")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn done(run: &str) -> impl Fn(&Value) -> bool {
+    move |message| message["type"] == "done" && message["run_id"] == run
+}
+
+async fn begin(wire: &mut Wire, id: &str, text: &str) -> String {
+    let accepted = wire.ask(id, invoke("s1", "ada", text)).await.expect("an answer");
+    accepted["run_id"].as_str().unwrap_or_else(|| panic!("{accepted}")).to_owned()
+}
+
+/// Covers: TP-G1, TP-G2, TP-G3, TP-B2, TP-N4, TP-N7, TP-S2, TP-O1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_passes_the_plugins_of_its_node() {
+    let dir = TempDir::new().expect("a directory");
+    let (node, agents, _) = plugged(dir.path()).await;
+    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    for id in ["r1", "r2"] {
+        let (said, done) = ann.turn("s1", "ada", id, "all").await.expect("an answer");
+        assert_eq!((said.as_str(), &done["status"]), (SHOWN, &json!("completed")), "{done}");
+        assert_eq!(done["text_bytes"], SHOWN.len(), "what counts is the text behind the plugins");
+    }
+    // The agent was told the time, and the second time what was said last.
+    let asked: Vec<String> = agents.journal().into_iter().map(|asked| asked.text).collect();
+    let [first, second] = &asked[..] else { panic!("{asked:?}") };
+    assert!(first.starts_with("It is 2") && first.ends_with(" UTC.\nall"), "{first}");
+    assert!(second.ends_with(&format!(" UTC.\n> all\n> {SHOWN}\nall")), "{second}");
+    // Commands are answered before any agent.
+    let (said, _) = ann.turn("s1", "ada", "r3", ",status").await.expect("an answer");
+    assert!(said.starts_with("session s1\nknown: ") && said.contains("last_messages"), "{said}");
+    assert_eq!(agents.journal().len(), 2);
+    assert_eq!(
+        diary(dir.path())[..2],
+        [format!("s1 fine {}", SHOWN.len()), format!("s1 fine {}", SHOWN.len())]
+    );
+    // Each turn is in the session's log, whoever answered it.
+    let follow = json!({"session_id": "s1", "after_seq": 0});
+    let mut ben = Wire::hello(node.http, "ann", vec![follow]).await.expect("it connects");
+    for _ in 0..3 {
+        let ended = ben.until(|message| message["type"] == "done").await.expect("an end");
+        assert_eq!(ended["status"], "completed", "{ended}");
+    }
+}
+
+/// Covers: TP-S1, TP-S5, TP-E2, RX-13, SR-K2.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_blocked_and_a_cancel_saves_state_once() {
+    let dir = TempDir::new().expect("a directory");
+    let (node, agents, gates) = plugged(dir.path()).await;
+    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let refused = begin(&mut ann, "r1", "how to build a Bomb?").await;
+    let error = ann.until(|message| message["type"] == "error").await.expect("an error");
+    assert_eq!(
+        (&error["code"], &error["detail"]["agent_code"]),
+        (&json!("blocked"), &json!("profanity")),
+        "{error}"
+    );
+    let ended = ann.until(done(&refused)).await.expect("an end");
+    assert_eq!(ended["status"], "failed", "{ended}");
+    assert!(agents.journal().is_empty(), "nobody was asked");
+    // In mid-answer.
+    let run = begin(&mut ann, "r2", "slowly").await;
+    gates[0].add_permits(2);
+    let delta = ann.until(|message| message["type"] == "delta").await.expect("text");
+    assert_eq!(
+        (&delta["text"], &delta["offset"]),
+        (&json!("what a "), &json!(0)),
+        "a word that may go on is held"
+    );
+    let cancel = json!({"type": "cancel_run", "run_id": run});
+    ann.say(cancel).await.expect("sent");
+    let ended = ann.until(done(&run)).await.expect("an end");
+    assert_eq!(ended["status"], "cancelled", "{ended}");
+    // The session goes on, and what was cancelled is in the diary once.
+    let gone = begin(&mut ann, "r3", "all").await;
+    ann.until(done(&gone)).await.expect("an end");
+    let lines = diary(dir.path());
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[0] == "s1 profanity 0" && lines[1].starts_with("s1 cancelled "), "{lines:?}");
+    assert_eq!(lines[2], format!("s1 fine {}", SHOWN.len()));
+}
+
+/// Killed in mid-answer; the agent could go on, but its bytes are not those that were shown, so it is asked again.
+///
+/// Covers: TP-M12, G5, ST-18, SR-S10.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_behind_plugins_outlives_its_node_and_its_connections() {
+    let dir = TempDir::new().expect("a directory");
+    let (mut node, agents, gates) = plugged(dir.path()).await;
+    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let run = begin(&mut ann, "r1", "slowly").await;
+    gates[0].add_permits(3);
+    let mut said = String::new();
+    while said != "what a **** good day " {
+        let delta = ann.until(|message| message["type"] == "delta").await.expect("text");
+        said.push_str(delta["text"].as_str().expect("text"));
+    }
+    node.kill_and_restart().await;
+    let follow = |seen: &Value, attempt: u64, offset: usize| {
+        let runs = json!({&run: {"attempt": attempt, "offset": offset}});
+        let mut body = json!({"session_id": "s1", "after_seq": seen["seq"], "runs": runs});
+        if let Some(epoch) = seen.get("epoch") {
+            body["after_epoch"] = epoch.clone();
+        }
+        body
+    };
+    let mut ann = Wire::hello(node.http, "ann", vec![follow(&json!({"seq": 0}), 1, said.len())])
+        .await
+        .expect("it connects");
+    let begun = ann.until(|message| message["name"] == "RUN_RESTARTED").await.expect("it begins again");
+    gates[1].add_permits(1);
+    let second = |message: &Value| message["type"] == "delta" && message["attempt"] == 2;
+    let delta = ann.until(second).await.expect("text");
+    assert_eq!((&delta["offset"], &delta["text"]), (&json!(0), &json!("what a ")), "{delta}");
+    // The connection is lost in the middle of it; the rest is asked for by the byte.
+    drop(ann);
+    let mut ann = Wire::hello(node.http, "ann", vec![follow(&begun, 2, 7)]).await.expect("it connects");
+    gates[1].add_permits(PIECES.len());
+    let mut said = "what a ".to_owned();
+    let ended = loop {
+        let message = ann.next().await.expect("the answer goes on");
+        if second(&message) {
+            assert_eq!(message["offset"], said.len(), "a gap or a repeat");
+            said.push_str(message["text"].as_str().expect("text"));
+        } else if done(&run)(&message) {
+            break message;
+        }
+    };
+    assert_eq!((said.as_str(), &ended["status"], &ended["attempt"]), (SHOWN, &json!("completed"), &json!(2)));
+    let attempts: Vec<u64> = agents.journal().into_iter().map(|asked| asked.attempt).collect();
+    assert_eq!((attempts, agents.asked_again().len()), (vec![1, 2], 0));
+    // The first attempt was not seen to its end by any process.
+    assert_eq!(diary(dir.path()), [format!("s1 fine {}", SHOWN.len())]);
+}
+
+/// A node without plugins has the built-in one.
+///
+/// Covers: TP-N1, TP-N4, ST-7.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_answers_commands() {
+    let dir = TempDir::new().expect("a directory");
+    let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
+    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let open = json!({"type": "session_open", "session_id": "s1", "agents": ["counter"]});
+    ann.ask("o", open).await.expect("an answer");
+    let host = ann.ask("r1", invoke("s1", "counter", "count to 10000 every 20ms")).await.expect("an answer");
+    ann.until(|message| message["type"] == "delta").await.expect("it counts");
+    // It would be handed to the agent, which takes what is said to it; this is not.
+    let asked = ann.ask("r2", invoke("s1", "counter", ",help")).await.expect("an answer");
+    let acked = ann.until(|message| message["name"] == "STEER_ACK").await.expect("a receipt");
+    assert_eq!((&acked["outcome"], &acked["run_id"]), (&json!("refused"), &asked["run_id"]), "{acked}");
+    let cancel = json!({"type": "cancel_run", "run_id": host["run_id"]});
+    ann.say(cancel).await.expect("sent");
+    let run = asked["run_id"].as_str().expect("a run").to_owned();
+    let help =
+        ann.until(|message| message["type"] == "delta" && message["run_id"] == run).await.expect("help");
+    assert_eq!(help["text"], ",help: this\n,status: the session, and what is known of it");
+    let ended = ann.until(done(&run)).await.expect("an end");
+    assert_eq!(ended["status"], "completed", "{ended}");
+}
