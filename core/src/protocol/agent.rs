@@ -155,7 +155,7 @@ pub struct Invoke {
     /// It was handed this session by another agent, and was not told of it yet (SR-F6).
     pub handover: Option<Box<HandoverContext>>,
     /// What it is told of itself: where plugins have something to tell; no owner has.
-    pub system_prompt: Option<Private<String>>,
+    pub system_prompt: Option<Box<Private<String>>>,
     /// It was asked before, under an ownership that is lost: it is to say what follows this.
     pub resume: Option<Resume>,
 }

@@ -81,7 +81,7 @@ fn ask(attempt: &mut Attempt, asked: Asked) {
     if let Some(content) = asked.content {
         attempt.invoke.message.content = content;
     }
-    attempt.invoke.system_prompt = asked.system_prompt;
+    attempt.invoke.system_prompt = asked.system_prompt.map(Box::new);
 }
 
 /// What observers of errors are told of an agent's.
