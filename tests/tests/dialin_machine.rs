@@ -257,7 +257,7 @@ fn the_five_laws_hold() {
     let words = "INVOKE m; input_ack m; delta m; STEER m x; steer_ack x; CANCEL m; cancel_ack m; raw x; FLUSH; \
                  INVOKE n; AGAIN n; delta n; DROP n; ping; LEAVE; FLUSH; refresh; UNTIL 90000; done m; hello";
     let step = |(n, words): (usize, &str)| {
-        let after = Duration::from_millis(if n % 3 == 0 { 11_000 } else { 1 });
+        let after = Duration::from_millis(if n % 3 == 0 { 4_000 } else { 1 });
         Step { after, input: Some(input(words)) }
     };
     let script: Vec<Step<Input>> = words.split("; ").enumerate().map(step).collect();
