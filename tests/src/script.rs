@@ -246,7 +246,11 @@ impl Script {
             } else {
                 strategies[self.rng.below(3) as usize]
             },
-            replaces: self.rng.chance(10).then(|| RunId::derive(&key, &user, &name(MessageId::parse("m1")))),
+            // Without a throw of the dice: what each number makes stays what it was.
+            replaces: self
+                .count
+                .is_multiple_of(10)
+                .then(|| RunId::derive(&key, &user, &name(MessageId::parse("m1")))),
             metadata: None,
             traceparent: None,
         };

@@ -37,7 +37,7 @@ async fn foreign_and_unknown_get_the_same_answer() {
             rows += 1;
         }
     }
-    assert_eq!(rows, 15, "every request of every action was tried");
+    assert_eq!(rows, 18, "every request of every action was tried");
 
     // A stranger's run named inside one's own session is as unknown as any.
     let mut mallory = Wire::hello(node.http, "mallory", vec![]).await.expect("mallory connects");

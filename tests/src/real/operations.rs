@@ -21,6 +21,7 @@ pub fn requests(action: Action, session: &str, run: &str) -> Vec<Value> {
             invoke(session, "held", "mine now?"),
             json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "strategy": "interrupt"}),
             json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "strategy": "reject"}),
+            json!({"type": "agent_invoke", "session_id": session, "message": {"content": "x"}, "replaces": run}),
         ],
         Action::Members => vec![
             json!({"type": "switch_agent", "session_id": session, "agent_id": "held"}),

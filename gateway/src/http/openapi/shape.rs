@@ -164,6 +164,22 @@ enum OpenState {
 struct Pending {
     approvals: Vec<Value>,
     tool_requests: Vec<Value>,
+    handover: Option<Handover>,
+}
+
+/// An agent asks that another one answer from now on
+#[derive(Serialize, ToSchema)]
+struct Handover {
+    handover_id: String,
+    /// In which it was asked for
+    run_id: String,
+    from: String,
+    to: String,
+    reason: String,
+    /// What the other agent would be told
+    summary: String,
+    /// When it is rejected if nobody decides
+    deadline_ts: u64,
 }
 
 /// A fact in its place: a CloudEvents 1.0 shape

@@ -111,6 +111,12 @@ impl Ledger {
         self.answers.get(&(n, attempt))
     }
 
+    /// The latest ownership of a session that was given.
+    pub(super) fn latest_claim(&self, key: &SessionKey) -> Option<Epoch> {
+        let range = (key.clone(), Epoch(0))..=(key.clone(), Epoch(u64::MAX));
+        self.claims.range(range).next_back().map(|((_, epoch), _)| *epoch)
+    }
+
     /// The store answered an operation.
     pub(crate) fn replied(&mut self, boot: NodeId, op: &Op, reply: &Reply, shelf: &Shelf, ghost: bool) {
         let rewinds = self.rewinds;

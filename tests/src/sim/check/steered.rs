@@ -13,8 +13,8 @@ pub(super) type Taken = BTreeSet<(RunId, RunId, u32)>;
 pub(super) struct Guest {
     /// The run that has it; none: it is a turn of its own.
     pub(super) host: Option<RunId>,
-    /// It has come back.
-    pub(super) returned: bool,
+    /// The run that it has come back from.
+    pub(super) returned: Option<RunId>,
 }
 
 impl Ledger {
@@ -23,11 +23,15 @@ impl Ledger {
         self.chronicles.entry(key.clone()).or_default().steered.insert(taken);
     }
 
-    /// An input was handed to an attempt: the log knows of it, and it is handed over once by each owner. (G4)
+    /// An input was handed to an attempt: the log knows of it, and it is handed over once by each owner. One that has
+    /// slept may do so when the next owner has long taken it back; the agent knows that owner's epoch. (G4)
     pub(super) fn handed(&mut self, node: NodeId, steer: &Steer) {
         let Steer { key, run_id, attempt, epoch, turn_id, .. } = steer;
         let stories = self.chronicles.get(key).map(|chronicle| &chronicle.stories);
-        let host = stories.and_then(|stories| stories.get(turn_id)?.guest.host.as_ref());
+        let guest = stories.and_then(|stories| Some(&stories.get(turn_id)?.guest));
+        let is_outdone = self.latest_claim(key).is_some_and(|latest| latest > *epoch);
+        let had = guest.and_then(|guest| guest.returned.as_ref()).filter(|_| is_outdone);
+        let host = guest.and_then(|guest| guest.host.as_ref()).or(had);
         assert_eq!(host, Some(run_id), "G4: nothing is handed over before its fact is durable: {turn_id}");
         let name = (node, *epoch, turn_id.clone(), run_id.clone(), *attempt);
         assert!(
@@ -54,12 +58,15 @@ impl Chronicle {
             Fact::TurnAdmitted { strategy: Admission::Steered, host_run_id, .. } => {
                 let host = host_run_id.as_ref();
                 assert!(host.is_some() && host == self.active.as_ref(), "ST-7: who takes it runs: {run_id}");
-                assert!(guest.host.is_none() && !guest.returned, "ST-9: it is handed over once: {run_id}");
+                assert!(
+                    guest.host.is_none() && guest.returned.is_none(),
+                    "ST-9: it is handed over once: {run_id}"
+                );
                 next.host = host.cloned();
             }
             Fact::TurnAdmitted { .. } => {
                 if let Some(host) = next.host.take() {
-                    next.returned = true;
+                    next.returned = Some(host.clone());
                     let twice = self.has_taken(&host, run_id, true) && !self.rewinds;
                     assert!(!twice, "ST-9: what was taken is not asked again: {run_id} of {host}");
                 }

@@ -71,14 +71,14 @@ impl Story {
     pub(super) fn rank(&self) -> u8 {
         match self.admitted {
             Some(Admission::Interrupts) if self.attempt == 0 => 0,
-            Some(_) | None if self.guest.returned => 1,
+            Some(_) | None if self.guest.returned.is_some() => 1,
             Some(_) | None => 2,
         }
     }
 
     /// An agent knows of it, whatever came of that.
     pub(super) fn was_handed(&self) -> bool {
-        self.guest.host.is_some() || self.guest.returned
+        self.guest.host.is_some() || self.guest.returned.is_some()
     }
 
     fn policy(&self, directory: &Directory) -> OnOwnerLoss {
