@@ -1,12 +1,12 @@
 //! One connection of an agent that has dialed in, as a machine (protocol.md §1.6): orders become messages, messages
 //! become words about runs, and what is neither is answered or ends it.
 //!
-//! - [`said`]: what an agent says of a run, by whatever way it is connected.
+//! - [`said`]: what an agent says of a run, by whatever way it is connected; [`context`]: what it is told around an input.
 //! - `machine`: the connection; `render`: what it is told.
-pub mod said;
-
+pub mod context;
 mod machine;
 mod render;
+pub mod said;
 
 pub use machine::DialIn;
 

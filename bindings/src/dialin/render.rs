@@ -1,9 +1,9 @@
 //! What an agent that has dialed in is told, as JSON texts (protocol.md §1.6).
+use crate::dialin::context::Context;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionId, UserId};
+use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionId};
 use turnway_core::protocol::agent::{Invoke, Mark};
-use turnway_core::protocol::handover::HandoverContext;
 use turnway_core::protocol::input::Message;
 use turnway_core::protocol::steer::Steer;
 use turnway_core::time::Millis;
@@ -50,33 +50,21 @@ struct SteerBody<'a> {
     context: Context<'a>,
 }
 
-/// What is known around the input.
-#[derive(Serialize)]
-struct Context<'a> {
-    user_id: &'a UserId,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    handover: Option<&'a HandoverContext>,
-    /// What plugins of the node tell it of itself (TP-N11).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system_prompt: Option<&'a str>,
-}
-
 #[derive(Serialize)]
 struct Bare {}
 
 /// `invoke`.
 pub(super) fn invoke(ts: Millis, invoke: &Invoke) -> String {
-    let Invoke { key, run_id, attempt, epoch, agent_id, user, message, .. } = invoke;
+    let Invoke { key, run_id, attempt, epoch, agent_id, message, .. } = invoke;
     let after = |mark: &'_ Mark| mark.event_id.clone();
     let last = invoke.resume.as_ref().and_then(|resume| resume.after.as_ref()).map(after);
-    let system_prompt = invoke.system_prompt.as_ref().map(|text| text.reveal());
     let body = InvokeBody {
         epoch: *epoch,
         agent_id,
         input_message: message,
         // As it lies in the inbox; it was read there, so it can be written.
         messages: invoke.history.as_ref().and_then(|history| serde_json::from_str(history.reveal()).ok()),
-        context: Context { user_id: user, handover: invoke.handover.as_deref(), system_prompt },
+        context: Context::of(invoke),
         traceparent: invoke.traceparent.as_deref(),
         resume: invoke.resume.as_ref().map(|_| ResumeBody { last_event_id: last.as_ref() }),
     };
@@ -91,12 +79,7 @@ pub(super) fn cancel(ts: Millis, run_id: &RunId, attempt: u32) -> String {
 /// `steer`.
 pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
     let Steer { key, run_id, attempt, turn_id, user, message_id, message, .. } = steer;
-    let body = SteerBody {
-        message_id,
-        message,
-        turn_id,
-        context: Context { user_id: user, handover: None, system_prompt: None },
-    };
+    let body = SteerBody { message_id, message, turn_id, context: Context::on_the_way(user) };
     frame("steer", ts, (&key.session, run_id, *attempt), body)
 }
 

@@ -5,9 +5,9 @@ use http::{HeaderValue, Request, Uri, header};
 use http_body_util::Full;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SessionId, UserId};
+use turnway_bindings::dialin::context::Context;
+use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SessionId};
 use turnway_core::protocol::agent::{Invoke, Resume};
-use turnway_core::protocol::handover::HandoverContext;
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Message;
 use turnway_core::protocol::steer::Steer;
@@ -49,17 +49,6 @@ struct InvokeBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<&'a RawValue>,
     context: Context<'a>,
-}
-
-/// What is known around the input.
-#[derive(Serialize)]
-struct Context<'a> {
-    user_id: &'a UserId,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    handover: Option<&'a HandoverContext>,
-    /// What plugins of the node tell it of itself (TP-N11).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system_prompt: Option<&'a str>,
 }
 
 /// The body of `POST {endpoint}/cancel`.
@@ -129,14 +118,13 @@ pub(super) fn both(
     if let Some(resume) = &invoke.resume {
         return Ok((rest(names, resume, endpoint, &trace, auth)?, stop));
     }
-    let system_prompt = invoke.system_prompt.as_ref().map(|text| text.reveal());
     let body = InvokeBody {
         agent_id: &invoke.agent_id,
         session_id: &invoke.key.session,
         run_id: &invoke.run_id,
         input_message: &invoke.message,
         messages: invoke.history.as_ref().map(messages).transpose()?,
-        context: Context { user_id: &invoke.user, handover: invoke.handover.as_deref(), system_prompt },
+        context: Context::of(invoke),
     };
     Ok((names.post(&endpoint.invoke, &trace, auth, &body)?, stop))
 }
@@ -152,7 +140,7 @@ pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -
     let (session_id, attempt) = (&key.session, *attempt);
     let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
     let trace = trace_of(steer.traceparent.as_deref());
-    let context = Context { user_id: user, handover: None, system_prompt: None };
+    let context = Context::on_the_way(user);
     let body = SteerBody { run_id, session_id, attempt, message_id, message, context };
     let mut request = names.post(&endpoint.steer, &trace, auth, &body)?;
     // The run's own name would make every input of it the same.
