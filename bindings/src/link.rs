@@ -120,6 +120,9 @@ pub struct Beside {
 pub enum Pace {
     /// As far as they need be.
     Flows,
+    /// Not enough of them to leave what is written unreported: with that the link might count as full, and nothing
+    /// would ever change it.
+    Fills,
     /// Too much waits, and some of it was taken just now.
     Creeps,
     /// Too much waits, and nothing of it was taken since this was last said.

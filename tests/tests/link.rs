@@ -173,14 +173,22 @@ fn what_is_written_is_reported_in_sums() {
 fn what_goes_beside_has_its_own_way_of_being_written() {
     check_open("flows 40000; flows 30000; flows 10", "written 70000");
     check_open("text 40000; flush; creeps 30000", "delta; written 70256");
+    // While much waits there, all that is written is reported at once.
+    check_open(
+        "flows 40; fills; fills 10; text 5; flush; flows 10",
+        "written 40; written 10; delta; written 261",
+    );
     check_open("stands; +29999; alive; +30000; alive", "PING; CLOSE 4508");
     check_open("stands; +20000; stands; alive; +10000; alive", "PING; CLOSE 4508");
     // Whoever takes a little has another while, and who takes enough has all the time there is.
-    check_open("stands; +20000; creeps 1; alive; +29999; alive", "PING");
-    check_open("stands; +20000; creeps 1; alive; +30000; alive", "PING; CLOSE 4508");
+    check_open("stands; +20000; creeps 1; alive; +29999; alive", "written 1; PING");
+    check_open("stands; +20000; creeps 1; alive; +30000; alive", "written 1; PING; CLOSE 4508");
     check_open("stands; +20000; flows; alive; +40000; alive; +40000", "PING; PING; PING; PING");
     // Other messages that are written are no sign that streams are read.
-    check_open("stands; +20000; refused; flush; alive; +10000", "error not_found r1; PING; CLOSE 4508");
+    check_open(
+        "stands; +20000; refused; flush; alive; +10000",
+        "error not_found r1; written 512; PING; CLOSE 4508",
+    );
     let mut stage = Stage::new();
     stage.link = Link::new(stage.now, LinkConfig { asides: true, ..config() });
     stage.play("hello; admit; flush; text 65280; flush");

@@ -47,6 +47,8 @@ pub struct Link {
     unflushed: usize,
     /// Weight of the notes that are written and not reported.
     unreported: usize,
+    /// What is written is reported at once, see [`Pace::Fills`](super::Pace::Fills).
+    fills: bool,
     /// When bad messages arrived, within [`limits::BAD_MESSAGES_WINDOW`].
     bad: Vec<Mono>,
 }
@@ -99,6 +101,7 @@ impl Link {
             expires_at: None,
             unflushed: 0,
             unreported: 0,
+            fills: false,
             bad: Vec::new(),
         }
     }

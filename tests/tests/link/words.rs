@@ -124,10 +124,11 @@ pub(crate) fn input(word: &str) -> Input {
         "silent" => silent_note(rest.parse().expect("a number")),
         "refused" => refused_note(),
         "go-away" => go_away(),
-        "flows" | "creeps" | "stands" => {
+        "flows" | "fills" | "creeps" | "stands" => {
             let written = rest.parse().unwrap_or(0);
             let pace = match verb {
                 "flows" => Pace::Flows,
+                "fills" => Pace::Fills,
                 "creeps" => Pace::Creeps,
                 _ => Pace::Stands,
             };

@@ -86,16 +86,18 @@ impl Link {
     /// What goes beside the others has its own way of being written, and of waiting.
     pub(super) fn handle_beside(&mut self, now: Now, beside: Beside) {
         self.beside_since = match beside.pace {
-            Pace::Flows => None,
+            Pace::Flows | Pace::Fills => None,
             Pace::Creeps => Some(Box::new(now.mono)),
             Pace::Stands => self.beside_since.take().or_else(|| Some(Box::new(now.mono))),
         };
+        self.fills = beside.pace != Pace::Flows;
         self.report(beside.written);
     }
 
     fn report(&mut self, written: usize) {
         self.unreported += written;
-        if self.unreported >= limits::LINK_REPORT_BYTES && matches!(self.phase, Phase::Open) {
+        let least = if self.fills { 1 } else { limits::LINK_REPORT_BYTES };
+        if self.unreported >= least && matches!(self.phase, Phase::Open) {
             self.outputs.push_back(Output::Written(std::mem::take(&mut self.unreported)));
         }
     }

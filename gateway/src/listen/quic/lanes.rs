@@ -19,6 +19,9 @@ use turnway_core::limits;
 /// Streams of one connection. A session has one speaking run; what is over it is a run's last words.
 const LANES_MAX: usize = 2 * limits::LINK_SUBSCRIPTIONS_MAX;
 
+/// A link that was full is not any more when so much is unwritten.
+const FULL_LEAVES: usize = limits::LINK_UNWRITTEN_BYTES_MAX / 2;
+
 /// A stream on its way.
 type Opening = Pin<Box<dyn Future<Output = Result<SendStream, ConnectionError>> + Send>>;
 
@@ -36,13 +39,24 @@ pub(super) struct Lanes {
     written: usize,
     /// A stream has taken something that was not told.
     has_moved: bool,
-    /// It was told last that too much waits.
-    is_slow: bool,
+    /// What was told last of how much waits.
+    told: Load,
 }
 
 /// Too much waits, all in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overfull;
+
+/// How much waits that counts as unwritten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Load {
+    #[default]
+    Little,
+    /// With what is written and not reported it may be as much as a full link has to get rid of.
+    Much,
+    /// So much that a client that takes nothing of it is gone for us.
+    TooMuch,
+}
 
 /// The text of one attempt.
 struct Lane {
@@ -120,25 +134,41 @@ impl Lanes {
         if !self.has_beside() {
             return None;
         }
-        self.is_slow = self.is_slow_now();
+        self.told = self.load();
         let has_moved = std::mem::take(&mut self.has_moved);
-        let pace = match (self.is_slow, has_moved) {
-            (false, _) => Pace::Flows,
-            (true, true) => Pace::Creeps,
-            (true, false) => Pace::Stands,
+        let pace = match (self.told, has_moved) {
+            (Load::Little, _) => Pace::Flows,
+            (Load::Much, _) => Pace::Fills,
+            (Load::TooMuch, true) => Pace::Creeps,
+            (Load::TooMuch, false) => Pace::Stands,
         };
         Some(Beside { written: std::mem::take(&mut self.written), pace })
     }
 
     fn has_beside(&self) -> bool {
-        let (is_slow, was_slow) = (self.is_slow_now(), self.is_slow);
-        self.written >= limits::LANES_REPORT_BYTES || is_slow != was_slow || (is_slow && self.has_moved)
+        let (load, owed) = (self.load(), self.owed());
+        // A link that counts as full must owe too much, or be told of what it does not owe any more: who is full for
+        // others and not slow here would wait for ever, and nobody would let it go.
+        let is_due = self.written > 0 && owed + self.written > FULL_LEAVES;
+        self.written >= limits::LANES_REPORT_BYTES
+            || is_due
+            || load != self.told
+            || (load == Load::TooMuch && self.has_moved)
     }
 
-    /// Whether so much waits that a client that takes nothing of it is gone for us.
-    fn is_slow_now(&self) -> bool {
-        let owed = || self.lanes.iter().map(|lane| lane.owed).sum::<usize>();
-        self.held.len() >= limits::LANES_HELD_MAX || owed() >= limits::LINK_UNWRITTEN_BYTES_MAX / 2
+    fn load(&self) -> Load {
+        let owed = self.owed();
+        if self.held.len() >= limits::LANES_HELD_MAX || owed >= FULL_LEAVES {
+            Load::TooMuch
+        } else if owed + limits::LINK_REPORT_BYTES + limits::LANES_REPORT_BYTES > FULL_LEAVES {
+            Load::Much
+        } else {
+            Load::Little
+        }
+    }
+
+    fn owed(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.owed).sum()
     }
 
     /// Writes what can be written. Ready if there is news.

@@ -1,5 +1,6 @@
 //! Lanes between a switchboard that shows as much as it may and streams that take as little as they like.
 use super::*;
+use turnway_core::rng::Rng;
 
 /// A switchboard that shows text as fast as it may, and streams that take so much of it each time.
 struct Stage {
@@ -7,6 +8,7 @@ struct Stage {
     held: Vec<SessionId>,
     unwritten: usize,
     unreported: usize,
+    fills: bool,
     is_full: bool,
     most: usize,
 }
@@ -39,10 +41,12 @@ impl Stage {
             self.held.retain(|held| *held != session);
             self.held.extend(is_held.then_some(session));
         }
-        if let Some(Beside { written, .. }) = self.lanes.beside() {
+        if let Some(Beside { written, pace }) = self.lanes.beside() {
             self.unreported += written;
+            self.fills = pace != Pace::Flows;
         }
-        if self.unreported >= limits::LINK_REPORT_BYTES {
+        let least = if self.fills { 1 } else { limits::LINK_REPORT_BYTES };
+        if self.unreported >= least {
             self.unwritten -= std::mem::take(&mut self.unreported);
             self.is_full &= self.unwritten > limits::LINK_UNWRITTEN_BYTES_MAX / 2;
         }
@@ -64,7 +68,7 @@ impl Stage {
 
 fn stage() -> Stage {
     let (lanes, held) = (Lanes::default(), Vec::new());
-    Stage { lanes, held, unwritten: 0, unreported: 0, is_full: false, most: 0 }
+    Stage { lanes, held, unwritten: 0, unreported: 0, fills: false, is_full: false, most: 0 }
 }
 
 /// Covers: G8.
@@ -106,4 +110,24 @@ fn all_that_are_read_a_little_go_on() {
     }
     let left = stage.unwritten - stage.unreported - stage.lanes.written;
     assert_eq!(left, 0, "all of it counts as written in the end");
+}
+
+/// Whoever stops reading at any time is shown something more in the end, or is known to be slow.
+///
+/// Covers: G8, S-15.
+#[test]
+fn who_is_full_for_others_is_slow_here() {
+    for world in 0..2_000 {
+        let (mut rng, mut stage) = (Rng::from_number(world), stage());
+        let below = |rng: &mut Rng, most: u64| usize::try_from(rng.below(most)).expect("small");
+        let (sessions, bytes) = (1 + below(&mut rng, 20), 300 + below(&mut rng, 20_000));
+        for _ in 0..below(&mut rng, 60) {
+            stage.show(sessions, bytes);
+            stage.take(below(&mut rng, sessions as u64), below(&mut rng, 40_000));
+        }
+        while stage.show(sessions, bytes) > 0 {}
+        let is_all_held = stage.held.len() == sessions;
+        let is_slow = stage.lanes.told == Load::TooMuch;
+        assert!(is_slow || is_all_held, "world {world}: {sessions} sessions, pieces of {bytes}");
+    }
 }
