@@ -79,6 +79,7 @@ fn order(attempt: u32) -> Option<Invoke> {
         history: None,
         traceparent: None,
         handover: None,
+        actions: None,
         system_prompt: None,
         resume: None,
     })

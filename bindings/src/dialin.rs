@@ -7,6 +7,7 @@ pub mod context;
 mod machine;
 mod render;
 pub mod said;
+mod wish;
 
 pub use machine::DialIn;
 
@@ -120,6 +121,7 @@ impl Word {
                 | Said::State { .. }
                 | Said::Steered { .. }
                 | Said::Handover { .. }
+                | Said::Action { .. }
                 | Said::Unknown,
             ) => false,
         }

@@ -4,10 +4,11 @@
 //! # Layout (each line leans only on those below it)
 //! - [`switchboard`]: one node's brain: asks, feeds, seats, leases.
 //! - [`link`]: one connection's machine: hello, heartbeats, bad input, rendering; [`dialin`]: one agent's that has
-//!   dialed in.
+//!   dialed in; [`runner`]: those of tool runners, and who of them does what.
 //! - [`channel`]: what clients may say and are shown, and its JSON; [`peer`]: what nodes say to each other.
 pub mod channel;
 pub mod dialin;
 pub mod link;
 pub mod peer;
+pub mod runner;
 pub mod switchboard;

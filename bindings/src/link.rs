@@ -3,7 +3,7 @@
 //! It is fed what its transport received and what the switchboard shows, and is drained of what to
 //! write, what to ask the switchboard, and when to close. Its driver reads no more from the peer while
 //! it writes, so that a peer that talks without listening holds up only itself.
-pub use crate::channel::hello::{Capabilities, Credential, Hello, Role};
+pub use crate::channel::hello::{Capabilities, Credential, Hello, Role, RunnerHello};
 
 use crate::channel::command::Command;
 use crate::channel::note::Note;

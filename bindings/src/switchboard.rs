@@ -372,7 +372,10 @@ impl Machine for Switchboard {
             Input::Stored { op, result } => self.stored(now, op, result),
             Input::Agent { key, run_id, attempt, epoch, events } => {
                 let told = |event| Told::Agent { run_id: run_id.clone(), attempt, epoch, event };
-                self.agent(now, &key, events.into_iter().map(told));
+                self.reported(now, &key, events.into_iter().map(told));
+            }
+            Input::Tool { key, action_id, report } => {
+                self.reported(now, &key, std::iter::once(Told::Tool { action_id, report }));
             }
             Input::Drain => self.begin_drain(now),
             Input::Heirs(heirs) => self.hand_over(now, heirs),

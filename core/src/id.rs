@@ -69,6 +69,12 @@ fn is_token(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
+/// `[A-Za-z0-9_.-]{1,64}`: plain, with dots between its parts.
+fn is_dotted(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'.')
+}
+
 fn is_run(text: &str) -> bool {
     text.split_once('.').is_some_and(|(session, rest)| {
         is_plain(session)
@@ -135,6 +141,10 @@ define_name!(/// One entry of the control lane, for its de-duplication.
     ControlId, is_label, "control id");
 define_name!(/// One event of an agent, as it named it (`id:`): 1 to 128 visible ASCII characters.
     SaidId, is_token, "event id");
+define_name!(/// A process that runs tools, as it calls itself: `[A-Za-z0-9_-]{1,64}`. The same when it comes back.
+    RunnerId, is_plain, "runner_id");
+define_name!(/// A tool, such as `process.spawn`: `[A-Za-z0-9_.-]{1,64}`.
+    ToolName, is_dotted, "tool name");
 define_name!(/// One turn: `<session_id>.<26 letters base32>`, derived from the message and never from a position.
     RunId, is_run, "run_id");
 

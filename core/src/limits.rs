@@ -187,6 +187,41 @@ pub const AGENT_IDLE_CONNECTIONS_MAX: usize = 32;
 /// `detail` of one agent state, as JSON.
 pub const AGENT_DETAIL_BYTES_MAX: usize = 16 * 1024;
 
+// === actions and tool runners ===
+
+/// Actions of one session that are open at a time: more than an agent does at once, and their arguments lie in the state.
+pub const SESSION_ACTIONS_MAX: usize = 16;
+/// Actions of one run: a long task has hundreds of steps, and one that goes round in circles ends.
+pub const RUN_ACTIONS_MAX: u32 = 256;
+/// Actions that have ended and are known, so that a repeat does nothing: those of the run that is open, and room for
+/// those that outlived theirs.
+pub const ACTIONS_ENDED_MAX: usize = RUN_ACTIONS_MAX as usize + SESSION_ACTIONS_MAX;
+/// Of these, whose results are kept in the state, the latest: what an agent is told with its next turn.
+pub const ACTION_RESULTS_KEPT_MAX: usize = 16;
+/// `args` of an action, `data` of its progress, and its result, as JSON.
+pub const ACTION_DATA_BYTES_MAX: usize = 16 * 1024;
+/// How often one action may tell how far it is: each is a fact.
+pub const ACTION_PROGRESS_MAX: u32 = 256;
+/// From asking for a tool to its result where its agent says nothing else.
+pub const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same of a process: as long as a run may take.
+pub const PROCESS_TIMEOUT: Duration = RUN_TIMEOUT;
+/// … and what an agent may ask for at most.
+pub const ACTION_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// An action of which no runner is there, or whose runner is gone, waits for one so long: a runner that lost its node,
+/// or whose node was started again, is back by then.
+pub const RUNNER_WAIT: Duration = Duration::from_secs(5);
+/// What has become of actions and was not told to their agent yet, of one attempt: all that a run may ask for at once.
+pub const NEWS_MAX: usize = 1024;
+/// Tool runners connected to one node: some for each core of a large machine.
+pub const RUNNERS_MAX: usize = 64;
+/// Tools of one runner: more than an agent could be told of.
+pub const RUNNER_TOOLS_MAX: usize = 256;
+/// Messages to one runner that it has not taken, past which it is slow and closed.
+pub const RUNNER_UNTAKEN_MAX: usize = 1024;
+/// Actions that a node waits for at a time; past it they fail at once.
+pub const NODE_ACTIONS_MAX: usize = 16 * 1024;
+
 // === agents that dial in ===
 
 /// A run of an agent of which no connection is there waits for one so long: an agent that lost its node, or whose node

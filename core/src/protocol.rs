@@ -1,4 +1,5 @@
 //! What travels: inputs, facts, orders and refusals.
+pub mod action;
 pub mod agent;
 pub mod codec;
 pub mod entry;

@@ -1,4 +1,6 @@
 //! One session: its state as a projection of its log, and the machine that owns it.
+mod acting;
+mod actions;
 mod attempt;
 mod control;
 mod digest;
@@ -16,6 +18,7 @@ mod steer;
 mod takeover;
 mod text;
 
+pub use actions::{Action, Actions, Over};
 pub use digest::TextHash;
 pub use handover::{Ended as HandoverEnded, Given, Handover, Handovers, Joining, Standing};
 pub use members::{Change, Step};

@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use turnway::agent::sse::{Events, Said};
 use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
-use turnway_core::limits::{AGENT_EVENT_BYTES_MAX, HANDOVER_SUMMARY_BYTES_MAX};
+use turnway_core::limits::{ACTION_DATA_BYTES_MAX, AGENT_EVENT_BYTES_MAX, HANDOVER_SUMMARY_BYTES_MAX};
 
 /// Between the two ends.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -50,6 +50,7 @@ pub fn events(bytes: &[u8]) -> usize {
                         | Said::State { .. }
                         | Said::Steered { .. }
                         | Said::Handover { .. }
+                        | Said::Action { .. }
                         | Said::Unknown => {}
                         Said::Done { .. } => return count + 1,
                         Said::Failed(_) => return count,
@@ -80,6 +81,7 @@ fn hold(said: &Said) {
         Said::Handover { wish, .. } => {
             assert!(wish.summary.reveal().len() <= HANDOVER_SUMMARY_BYTES_MAX, "{wish:?}");
         }
+        Said::Action { wish, .. } => assert!(wish.what.weight() <= ACTION_DATA_BYTES_MAX, "{wish:?}"),
         Said::Unknown | Said::Steered { .. } | Said::Done { .. } | Said::Failed(_) => {}
     }
 }

@@ -72,6 +72,7 @@ fn order() -> Option<(Order, RunId)> {
         history: None,
         traceparent: None,
         handover: None,
+        actions: None,
         system_prompt: None,
         resume: None,
     };

@@ -180,8 +180,8 @@ impl Door {
     /// Decides about a hello.
     pub fn admit(&self, hello: &Hello, now: Millis) -> Result<Admitted, Denied> {
         let role = match hello.role {
-            Role::User | Role::Agent => Ok(()),
-            Role::Adapter | Role::ToolRunner => Err(Denied::Role),
+            Role::User | Role::Agent | Role::ToolRunner => Ok(()),
+            Role::Adapter => Err(Denied::Role),
         };
         let credential = hello.credential.as_ref().map(|credential| credential.0.as_str());
         let decided = role.and_then(|()| self.decide(Claim { user: hello.user.clone(), credential }, now));

@@ -34,6 +34,7 @@ pub mod redis;
 pub mod signal;
 pub mod store;
 pub mod tls;
+pub mod tools;
 pub mod trace;
 
 pub use node::Node;

@@ -52,6 +52,7 @@ fn invoke(name: &str, attempt: u32, resume: Option<Resume>) -> Order {
         history: None,
         traceparent: None,
         handover: None,
+        actions: None,
         system_prompt: None,
         resume,
     })

@@ -1,6 +1,6 @@
 //! What a client says first: who it is, and what its connection is for.
 use std::fmt;
-use turnway_core::id::{AgentId, UserId};
+use turnway_core::id::{AgentId, RunnerId, ToolName, UserId};
 
 /// Who a client says it is; the door decides whether that is so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,19 @@ pub struct Hello {
     pub agent_id: Option<AgentId>,
     /// `capabilities` of `role: "agent"`.
     pub capabilities: Capabilities,
+    /// What `role: "tool_runner"` says of itself.
+    pub runner: Option<Box<RunnerHello>>,
     /// `streams`: takes streams of the server's own for text (QUIC); true unless it says no.
     pub streams: bool,
+}
+
+/// A tool runner, and what it can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerHello {
+    /// `runner_id`: the same when it comes back.
+    pub runner_id: RunnerId,
+    /// `tools`.
+    pub tools: Vec<ToolName>,
 }
 
 /// What an agent that dials in can do besides answering.

@@ -161,6 +161,13 @@ impl Run {
             | Fact::HandoverRequested(_)
             | Fact::HandoverConfirmed(_)
             | Fact::HandoverRejected(_)
+            | Fact::AgentAction(_)
+            | Fact::ToolInvoke(_)
+            | Fact::ToolResult(_)
+            | Fact::ProcessSpawned(_)
+            | Fact::ProcessProgress(_)
+            | Fact::ProcessExited(_)
+            | Fact::ProcessCanceled(_)
             | Fact::AgentInvokeDone { .. }
             | Fact::AgentSteerAcked { .. }
             | Fact::RunState { scope: Scope::Agent, .. }

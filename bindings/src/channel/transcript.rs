@@ -184,6 +184,13 @@ impl Transcript {
             | Fact::HandoverRequested(_)
             | Fact::HandoverConfirmed(_)
             | Fact::HandoverRejected(_)
+            | Fact::AgentAction(_)
+            | Fact::ToolInvoke(_)
+            | Fact::ToolResult(_)
+            | Fact::ProcessSpawned(_)
+            | Fact::ProcessProgress(_)
+            | Fact::ProcessExited(_)
+            | Fact::ProcessCanceled(_)
             | Fact::AgentSteerAcked { .. }
             | Fact::AgentInvokeStarted { .. }
             | Fact::AgentInvokeDone { .. }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use turnway_core::id::{MessageId, RequestId, RunId};
 use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
 use turnway_core::machine::Machine;
+use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{Invoke, Order};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::protocol::steer::Steer;
@@ -168,6 +169,7 @@ impl DialIn {
                 self.write(now, render::cancel(now.store, &run_id, attempt));
                 self.forgive(run_id);
             }
+            Order::News(news) => self.news(now, &news),
             // Of what is not credited too much waits on the way, and nothing more is read.
             Order::Credit { .. } => {}
         }
@@ -195,6 +197,13 @@ impl DialIn {
             run.steers.push(steer.message_id.clone());
         }
         self.write(now, render::steer(now.store, steer));
+    }
+
+    /// What has become of something that it asked for.
+    fn news(&mut self, now: Now, news: &News) {
+        if self.runs.get(&news.run_id).is_some_and(|run| run.attempt == news.attempt && !run.cancelled) {
+            self.write(now, render::news(now.store, news));
+        }
     }
 
     /// Nobody listens to the attempt any more: its agent is told to stop unless it has been, or has ended it.

@@ -2,8 +2,10 @@
 use crate::dialin::context::Context;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionId};
+use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SaidId, Seq, SessionId};
+use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{Invoke, Mark};
+use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::Message;
 use turnway_core::protocol::steer::Steer;
 use turnway_core::time::Millis;
@@ -51,6 +53,16 @@ struct SteerBody<'a> {
 }
 
 #[derive(Serialize)]
+struct EventBody<'a> {
+    name: &'static str,
+    seq: Seq,
+    epoch: Epoch,
+    /// As `GET …/events` shows it.
+    #[serde(rename = "event")]
+    entry: &'a Entry,
+}
+
+#[derive(Serialize)]
 struct Bare {}
 
 /// `invoke`.
@@ -78,9 +90,16 @@ pub(super) fn cancel(ts: Millis, run_id: &RunId, attempt: u32) -> String {
 
 /// `steer`.
 pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
-    let Steer { key, run_id, attempt, turn_id, user, message_id, message, .. } = steer;
-    let body = SteerBody { message_id, message, turn_id, context: Context::on_the_way(user) };
+    let Steer { key, run_id, attempt, turn_id, message_id, message, .. } = steer;
+    let body = SteerBody { message_id, message, turn_id, context: Context::on_the_way(steer) };
     frame("steer", ts, (&key.session, run_id, *attempt), body)
+}
+
+/// `event`: a fact about an action of this run, in its place.
+pub(super) fn news(ts: Millis, news: &News) -> String {
+    let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
+    let body = EventBody { name: entry.fact.name(), seq: *seq, epoch: *epoch, entry };
+    frame("event", ts, (&key.session, run_id, *attempt), body)
 }
 
 fn frame(kind: &'static str, ts: Millis, of: (&SessionId, &RunId, u32), body: impl Serialize) -> String {

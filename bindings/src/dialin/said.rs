@@ -1,5 +1,6 @@
 //! What an agent says of a run, from JSON to words: the same words in the events of an HTTP agent's answer and in the
 //! messages of one that has dialed in (protocol.md §1.6, §2; hardening S-27, S-48).
+use super::wish;
 use crate::channel::json::strict;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -7,6 +8,7 @@ use std::borrow::Cow;
 use turnway_core::id::{AgentId, MessageId, RunId, SaidId};
 use turnway_core::limits;
 use turnway_core::private::Private;
+use turnway_core::protocol::action::ActionWish;
 use turnway_core::protocol::agent::{AgentFailure, StopReason, TextKind};
 use turnway_core::protocol::handover::HandoverWish;
 use turnway_core::protocol::json::Json;
@@ -49,6 +51,13 @@ pub enum Said {
         /// Who, and why.
         wish: Box<HandoverWish>,
         /// What the agent calls it.
+        id: Option<SaidId>,
+    },
+    /// It wants something done.
+    Action {
+        /// What.
+        wish: Box<ActionWish>,
+        /// What the agent calls the event.
         id: Option<SaidId>,
     },
     /// The end.
@@ -160,8 +169,8 @@ pub fn read(kind: &str, data: &str, id: Option<Option<&str>>, run_id: &RunId) ->
             message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
             Ok(Said::Failed(AgentFailure::Reported { code, message: Private(message) }))
         }
-        // `action` comes later; others are none of ours (a reader ignores what
-        // it does not know, or no agent could ever say more).
+        "action" => Ok(Said::Action { wish: Box::new(action(data)?), id: id()? }),
+        // None of ours (a reader ignores what it does not know, or no agent could ever say more).
         _ => Ok(Said::Unknown),
     }
 }
@@ -189,7 +198,7 @@ fn stop(word: &str) -> StopReason {
 }
 
 /// JSON that is carried on as it came, within limits (S-13).
-fn carried(raw: Option<&RawValue>) -> Result<Option<Json>, AgentFailure> {
+pub(super) fn carried(raw: Option<&RawValue>) -> Result<Option<Json>, AgentFailure> {
     let Some(raw) = raw else { return Ok(None) };
     if raw.get().len() > limits::AGENT_DETAIL_BYTES_MAX {
         return Err(AgentFailure::TooLarge);
@@ -200,8 +209,13 @@ fn carried(raw: Option<&RawValue>) -> Result<Option<Json>, AgentFailure> {
         .map_err(|_| broken("JSON nested too deep or malformed"))
 }
 
-fn broken(what: &str) -> AgentFailure {
+pub(super) fn broken(what: &str) -> AgentFailure {
     AgentFailure::Broken(what.to_owned())
+}
+
+/// What an agent wants done.
+fn action(data: &str) -> Result<ActionWish, AgentFailure> {
+    wish::read(parse("action", data)?)
 }
 
 #[cfg(test)]
@@ -236,7 +250,14 @@ mod tests {
         );
         check("done", r#"{"stop_reason":"bored"}"#, "stop: EndTurn");
         check("error", r#"{"code":"quota","message":"secret"}"#, r#"code: "quota", message: <6 bytes>"#);
-        check("action", "not even JSON", "Unknown");
+        check("action", r#"{"type":"action","action_type":"say","text":"hm"}"#, "Say { text: <2 bytes> }");
+        check("action", r#"{"type":"say","text":"hm"}"#, "Say { text: <2 bytes> }");
+        check(
+            "action",
+            r#"{"type":"tool_call","action_id":"a1","tool":"process.spawn","args":{"argv":["ls"]},"timeout_ms":5}"#,
+            "ActionWish { name: Some(SaidId(\"a1\")), what: ToolCall { tool: ToolName(\"process.spawn\"), args: <object> }, timeout: Some(5ms) }",
+        );
+        check("action", r#"{"tool":"t"}"#, "args: <object> }, timeout: None");
         check(
             "handover_request",
             r#"{"to":"bob","reason":"sums","summary":"2+2"}"#,
@@ -264,6 +285,11 @@ mod tests {
             &format!(r#"{{"state":"x","detail":{}{}}}"#, "[".repeat(65), "]".repeat(65)),
             "too deep",
         );
+        check("action", "{}", "an action without a tool");
+        check("action", r#"{"type":"dance"}"#, "an action of no kind");
+        check("action", r#"{"tool":"no tool!"}"#, "an action of no tool");
+        check("action", r#"{"tool":"t","action_id":"a b"}"#, "whose name is");
+        check("action", &format!(r#"{{"tool":"t","args":"{}"}}"#, "x".repeat(17_000)), "TooLarge");
         check("handover_request", "{}", "malformed handover_request event");
         check("handover_request", r#"{"to":"no agent"}"#, "to no agent");
         let long = format!(r#"{{"to":"bob","summary":"{}"}}"#, "x".repeat(16 * 1024 + 1));

@@ -218,9 +218,9 @@ impl Link {
 
     fn handle_hello(&mut self, now: Now, hello: Hello, resume: Vec<Subscribe>) {
         match hello.role {
-            Role::User | Role::Agent => {}
-            Role::Adapter | Role::ToolRunner => {
-                let why = "only the roles user and agent are supported by this release";
+            Role::User | Role::Agent | Role::ToolRunner => {}
+            Role::Adapter => {
+                let why = "the role adapter is not supported by this release";
                 self.refuse(now, &None, Refusal::new(Code::Forbidden, why));
                 return self.close(4403, why);
             }

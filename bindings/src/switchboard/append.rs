@@ -29,7 +29,9 @@ impl Switchboard {
                 Said::Record(record) => owned.backlog.push_back(record),
                 Said::Consume { place } => owned.consumed.push(place),
                 Said::Order(order) if lawful => self.outbox.push_back(Output::Order(order)),
+                Said::Tool(order) if lawful => self.outbox.push_back(Output::Tool(order)),
                 other @ (Said::Order(_)
+                | Said::Tool(_)
                 | Said::Chunk { .. }
                 | Said::Answered { .. }
                 | Said::Errand(_)
@@ -84,7 +86,7 @@ impl Switchboard {
                 owned.catching_up = true;
                 self.read_inbox(key);
             }
-            Said::Record(_) | Said::Consume { .. } | Said::Order(_) => {}
+            Said::Record(_) | Said::Consume { .. } | Said::Order(_) | Said::Tool(_) => {}
         }
     }
 

@@ -145,8 +145,10 @@ impl Switchboard {
                     | Order::Cancel { .. }
                     | Order::Steer(_)
                     | Order::Stop { .. }
+                    | Order::News(_)
                     | Order::Credit { .. },
                 )
+                | Said::Tool(_)
                 | Said::Record(_)
                 | Said::Consume { .. }
                 | Said::Chunk { .. }
@@ -263,7 +265,8 @@ impl Switchboard {
         self.pump(now, key);
     }
 
-    pub(super) fn agent(&mut self, now: Now, key: &SessionKey, reports: impl ExactSizeIterator<Item = Told>) {
+    /// What agents and tool runners report.
+    pub(super) fn reported(&mut self, now: Now, key: &SessionKey, reports: impl ExactSizeIterator<Item = Told>) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else {
             self.stats.late_reports += reports.len() as u64;
             return;

@@ -3,7 +3,8 @@ use crate::channel::command::Command;
 use crate::channel::note::Note;
 use crate::peer::Words;
 use std::collections::BTreeSet;
-use turnway_core::id::{Epoch, LinkId, NodeId, Principal, RunId, SessionId, SessionKey};
+use turnway_core::id::{Epoch, EventId, LinkId, NodeId, Principal, RunId, SessionId, SessionKey};
+use turnway_core::protocol::action::{ToolOrder, ToolReport};
 use turnway_core::protocol::agent::{AgentEvent, Order};
 use turnway_core::store::{Op, Reply, StoreError};
 
@@ -81,6 +82,15 @@ pub enum Input {
         /// What it said, in order, since it was last listened to; their facts go out together.
         events: Vec<AgentEvent>,
     },
+    /// Something is heard of an action.
+    Tool {
+        /// Which session.
+        key: SessionKey,
+        /// Which action.
+        action_id: EventId,
+        /// What.
+        report: ToolReport,
+    },
     /// Leave: take on nothing, let running turns end for [`turnway_core::limits::DRAIN`], hand over, exit.
     Drain,
     /// The nodes that can take over what a leaving one has. Said once it leaves, if there are any.
@@ -92,7 +102,7 @@ impl Input {
     pub fn key(&self) -> Option<&SessionKey> {
         match self {
             Self::Stored { op, .. } => op.key(),
-            Self::Agent { key, .. } => Some(key),
+            Self::Agent { key, .. } | Self::Tool { key, .. } => Some(key),
             Self::Peer { words, .. } => words.key(),
             Self::Connect { .. }
             | Self::Disconnect { .. }
@@ -121,6 +131,8 @@ pub enum Output {
     },
     /// Tell an agent.
     Order(Order),
+    /// Tell a tool runner.
+    Tool(ToolOrder),
     /// Show a local link: facts in order, without gaps or repeats.
     Send {
         /// Which.

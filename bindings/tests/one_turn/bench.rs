@@ -149,6 +149,7 @@ impl Bench {
             | Order::Steer(_)
             | Order::Drop { .. }
             | Order::Stop { .. }
+            | Order::News(_)
             | Order::Credit { .. } => None,
         });
         let invoke = invoke.expect("an order");

@@ -288,6 +288,7 @@ fn a_strangers_cancel_is_its_own() {
         | Order::Steer(_)
         | Order::Drop { .. }
         | Order::Stop { .. }
+        | Order::News(_)
         | Order::Credit { .. } => None,
     });
     let stop =
@@ -317,6 +318,7 @@ fn questions_leave_no_trace() {
         | Order::Steer(_)
         | Order::Drop { .. }
         | Order::Stop { .. }
+        | Order::News(_)
         | Order::Credit { .. } => None,
     });
     let find = Command::Find { run_id: run_id.clone().expect("an order") };

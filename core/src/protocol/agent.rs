@@ -2,6 +2,7 @@
 use crate::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionKey, UserId};
 use crate::limits;
 use crate::private::Private;
+use crate::protocol::action::{ActionWish, ActionsContext, News};
 use crate::protocol::entry::Scope;
 use crate::protocol::handover::{HandoverContext, HandoverWish};
 use crate::protocol::history::History;
@@ -120,6 +121,8 @@ pub enum Order {
         /// The ownership that ended it.
         epoch: Epoch,
     },
+    /// Something has become of what it has asked for.
+    News(Box<News>),
     /// Text up to here is checkpointed: read on (at most [`limits::UNSAVED_TEXT_BYTES_MAX`] past it).
     Credit {
         /// Which run.
@@ -154,6 +157,8 @@ pub struct Invoke {
     pub traceparent: Option<String>,
     /// It was handed this session by another agent, and was not told of it yet (SR-F6).
     pub handover: Option<Box<HandoverContext>>,
+    /// What is under way for it, and what came of what it has asked for (EV-C6).
+    pub actions: Option<Box<ActionsContext>>,
     /// What it is told of itself: where plugins have something to tell; no owner has.
     pub system_prompt: Option<Box<Private<String>>>,
     /// It was asked before, under an ownership that is lost: it is to say what follows this.
@@ -255,6 +260,13 @@ pub enum AgentEvent {
         /// The event, where events have names.
         id: Option<SaidId>,
     },
+    /// It wants something done (EV-E3).
+    Action {
+        /// What.
+        wish: Box<ActionWish>,
+        /// The event, where events have names.
+        id: Option<SaidId>,
+    },
     /// It has stopped (CANCEL_ACK, SR-K2).
     CancelAcked,
     /// It did not work out.
@@ -272,6 +284,7 @@ impl AgentEvent {
                 json_bytes(&(Scope::Agent, state, detail)) + DATA_NAMES_BYTES
             }
             Self::Handover { wish, .. } => json_bytes(&(&wish.reason, &wish.summary)) + DATA_NAMES_BYTES,
+            Self::Action { wish, .. } => json_bytes(&(&wish.name, &wish.what)) + DATA_NAMES_BYTES,
             Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_NAMES_BYTES,
             Self::Acked | Self::Delta { .. } | Self::Steered { .. } | Self::CancelAcked | Self::Failed(_) => {
                 0

@@ -38,8 +38,8 @@ impl Kind {
     pub fn version(self) -> u8 {
         match self {
             // 2: what an attempt that outlives its owner needs. 3: what is known of members. 4: what a run hosts.
-            // 5: handovers.
-            Self::Snapshot => 5,
+            // 5: handovers. 6: actions.
+            Self::Snapshot => 6,
             Self::Frame | Self::Beat => 1,
         }
     }

@@ -1,9 +1,11 @@
 //! Facts: what a session's log consists of. Stored as the JSON envelope of the protocol, because
 //! they outlive releases.
 mod envelope;
+mod kind;
 
 use crate::id::{AgentId, MessageId, RequestId, RunId, UserId};
 use crate::private::Private;
+use crate::protocol::action::{ActionAsked, ProcessTold, ToolEnded, ToolInvoked};
 use crate::protocol::agent::{Mark, StopReason};
 use crate::protocol::handover::{HandoverAsked, HandoverConfirmed, HandoverRejected};
 use crate::protocol::input::{Message, Strategy};
@@ -126,6 +128,27 @@ pub enum Fact {
     /// It came to nothing, and nothing has changed (SR-F9).
     #[serde(rename = "handover.rejected")]
     HandoverRejected(HandoverRejected),
+    /// An agent wants something done (EV-E3); its id is the action's name (EV-C3).
+    #[serde(rename = "agent.action")]
+    AgentAction(ActionAsked),
+    /// A tool runner has begun it (EV-E4).
+    #[serde(rename = "tool.invoke")]
+    ToolInvoke(ToolInvoked),
+    /// It is over (EV-E5).
+    #[serde(rename = "tool.result")]
+    ToolResult(ToolEnded),
+    /// A process was started (EV-E6).
+    #[serde(rename = "process.spawned")]
+    ProcessSpawned(ProcessTold),
+    /// A runner tells how far something is (EV-E8).
+    #[serde(rename = "process.progress")]
+    ProcessProgress(ProcessTold),
+    /// The process has ended.
+    #[serde(rename = "process.exited")]
+    ProcessExited(ProcessTold),
+    /// It has ended because somebody wanted it to.
+    #[serde(rename = "process.canceled")]
+    ProcessCanceled(ProcessTold),
     /// Somebody said something.
     #[serde(rename = "user.message")]
     UserMessage {
@@ -327,55 +350,6 @@ pub enum Fact {
         /// Bytes of the partial text, which stays in the transcript, marked incomplete.
         text_bytes: u64,
     },
-}
-
-impl Fact {
-    /// Its `type`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::SessionOpened { .. } => "session.opened",
-            Self::SessionClosing { .. } => "session.closing",
-            Self::SessionClosed { .. } => "session.closed",
-            Self::SessionNotice { .. } => "session.notice",
-            Self::AgentSwitched { .. } => "agent.switched",
-            Self::AgentAdding(_) => "agent.adding",
-            Self::AgentAdded(_) => "agent.added",
-            Self::AgentAddFailed(_) => "agent.add_failed",
-            Self::AgentRemoving(_) => "agent.removing",
-            Self::AgentRemoved(_) => "agent.removed",
-            Self::AgentRemoveFailed(_) => "agent.remove_failed",
-            Self::HandoverRequested(_) => "handover.requested",
-            Self::HandoverConfirmed(_) => "handover.confirmed",
-            Self::HandoverRejected(_) => "handover.rejected",
-            Self::UserMessage { .. } => "user.message",
-            Self::TurnAdmitted { .. } => "turn.admitted",
-            Self::AgentSteerAcked { .. } => "agent.steer.acked",
-            Self::RunStarted { .. } => "run.started",
-            Self::RunRestarted { .. } => "run.restarted",
-            Self::RunResumed { .. } => "run.resumed",
-            Self::AgentInvokeStarted { .. } => "agent.invoke.started",
-            Self::AgentStreamDelta { .. } => "agent.stream.delta",
-            Self::AgentInvokeDone { .. } => "agent.invoke.done",
-            Self::RunState { .. } => "run.state",
-            Self::RunSuspended { .. } => "run.suspended",
-            Self::RunCancelling { .. } => "run.cancelling",
-            Self::RunDone { .. } => "run.done",
-            Self::RunFailed { .. } => "run.failed",
-            Self::RunCancelled { .. } => "run.cancelled",
-        }
-    }
-    /// Whether a turn ends with it that is as if it had never been asked.
-    pub fn takes_back(&self) -> bool {
-        matches!(self, Self::RunCancelled { reason, .. } if [ROLLED_BACK, REPLACED].contains(&reason.as_str()))
-    }
-    /// Whether a transaction begins with it: then it gives it its name.
-    pub fn begins_change(&self) -> bool {
-        matches!(self, Self::AgentAdding(_) | Self::AgentRemoving(_) | Self::HandoverRequested(_))
-    }
-    /// Whether a turn ends with it.
-    pub fn is_terminal(&self) -> bool {
-        matches!(self, Self::RunDone { .. } | Self::RunFailed { .. } | Self::RunCancelled { .. })
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Interjections: an input that is handed to an agent while it answers another one (ST-7, ST-8).
 use crate::id::{AgentId, Epoch, MessageId, RunId, SessionKey, UserId};
+use crate::protocol::action::ActionsContext;
 use crate::protocol::input::Message;
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,8 @@ pub struct Steer {
     pub message_id: MessageId,
     /// What.
     pub message: Message,
+    /// What is under way for it.
+    pub actions: Option<Box<ActionsContext>>,
     /// W3C trace context.
     pub traceparent: Option<String>,
 }

@@ -195,6 +195,7 @@ impl SessionRuntime {
                 self.steer_answered(now, run_id, &message_id, outcome)
             }
             AgentEvent::Handover { wish, id } => self.handover_wished(now, run_id, *wish, id),
+            AgentEvent::Action { wish, id } => self.action_wished(now, run_id, *wish, id),
             AgentEvent::CancelAcked => self.counts.late_reports += 1,
             AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => self.forgotten(now, run_id),
             AgentEvent::Failed(AgentFailure::Lost(why)) => self.disconnected(now, run_id, why),
@@ -215,7 +216,8 @@ impl SessionRuntime {
             AgentEvent::Acked
             | AgentEvent::Delta { .. }
             | AgentEvent::State { .. }
-            | AgentEvent::Handover { .. } => self.counts.late_reports += 1,
+            | AgentEvent::Handover { .. }
+            | AgentEvent::Action { .. } => self.counts.late_reports += 1,
         }
     }
 

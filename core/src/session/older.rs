@@ -1,14 +1,15 @@
 //! A state as the release before wrote it: read once, after an upgrade.
 use crate::id::{AgentId, Cursor, RunId, UserId};
 use crate::protocol::member::Member;
+use crate::session::actions::Actions;
 use crate::session::handover::Handovers;
 use crate::session::members::Change;
 use crate::session::state::{Phase, Run, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The version of snapshots that knew of no handovers.
-pub(super) const BEFORE_HANDOVERS: u8 = 4;
+/// The version of snapshots that knew of no actions.
+pub(super) const BEFORE_ACTIONS: u8 = 5;
 
 /// A state of that version. It has no docs of its own: [`State`] has them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,13 +24,15 @@ pub(super) struct Older {
     runs: BTreeMap<RunId, Run>,
     members: Vec<Member>,
     changes: BTreeMap<AgentId, Change>,
+    handovers: Handovers,
 }
 
 impl From<Older> for State {
     fn from(older: Older) -> Self {
-        let Older { tail, phase, user, agents, active, running, waiting, runs, members, changes } = older;
-        let handovers = Handovers::default();
-        Self { tail, phase, user, agents, active, running, waiting, runs, members, changes, handovers }
+        let Older { tail, phase, user, agents, active, running, waiting, .. } = older;
+        let Older { runs, members, changes, handovers, .. } = older;
+        let actions = Actions::default();
+        Self { tail, phase, user, agents, active, running, waiting, runs, members, changes, handovers, actions }
     }
 }
 
@@ -54,13 +57,14 @@ mod tests {
             runs: BTreeMap::new(),
             members: vec![Member { turns: 2, ..Member::default() }],
             changes: BTreeMap::new(),
+            handovers: Handovers::default(),
         };
         let mut blob = encode(Kind::Snapshot, &older).expect("it is small");
-        blob[3] = BEFORE_HANDOVERS;
+        blob[3] = BEFORE_ACTIONS;
         let state = State::from_snapshot(&blob).expect("it is read");
         assert_eq!(state, State::from(older));
         assert_eq!((state.tail.seq, state.active), (Seq(7), Some(agent)));
         blob[3] -= 1;
-        assert_eq!(State::from_snapshot(&blob), Err(CodecError::Version(3)), "one version back, no more");
+        assert_eq!(State::from_snapshot(&blob), Err(CodecError::Version(4)), "one version back, no more");
     }
 }

@@ -1,6 +1,7 @@
 //! What a session asks for, and how it waits for its facts to be durable.
 use crate::id::{ControlId, Epoch, Place, RunId, Seq};
 use crate::private::Private;
+use crate::protocol::action::ToolOrder;
 use crate::protocol::agent::{Order, TextKind};
 use crate::protocol::entry::Entry;
 use crate::protocol::input::Strategy;
@@ -21,6 +22,8 @@ pub enum Output {
     },
     /// Tell an agent. Never before its fact is durable (G4).
     Order(Order),
+    /// Tell a tool runner. Never before its fact is durable.
+    Tool(ToolOrder),
     /// Show everyone. May be lost: checkpoints heal it.
     Chunk {
         /// Which run.
@@ -128,8 +131,10 @@ impl Outbox {
                 | Order::Cancel { .. }
                 | Order::Steer(_)
                 | Order::Stop { .. }
+                | Order::News(_)
                 | Order::Credit { .. },
             )
+            | Output::Tool(_)
             | Output::Record(_)
             | Output::Consume { .. }
             | Output::Chunk { .. }
@@ -150,7 +155,8 @@ impl Outbox {
                 Output::Order(Order::Cancel { epoch: under, .. } | Order::Stop { epoch: under, .. }) => {
                     *under = epoch
                 }
-                Output::Order(Order::Drop { .. } | Order::Credit { .. })
+                Output::Order(Order::Drop { .. } | Order::Credit { .. } | Order::News(_))
+                | Output::Tool(_)
                 | Output::Record(_)
                 | Output::Consume { .. }
                 | Output::Chunk { .. }
@@ -166,6 +172,12 @@ impl Outbox {
         self.gated.retain(
             |(_, output)| !matches!(output, Output::Order(Order::Steer(steer)) if steer.turn_id == *turn),
         );
+    }
+
+    /// What was recorded just now.
+    pub(super) fn last_recorded(&self) -> Option<Arc<Entry>> {
+        let last = self.ready.back();
+        if let Some(Output::Record(record)) = last { Some(Arc::clone(&record.entry)) } else { None }
     }
 
     pub(super) fn is_durable(&self, seq: Seq) -> bool {

@@ -1,12 +1,14 @@
 //! `SessionRuntime`: decides, records, and only then speaks.
-use crate::id::{Epoch, EventId, Place, RunId, Seq, SessionKey, Token};
+use crate::id::{Epoch, EventId, Place, RunId, RunnerId, Seq, SessionKey, Token};
 use crate::machine::Machine;
 use crate::mutant::{Mutant, planted};
+use crate::protocol::action::ToolReport;
 use crate::protocol::agent::{AgentEvent, Directory, Order};
 use crate::protocol::entry::{Entry, Fact};
 use crate::protocol::input::{self, Control};
 use crate::protocol::member::Receipt;
 use crate::rng::Rng;
+use crate::session::acting::Acting;
 use crate::session::attempt::Attempt;
 use crate::session::handing::Handing;
 use crate::session::membership::Changes;
@@ -54,6 +56,13 @@ pub enum Input {
         tx_id: EventId,
         /// What became of it.
         receipt: Receipt,
+    },
+    /// Something is heard of an action.
+    Tool {
+        /// Which.
+        action_id: EventId,
+        /// What.
+        report: ToolReport,
     },
     /// Begin nothing new: the node leaves.
     Hold,
@@ -112,6 +121,7 @@ pub struct SessionRuntime {
     pub(super) early_cancels: BTreeMap<RunId, (Place, Arc<Control>)>,
     pub(super) changes: Changes,
     pub(super) handing: Handing,
+    pub(super) acting: Acting,
     pub(super) attempt: Attempt,
     pub(super) held: bool,
     pub(super) outbox: Outbox,
@@ -136,6 +146,7 @@ impl SessionRuntime {
             early_cancels: BTreeMap::new(),
             changes: Changes::default(),
             handing: Handing::default(),
+            acting: Acting::default(),
             attempt: Attempt::None,
             held: false,
             outbox,
@@ -202,15 +213,16 @@ impl SessionRuntime {
         let settled =
             self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handing.is_quiet();
         // Somebody has to be here when nobody decides.
-        idle && resting && settled && self.state.handovers.open.is_none() && self.outbox.is_empty()
+        idle && resting && settled && !self.state.is_awaited() && self.outbox.is_empty()
     }
 
-    /// A person is to decide on a handover, and nothing else is left to do here: another owner can wait as well.
+    /// A person is to decide on a handover, or an action is under way, and nothing else is left to do here: another owner
+    /// can wait as well.
     pub fn only_waits(&self) -> bool {
         let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
         let settled =
             self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handing.is_quiet();
-        self.held && idle && settled && self.state.handovers.open.is_some() && self.outbox.is_empty()
+        self.held && idle && settled && self.state.is_awaited() && self.outbox.is_empty()
     }
 
     /// A name for what is about to be recorded.
@@ -224,12 +236,13 @@ impl SessionRuntime {
         let names = about.tx.filter(|_| fact.begins_change());
         let id = names.unwrap_or_else(|| self.event_id(now));
         let run = about.run.and_then(|run| self.state.runs.get(run));
-        let cause = run.map(|run| run.cause).or(about.tx.filter(|_| names.is_none()));
+        let cause = about.cause.or(run.map(|run| run.cause)).or(about.tx.filter(|_| names.is_none()));
         let traceparent = about.run.and_then(|run| self.inputs.get(run));
         let traceparent = traceparent.and_then(|taken| taken.input.traceparent.as_deref()).map(Arc::from);
         let source = match (about.source, run) {
             (Source::Agent, Some(run)) => run.agent.as_ref().map(|agent| format!("agent:{agent}")),
             (Source::User, _) => about.user.map(|user| format!("user:{user}")),
+            (Source::Runner, _) => about.runner.map(|runner| format!("runner:{runner}")),
             (Source::Agent | Source::Gateway, _) => None,
         };
         let entry = Arc::new(Entry {
@@ -257,6 +270,7 @@ impl SessionRuntime {
 pub(super) enum Source {
     User,
     Agent,
+    Runner,
     #[default]
     Gateway,
 }
@@ -269,6 +283,9 @@ pub(super) struct About<'a> {
     pub(super) tx: Option<EventId>,
     pub(super) source: Source,
     pub(super) user: Option<&'a crate::id::UserId>,
+    pub(super) runner: Option<&'a RunnerId>,
+    /// The fact it follows from, where that is not its run's.
+    pub(super) cause: Option<EventId>,
     pub(super) ends: Option<Ended>,
     pub(super) answers: Option<Place>,
     pub(super) closed: Option<bool>,
@@ -311,6 +328,7 @@ impl Machine for SessionRuntime {
                 self.credit(seq);
             }
             Input::Receipt { tx_id, receipt } => self.receipt(now, tx_id, receipt),
+            Input::Tool { action_id, report } => self.tool(now, action_id, report),
             Input::Hold => self.hold(),
             Input::HandOver => self.hand_over(now),
             Input::Suspend => self.suspend(now),
@@ -329,10 +347,9 @@ impl Machine for SessionRuntime {
 
     fn poll_timeout(&self) -> Option<Deadline> {
         let open = self.state.handovers.open.as_deref();
-        [self.attempt.poll_timeout(), self.changes.poll_timeout(), self.handing.poll_timeout(open)]
-            .into_iter()
-            .flatten()
-            .min()
+        let actions = self.acting.poll_timeout(&self.state.actions);
+        let rest = [self.changes.poll_timeout(), self.handing.poll_timeout(open), actions];
+        rest.into_iter().chain([self.attempt.poll_timeout()]).flatten().min()
     }
 }
 
@@ -341,6 +358,7 @@ impl SessionRuntime {
     fn settle(&mut self, now: Now) {
         loop {
             let before = self.state.tail.seq;
+            self.settle_actions(now);
             self.finish_close(now);
             self.run_controls(now);
             self.settle_handover(now);

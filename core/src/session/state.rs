@@ -5,10 +5,11 @@ use crate::protocol::agent::Mark;
 use crate::protocol::codec::{self, CodecError, Kind};
 use crate::protocol::entry::{Entry, Fact, Scope};
 use crate::protocol::member::Member;
+use crate::session::actions::Actions;
 use crate::session::digest::TextHash;
 use crate::session::handover::Handovers;
 use crate::session::members::Change;
-use crate::session::older::{BEFORE_HANDOVERS, Older};
+use crate::session::older::{BEFORE_ACTIONS, Older};
 use crate::session::steer::{Rank, Steered};
 use crate::shrink::Shrink;
 use crate::time::Millis;
@@ -123,6 +124,8 @@ pub struct State {
     pub changes: BTreeMap<AgentId, Change>,
     /// Handovers from agent to agent.
     pub handovers: Handovers,
+    /// What agents have had done.
+    pub actions: Actions,
 }
 
 impl State {
@@ -137,8 +140,8 @@ impl State {
 
     /// Reads a kept state.
     pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
-        if let Err(CodecError::Version(BEFORE_HANDOVERS)) = codec::decode::<Self>(Kind::Snapshot, blob) {
-            return codec::decode_older::<Older>(Kind::Snapshot, BEFORE_HANDOVERS, blob).map(Self::from);
+        if let Err(CodecError::Version(BEFORE_ACTIONS)) = codec::decode::<Self>(Kind::Snapshot, blob) {
+            return codec::decode_older::<Older>(Kind::Snapshot, BEFORE_ACTIONS, blob).map(Self::from);
         }
         codec::decode(Kind::Snapshot, blob)
     }
@@ -156,6 +159,11 @@ impl State {
     /// Whether any turn is open.
     pub fn has_open_turn(&self) -> bool {
         !self.runs.is_empty()
+    }
+
+    /// Whether somebody has to be here: a person is to decide, or something is done for an agent.
+    pub fn is_awaited(&self) -> bool {
+        self.handovers.open.is_some() || !self.actions.open.is_empty()
     }
 
     /// Who speaks (SR-T3): the agent of a running turn that has said something.
@@ -179,7 +187,14 @@ impl State {
             Fact::SessionNotice { .. }
             | Fact::HandoverRequested(_)
             | Fact::HandoverConfirmed(_)
-            | Fact::HandoverRejected(_) => {}
+            | Fact::HandoverRejected(_)
+            | Fact::AgentAction(_)
+            | Fact::ToolInvoke(_)
+            | Fact::ToolResult(_)
+            | Fact::ProcessSpawned(_)
+            | Fact::ProcessProgress(_)
+            | Fact::ProcessExited(_)
+            | Fact::ProcessCanceled(_) => {}
             Fact::AgentSwitched { .. }
             | Fact::AgentAdding(_)
             | Fact::AgentAdded(_)
@@ -208,6 +223,7 @@ impl State {
             }
         }
         self.apply_to_handovers(entry);
+        self.apply_to_actions(entry);
     }
 
     fn apply_to_run(&mut self, run_id: &RunId, entry: &Entry) {
@@ -274,6 +290,13 @@ impl State {
             | Fact::HandoverRequested(_)
             | Fact::HandoverConfirmed(_)
             | Fact::HandoverRejected(_)
+            | Fact::AgentAction(_)
+            | Fact::ToolInvoke(_)
+            | Fact::ToolResult(_)
+            | Fact::ProcessSpawned(_)
+            | Fact::ProcessProgress(_)
+            | Fact::ProcessExited(_)
+            | Fact::ProcessCanceled(_)
             | Fact::UserMessage { .. }
             | Fact::RunDone { .. }
             | Fact::RunFailed { .. }

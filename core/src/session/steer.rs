@@ -250,6 +250,7 @@ impl SessionRuntime {
             user: input.user.clone(),
             message_id: input.message_id.clone(),
             message: input.message.clone(),
+            actions: self.state.actions.told_with(host),
             traceparent: input.traceparent.clone(),
         };
         let order = Output::Order(Order::Steer(Box::new(steer)));

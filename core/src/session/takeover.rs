@@ -179,6 +179,7 @@ impl SessionRuntime {
             history: input.history.clone(),
             traceparent: input.traceparent.clone(),
             handover: self.state.handovers.told_with(run_id),
+            actions: self.state.actions.told_with(run_id),
             system_prompt: None,
             resume,
         };

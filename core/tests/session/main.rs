@@ -1,4 +1,5 @@
 //! The session machine by script: what is said to it, and what it records, orders and shows.
+mod acting;
 mod bounds;
 mod handover;
 mod kinds;

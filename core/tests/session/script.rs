@@ -58,7 +58,7 @@ pub(crate) fn run(message: &str) -> RunId {
     RunId::derive(&key(), &user(), &MessageId::parse(message).expect("a name"))
 }
 
-fn said(id: &str) -> SaidId {
+pub(super) fn said(id: &str) -> SaidId {
     SaidId::parse(id).expect("a name")
 }
 
@@ -90,7 +90,7 @@ impl Script {
         }
     }
 
-    fn give(&mut self, input: Input) {
+    pub(super) fn give(&mut self, input: Input) {
         self.runtime.handle_input(self.now, input);
         self.drain();
     }
@@ -141,10 +141,15 @@ impl Script {
                     None => {
                         let told = invoke.handover.map(|told| format!(",from {}", told.from));
                         let told = told.unwrap_or_default();
-                        format!("INVOKE({},{}{after}{told})", invoke.agent_id, invoke.attempt)
+                        let acts = invoke.actions.as_deref();
+                        let acts = acts.map(|it| format!(",{}+{}", it.open_actions.len(), it.ended_actions.len()));
+                        let acts = acts.unwrap_or_default();
+                        format!("INVOKE({},{}{after}{told}{acts})", invoke.agent_id, invoke.attempt)
                     }
                 }
             }
+            Output::Order(Order::News(news)) => format!("NEWS({})", news.entry.fact.name()),
+            Output::Tool(order) => crate::acting::order(&order),
             Output::Order(Order::Stop { attempt, .. }) => format!("STOP({attempt})"),
             Output::Order(Order::Cancel { .. }) => "CANCEL".to_owned(),
             Output::Order(Order::Drop { .. }) => "DROP".to_owned(),
@@ -227,7 +232,7 @@ impl Script {
         self.give(Input::Control { place, control });
     }
 
-    fn report(&mut self, event: AgentEvent) {
+    pub(super) fn report(&mut self, event: AgentEvent) {
         let (run_id, attempt, epoch) = self.running.clone().expect("an order went out");
         self.give(Input::Agent { run_id, attempt, epoch, event });
     }
@@ -344,6 +349,7 @@ impl Script {
             ["cancel", message] => self.ask(Ask::Cancel { run_id: Some(run(message)) }),
             ["switch" | "invite" | "remove" | "errand-done" | "errand-failed", ..] => self.members(&words),
             ["asks" | "yes" | "no", ..] => self.handover(&words),
+            ["act" | "tool", ..] => self.act(&words),
             ["caught-up"] => self.give(Input::CaughtUp),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => self.say(text, None),
@@ -439,6 +445,7 @@ fn name(fact: &Fact) -> String {
         Fact::HandoverRequested(asked) => format!("asked({})", asked.to),
         Fact::HandoverConfirmed(done) => format!("confirmed({})", done.to),
         Fact::HandoverRejected(ended) => format!("rejected({})", ended.why.as_str()),
+        Fact::ToolResult(ended) => crate::acting::shown(ended),
         other => other.name().to_owned(),
     }
 }

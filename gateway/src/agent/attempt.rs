@@ -12,6 +12,7 @@ use tokio::sync::mpsc::Sender;
 use turnway_core::id::{Epoch, RunId, SaidId, SessionKey};
 use turnway_core::limits;
 use turnway_core::private::Private;
+use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Resume, TextKind};
 use turnway_core::protocol::steer::Steer;
 use turnway_core::time::Mono;
@@ -30,6 +31,13 @@ pub(super) struct Line {
     /// Further inputs for a built-in agent; no more than lie in one inbox.
     steers: Mutex<VecDeque<Steer>>,
     steered: Notify,
+    /// What has become of what its agent has asked for.
+    news: Mutex<VecDeque<News>>,
+    newly: Notify,
+    /// Somebody is telling an HTTP agent of it, one after the other.
+    telling: AtomicBool,
+    is_over: AtomicBool,
+    ended: Notify,
 }
 
 /// Who speaks for an attempt: all that the switchboard hears of it.
@@ -54,6 +62,13 @@ pub(super) struct Attempt {
     /// Where its agent's words go first, where plugins stand between.
     tap: Option<Tap>,
     watch: Watch,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.voice.line.is_over.store(true, Ordering::Release);
+        self.voice.line.ended.notify_one();
+    }
 }
 
 /// How long an attempt takes, for metrics.
@@ -105,6 +120,42 @@ impl Line {
                 return steer;
             }
             self.steered.notified().await;
+        }
+    }
+
+    /// Something has become of what its agent has asked for; false: it has more of that than it takes, and is told with
+    /// its next turn.
+    pub(super) fn tell(&self, news: News) -> bool {
+        let mut waiting = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= limits::NEWS_MAX {
+            return false;
+        }
+        waiting.push_back(news);
+        drop(waiting);
+        self.newly.notify_one();
+        true
+    }
+
+    /// Until its attempt is over.
+    pub(super) async fn over(&self) {
+        while !self.is_over.load(Ordering::Acquire) {
+            self.ended.notified().await;
+        }
+    }
+
+    /// Whether nobody was telling of it before: whoever asks has to.
+    pub(super) fn begin_telling(&self) -> bool {
+        !self.telling.swap(true, Ordering::AcqRel)
+    }
+
+    /// Until there is more of it.
+    pub(super) async fn news(&self) -> News {
+        loop {
+            let next = self.news.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            if let Some(news) = next {
+                return news;
+            }
+            self.newly.notified().await;
         }
     }
 
@@ -251,6 +302,7 @@ impl Attempt {
             | AgentEvent::Done { .. }
             | AgentEvent::Steered { .. }
             | AgentEvent::Handover { .. }
+            | AgentEvent::Action { .. }
             | AgentEvent::CancelAcked
             | AgentEvent::Failed(_) => self.voice.report(event).await,
         }

@@ -17,6 +17,7 @@ use turnway_bindings::dialin::said::Said;
 use turnway_bindings::link::Capabilities;
 use turnway_core::id::{AgentId, Principal, RunId};
 use turnway_core::limits;
+use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Order};
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
@@ -282,6 +283,7 @@ impl Drop for Call {
 enum Event {
     Cancelled,
     Steer(Steer),
+    News(News),
     Word(Option<Word>),
 }
 
@@ -303,6 +305,7 @@ pub(super) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> AgentEvent {
             biased;
             () = line.cancel_ordered(), if !cancelled => Event::Cancelled,
             steer = line.steer_ordered() => Event::Steer(steer),
+            news = line.news() => Event::News(news),
             word = call.words.recv() => Event::Word(word),
         };
         match event {
@@ -320,6 +323,7 @@ pub(super) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> AgentEvent {
                     attempt.report(refused).await;
                 }
             }
+            Event::News(news) => call.order(Order::News(Box::new(news))),
             Event::Word(word) => {
                 if let Some(end) = said(attempt, word).await {
                     return if cancelled { AgentEvent::CancelAcked } else { end };
@@ -348,6 +352,9 @@ async fn said(attempt: &mut Attempt, word: Option<Word>) -> Option<AgentEvent> {
         }
         Some(Word::Said(Said::Handover { wish, id })) => {
             attempt.report(AgentEvent::Handover { wish, id }).await;
+        }
+        Some(Word::Said(Said::Action { wish, id })) => {
+            attempt.report(AgentEvent::Action { wish, id }).await;
         }
         Some(Word::Said(Said::Unknown)) => {}
         Some(Word::Said(Said::Done { stop, usage })) => return Some(AgentEvent::Done { stop, usage }),

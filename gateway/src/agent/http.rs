@@ -47,6 +47,8 @@ pub struct HttpEndpoint {
     pub cancel: Uri,
     /// `POST`: take this in while you run.
     pub steer: Uri,
+    /// `POST`: something has become of what you have asked for.
+    pub event: Uri,
     /// `GET`: whether it is there.
     pub health: Uri,
 }
@@ -91,7 +93,8 @@ impl HttpEndpoint {
         let at =
             |path: &str| format!("{}/{path}", url.trim_end_matches('/')).parse().map_err(|_| "not a URL");
         let (invoke, cancel) = (at("invoke")?, at("cancel")?);
-        Ok(Self { invoke, cancel, steer: at("steer")?, health: at("health")? })
+        let (steer, event, health) = (at("steer")?, at("event")?, at("health")?);
+        Ok(Self { invoke, cancel, steer, event, health })
     }
 
     /// `GET`: what a run has said, or what follows the event that `Last-Event-ID` names.
@@ -228,6 +231,7 @@ async fn talk(
                 attempt.report(AgentEvent::Steered { message_id, outcome }).await
             }
             Said::Handover { wish, id } => attempt.report(AgentEvent::Handover { wish, id }).await,
+            Said::Action { wish, id } => attempt.report(AgentEvent::Action { wish, id }).await,
             Said::Unknown => {
                 agent.unknown.fetch_add(1, Ordering::Relaxed);
             }

@@ -6,7 +6,9 @@ use http_body_util::Full;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use turnway_bindings::dialin::context::Context;
-use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SessionId};
+use turnway_core::id::{AgentId, Epoch, MessageId, RunId, Seq, SessionId};
+use turnway_core::protocol::action::News;
+use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::agent::{Invoke, Resume};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Message;
@@ -68,6 +70,18 @@ struct SteerBody<'a> {
     message_id: &'a MessageId,
     message: &'a Message,
     context: Context<'a>,
+}
+
+/// The body of `POST {endpoint}/event`.
+#[derive(Serialize)]
+struct EventBody<'a> {
+    run_id: &'a RunId,
+    session_id: &'a SessionId,
+    attempt: u32,
+    name: &'static str,
+    seq: Seq,
+    /// As `GET …/events` shows it.
+    event: &'a Entry,
 }
 
 // === impl Names ===
@@ -136,16 +150,31 @@ pub(super) fn stop(names: Names<'_>, endpoint: &HttpEndpoint, auth: HeaderValue)
 
 /// The request that hands an agent another input; it is told from its repeats by the turn it would open.
 pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
-    let Steer { key, run_id, attempt, epoch, user, message_id, message, .. } = steer;
+    let Steer { key, run_id, attempt, epoch, message_id, message, .. } = steer;
     let (session_id, attempt) = (&key.session, *attempt);
     let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
     let trace = trace_of(steer.traceparent.as_deref());
-    let context = Context::on_the_way(user);
+    let context = Context::on_the_way(steer);
     let body = SteerBody { run_id, session_id, attempt, message_id, message, context };
     let mut request = names.post(&endpoint.steer, &trace, auth, &body)?;
     // The run's own name would make every input of it the same.
     let name = HeaderValue::try_from(steer.turn_id.as_str()).map_err(http::Error::from)?;
     request.headers_mut().insert("idempotency-key", name);
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    Ok(request)
+}
+
+/// The request that tells an agent what has become of something that it asked for.
+pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
+    let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
+    let (session_id, attempt, name) = (&key.session, *attempt, entry.fact.name());
+    let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
+    let body = EventBody { run_id, session_id, attempt, name, seq: *seq, event: entry };
+    let trace = trace_of(entry.traceparent.as_deref());
+    let mut request = names.post(&endpoint.event, &trace, auth, &body)?;
+    // The run's own name would make all of it the same.
+    let id = HeaderValue::try_from(entry.id.to_string()).map_err(http::Error::from)?;
+    request.headers_mut().insert("idempotency-key", id);
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     Ok(request)
 }

@@ -26,6 +26,7 @@ use crate::store::memory::Memory;
 use crate::store::redis::{self, Redis};
 use crate::store::registers::Counter;
 use crate::store::{Answers, Store};
+use crate::tools::Tools;
 use crate::tls::{Keeper, Shown, development::NoPair, keeper::NoTls};
 use crate::{admin, http};
 use futures_util::FutureExt;
@@ -170,15 +171,17 @@ impl App {
             Arc::clone(&shared.metrics),
         )?;
         let ((board, asked), (mouth, ear)) = (links::board(), bus::ear());
-        let inbox = Inbox::new(asked, reports, answers, ear);
+        let (telling, told) = mpsc::channel(REPORTS_MAX);
+        let tools = Tools::new(telling, runtime, shared.clock.clone());
+        let inbox = Inbox::new(asked, reports, told, answers, ear);
         let fleet = shared.fleet(&plan, &public, mouth.clone(), runtime);
         let bus: Arc<dyn Bus> = match &fleet {
             Some(fleet) => Arc::<bus::redis::Redis>::clone(fleet),
             None => Arc::new(Alone::new(mouth)),
         };
-        let driver = shared.driver(store, &agents, bus, inbox, &plan)?;
+        let driver = shared.driver(store, (&agents, &tools), bus, inbox, &plan)?;
         let office = shared.office(registry, copier, keys, shared.roster(&plan, &public, fleet.clone()));
-        let house = shared.house(&plan, board, &agents, door, shown);
+        let house = shared.house(&plan, board, (&agents, &tools), door, shown);
         let quic = quic.map(|quic| shared.quic(&plan.config, quic, &house)).transpose()?.flatten();
         Ok(Self {
             public: (public, Arc::new(house)),
@@ -227,7 +230,7 @@ impl Shared {
     fn driver(
         &self,
         store: Arc<dyn Store>,
-        agents: &Agents,
+        (agents, tools): (&Agents, &Tools),
         bus: Arc<dyn Bus>,
         inbox: Inbox,
         plan: &Plan,
@@ -243,6 +246,7 @@ impl Shared {
             store,
             links: Arc::clone(&self.links),
             agents: agents.clone(),
+            tools: tools.clone(),
             bus,
             mail: Vec::new(),
             metrics: Arc::clone(&self.metrics),
@@ -295,7 +299,14 @@ impl Shared {
     }
 
     /// Behind the public listener.
-    fn house(&self, plan: &Plan, board: Board, agents: &Agents, door: Door, tls: Option<Shown>) -> House {
+    fn house(
+        &self,
+        plan: &Plan,
+        board: Board,
+        (agents, tools): (&Agents, &Tools),
+        door: Door,
+        tls: Option<Shown>,
+    ) -> House {
         let desk = http::Desk {
             door: door.clone(),
             links: Arc::clone(&self.links),
@@ -313,6 +324,7 @@ impl Shared {
             links: Arc::clone(&self.links),
             board,
             exchange: agents.exchange().clone(),
+            tools: tools.clone(),
             life: self.life.clone(),
             clock: self.clock.clone(),
             metrics: Arc::clone(&self.metrics),

@@ -16,7 +16,7 @@ fn hello(user: Option<&str>, shown: Option<&str>) -> Hello {
     let user = user.map(|user| UserId::parse(user).expect("a name"));
     let credential = shown.map(|shown| Credential(shown.into()));
     let capabilities = Capabilities::default();
-    Hello { user, credential, role: Role::User, agent_id: None, capabilities, streams: true }
+    Hello { user, credential, role: Role::User, agent_id: None, capabilities, runner: None, streams: true }
 }
 
 fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {

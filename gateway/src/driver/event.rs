@@ -4,6 +4,7 @@ use crate::bus::{Ear, Heard};
 use crate::links::Asked;
 use crate::metrics::{DriverMetrics, Source};
 use crate::store::Answers;
+use crate::tools;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Notify, mpsc};
@@ -30,6 +31,7 @@ struct Answered {
 pub struct Inbox {
     asked: Asked,
     reports: mpsc::Receiver<Report>,
+    tools: mpsc::Receiver<tools::Report>,
     answers: AnswerQueue,
     ear: Ear,
     /// Taken from the bus: a frame is more than one input, and may be more than a batch.
@@ -69,10 +71,16 @@ impl AnswerQueue {
 // === impl Inbox ===
 
 impl Inbox {
-    /// An inbox with these four sources.
-    pub fn new(asked: Asked, reports: mpsc::Receiver<Report>, answers: AnswerQueue, ear: Ear) -> Self {
+    /// An inbox with these five sources.
+    pub fn new(
+        asked: Asked,
+        reports: mpsc::Receiver<Report>,
+        tools: mpsc::Receiver<tools::Report>,
+        answers: AnswerQueue,
+        ear: Ear,
+    ) -> Self {
         let (said, reported, echoes, heard) = (Vec::new(), Vec::new(), Vec::new(), VecDeque::new());
-        Self { asked, reports, answers, ear, heard, said, reported, echoes }
+        Self { asked, reports, tools, answers, ear, heard, said, reported, echoes }
     }
 
     /// Waits until there is something. Safe to drop and to ask again: nothing is lost.
@@ -87,6 +95,7 @@ impl Inbox {
         tokio::select! {
             _ = self.asked.take(&mut self.said, QUOTA) => {}
             _ = self.reports.recv_many(&mut self.reported, QUOTA) => {}
+            Some(report) = self.tools.recv() => self.echoes.push(told(report)),
             () = self.answers.0.bell.notified() => {}
             Some(heard) = self.ear.recv() => hear(&mut self.heard, heard),
         }
@@ -110,6 +119,10 @@ impl Inbox {
         }
         metrics.took(Source::Agents, self.reported.len());
         join(self.reported.drain(..), batch);
+        for _ in 0..QUOTA {
+            let Ok(report) = self.tools.try_recv() else { break };
+            batch.push(told(report));
+        }
         while self.heard.len() < QUOTA
             && let Ok(heard) = self.ear.try_recv()
         {
@@ -127,8 +140,12 @@ impl Inbox {
 
     /// How many wait; of the bus, those whose frames were opened.
     pub fn waiting(&self) -> usize {
-        self.asked.waiting() + self.reports.len() + self.answers.waiting() + self.heard.len()
+        self.asked.waiting() + self.reports.len() + self.tools.len() + self.answers.waiting() + self.heard.len()
     }
+}
+
+fn told(tools::Report { key, action_id, report }: tools::Report) -> Input {
+    Input::Tool { key, action_id, report }
 }
 
 fn hear(into: &mut VecDeque<Input>, heard: Heard) {
@@ -171,9 +188,9 @@ mod tests {
     async fn no_source_starves_another() {
         let metrics = Metrics::register(&Registry::new()).expect("each family once");
         let (board, asked) = links::board();
-        let (_reports, reports) = mpsc::channel(1);
+        let ((_reports, reports), (_told, tools)) = (mpsc::channel(1), mpsc::channel(1));
         let (answers, (mouth, ear)) = (AnswerQueue::default(), bus::ear());
-        let mut inbox = Inbox::new(asked, reports, answers.clone(), ear);
+        let mut inbox = Inbox::new(asked, reports, tools, answers.clone(), ear);
         // All that may be in one frame.
         let words = vec![Words::Knock; limits::FRAME_WORDS_MAX];
         mouth.try_send(Heard::Frame(Frame { from: NodeId(2), words })).expect("room");

@@ -5,6 +5,7 @@ use crate::links::Links;
 use crate::metrics::{Metrics, Unanswered};
 use crate::phase::Life;
 use crate::store::Store;
+use crate::tools::Tools;
 use std::sync::Arc;
 use turnway_bindings::switchboard::{Input, Output};
 use turnway_core::time::Mono;
@@ -17,6 +18,8 @@ pub struct Hands {
     pub links: Arc<Links>,
     /// Who answers.
     pub agents: Agents,
+    /// Who does what they want done.
+    pub tools: Tools,
     /// The other nodes.
     pub bus: Arc<dyn Bus>,
     /// What they are told at the end of the round.
@@ -53,6 +56,7 @@ impl Hands {
                 self.metrics.agents.ordered(&order);
                 self.agents.perform(order);
             }
+            Output::Tool(order) => self.tools.perform(order),
             Output::Send { link, note } => self.links.send(link, note),
             Output::Exit => return Done::Exit,
         }
@@ -77,6 +81,7 @@ impl Hands {
                 events.iter().for_each(|event| self.metrics.agents.reported(event))
             }
             Input::Connect { .. }
+            | Input::Tool { .. }
             | Input::Disconnect { .. }
             | Input::Say { .. }
             | Input::Written { .. }

@@ -12,6 +12,7 @@ use crate::door::Door;
 use crate::links::{Board, Links};
 use crate::metrics::{Handshake, Metrics};
 use crate::phase::Life;
+use crate::tools::Tools;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -48,6 +49,8 @@ pub struct Reception {
     pub board: Board,
     /// Where agents dial in.
     pub exchange: Exchange,
+    /// Where tool runners do.
+    pub tools: Tools,
     /// The process's phase.
     pub life: Life,
     /// The time.

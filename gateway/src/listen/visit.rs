@@ -1,9 +1,11 @@
 //! One link from its first byte to its last, whatever carries it: a [`Link`] machine between a [`Wire`], the
 //! door and the switchboard. One task, one timer, and nothing else while it is idle.
 //!
-//! - `credential`: what it shows of itself; `agent`: the rest of it where it is an agent that has dialed in.
+//! - `credential`: what it shows of itself; `agent`, `runner`: the rest of it where it is an agent that has dialed in,
+//!   or a tool runner.
 mod agent;
 mod credential;
+mod runner;
 
 use super::Arrival;
 use super::end::End;
@@ -55,8 +57,8 @@ struct Visit<'a, W> {
     stage: Stage,
     /// Who it is, where that has to be shown again.
     admitted: Option<Box<Admitted>>,
-    /// It is an agent's, and goes on as one.
-    arrived: Option<Box<agent::Arrived>>,
+    /// It is an agent's or a tool runner's, and goes on as one.
+    arrived: Option<Box<Calling>>,
 }
 
 /// How far a link has come.
@@ -66,8 +68,14 @@ enum Stage {
     Denied,
     /// The switchboard knows it, and must be told when it is gone.
     Connected,
-    /// An agent has dialed in; its attempts are told when it is gone.
-    Agent,
+    /// An agent has dialed in, or a tool runner; what they do is told when they are gone.
+    Calling,
+}
+
+/// Who serves the gateway instead of asking it.
+enum Calling {
+    Agent(agent::Arrived),
+    Runner(runner::Arrived),
 }
 
 /// What woke a link.
@@ -96,7 +104,7 @@ async fn finish<W: Wire>(wire: Box<W>, reception: &Reception, id: LinkId, stage:
     match stage {
         // Without a switchboard there is nobody left to tell.
         Stage::Connected => _ = reception.board.disconnect(id).await,
-        Stage::Agent => {}
+        Stage::Calling => {}
         Stage::Denied => metrics.began(Handshake::Denied),
         Stage::Stranger if matches!(end, End::Close(..)) => metrics.began(Handshake::Refused),
         Stage::Stranger => metrics.began(Handshake::Abandoned),
@@ -150,8 +158,10 @@ impl<'a, W: Wire> Visit<'a, W> {
             if let Err(end) = Box::pin(self.work(event)).await {
                 return end;
             }
-            if self.stage == Stage::Agent {
-                return Box::pin(self.serve_agent()).await;
+            match self.arrived.take().map(|arrived| *arrived) {
+                Some(Calling::Agent(arrived)) => return Box::pin(self.serve_agent(arrived)).await,
+                Some(Calling::Runner(arrived)) => return Box::pin(self.serve_runner(arrived)).await,
+                None => {}
             }
         }
     }

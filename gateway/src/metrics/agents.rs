@@ -34,6 +34,8 @@ label_values! {
         Stop = "stop",
         /// Take this in.
         Steer = "steer",
+        /// Something has become of what you have asked for.
+        News = "news",
         /// More may be read.
         Credit = "credit",
     }
@@ -113,6 +115,7 @@ impl AgentMetrics {
             Order::Cancel { .. } => Told::Cancel,
             Order::Steer(_) => Told::Steer,
             Order::Drop { .. } => Told::Drop,
+            Order::News(_) => Told::News,
             Order::Credit { .. } => Told::Credit,
         };
         self.orders[told as usize].inc();
@@ -125,7 +128,8 @@ impl AgentMetrics {
             | AgentEvent::Delta { .. }
             | AgentEvent::State { .. }
             | AgentEvent::Steered { .. }
-            | AgentEvent::Handover { .. } => return,
+            | AgentEvent::Handover { .. }
+            | AgentEvent::Action { .. } => return,
             AgentEvent::Done { .. } => CallEnd::Done,
             AgentEvent::CancelAcked => CallEnd::Cancelled,
             AgentEvent::Failed(AgentFailure::Unavailable(_)) => CallEnd::Unavailable,

@@ -148,6 +148,7 @@ impl World {
                 let Some(id) = self.streams.find(node, &run_id, attempt) else { return };
                 self.close_stream(id);
             }
+            Order::News(_) => {}
             Order::Credit { run_id, attempt, upto } => {
                 let Some(id) = self.streams.find(node, &run_id, attempt) else { return };
                 let Some(stream) = self.streams.open.get_mut(&id) else { return };

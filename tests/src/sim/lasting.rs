@@ -20,6 +20,7 @@ pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
             }
             AgentEvent::State { state, detail, .. } => named.push(AgentEvent::State { state, detail, id }),
             AgentEvent::Handover { wish, .. } => named.push(AgentEvent::Handover { wish, id }),
+            AgentEvent::Action { wish, .. } => named.push(AgentEvent::Action { wish, id }),
             AgentEvent::Acked
             | AgentEvent::Done { .. }
             | AgentEvent::Steered { .. }
@@ -34,9 +35,10 @@ pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
 
 fn name(event: &AgentEvent) -> Option<&SaidId> {
     match event {
-        AgentEvent::Delta { id, .. } | AgentEvent::State { id, .. } | AgentEvent::Handover { id, .. } => {
-            id.as_ref()
-        }
+        AgentEvent::Delta { id, .. }
+        | AgentEvent::State { id, .. }
+        | AgentEvent::Handover { id, .. }
+        | AgentEvent::Action { id, .. } => id.as_ref(),
         AgentEvent::Acked
         | AgentEvent::Done { .. }
         | AgentEvent::Steered { .. }

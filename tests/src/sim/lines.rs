@@ -262,6 +262,13 @@ fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId
         | Fact::HandoverRequested(_)
         | Fact::HandoverConfirmed(_)
         | Fact::HandoverRejected(_)
+        | Fact::AgentAction(_)
+        | Fact::ToolInvoke(_)
+        | Fact::ToolResult(_)
+        | Fact::ProcessSpawned(_)
+        | Fact::ProcessProgress(_)
+        | Fact::ProcessExited(_)
+        | Fact::ProcessCanceled(_)
         | Fact::UserMessage { .. }
         | Fact::TurnAdmitted { .. }
         | Fact::AgentSteerAcked { .. }

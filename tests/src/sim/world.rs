@@ -332,6 +332,7 @@ impl World {
                 Output::Store(op) => self.ask_store(boot, op),
                 Output::Publish { to, words } => self.publish(at, to, words),
                 Output::Order(order) => self.order(at, order),
+                Output::Tool(_) => {}
                 Output::Send { link, note } => self.show((boot, link), note),
                 Output::Exit => self.later(0, 0, Happening::Crash { boot }),
             }

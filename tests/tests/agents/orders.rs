@@ -219,7 +219,8 @@ async fn orders_do_not_wait_for_reports() {
                 | AgentEvent::Delta { .. }
                 | AgentEvent::State { .. }
                 | AgentEvent::Steered { .. }
-                | AgentEvent::Handover { .. } => {}
+                | AgentEvent::Handover { .. }
+                | AgentEvent::Action { .. } => {}
             }
         }
     })

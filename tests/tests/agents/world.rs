@@ -240,7 +240,8 @@ impl World {
                 | AgentEvent::Delta { .. }
                 | AgentEvent::State { .. }
                 | AgentEvent::Steered { .. }
-                | AgentEvent::Handover { .. }) => {
+                | AgentEvent::Handover { .. }
+                | AgentEvent::Action { .. }) => {
                     panic!("unexpected {other:?}")
                 }
             }
@@ -305,6 +306,7 @@ pub(crate) fn order(agent: &str, message: &str, text: &str) -> Invoke {
         history: None,
         traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned()),
         handover: None,
+        actions: None,
         system_prompt: None,
         resume: None,
     }

@@ -3,15 +3,15 @@
 //! A client that knows the first form of this protocol works unchanged. Fields nobody knows are
 //! ignored, `null` counts as absent, and ids are checked here, so that behind this door they are right.
 use crate::channel::command::{Command, Invoke, MemberChange, MemberWish, Subscribe, Target, TextCursor};
-use crate::channel::hello::{Capabilities, Credential, Hello, Role};
+use crate::channel::hello::{Capabilities, Credential, Hello, Role, RunnerHello};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::{mention, strict};
 use crate::channel::pattern::Pattern;
 use serde_json::Value;
-use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
+use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId};
 use turnway_core::limits::{
-    LINK_SUBSCRIPTIONS_MAX, REASON_BYTES_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX,
+    LINK_SUBSCRIPTIONS_MAX, REASON_BYTES_MAX, RUNNER_TOOLS_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX,
 };
 use turnway_core::protocol::input::{self, Message, Strategy};
 use turnway_core::protocol::json::Json;
@@ -146,6 +146,7 @@ fn hello(fields: &mut Fields) -> Result<ClientMessage, Flaw> {
     };
     let agent_id = fields::name(fields, "agent_id", AgentId::parse)?;
     let capabilities = capabilities(fields)?;
+    let runner = if role == Role::ToolRunner { Some(Box::new(runner(fields)?)) } else { None };
     let streams = fields::flag(fields, "streams")?.unwrap_or(true);
     let mut resume = Vec::new();
     for item in fields::list(fields, "resume", LINK_SUBSCRIPTIONS_MAX)? {
@@ -154,8 +155,22 @@ fn hello(fields: &mut Fields) -> Result<ClientMessage, Flaw> {
         resume.push(subscribe(request_id, &mut body)?);
     }
     let credential = key.or(token).map(Credential);
-    let hello = Hello { user, credential, role, agent_id, capabilities, streams };
+    let hello = Hello { user, credential, role, agent_id, capabilities, runner, streams };
     Ok(ClientMessage::Hello { hello, resume })
+}
+
+/// A tool runner and its tools: names, or objects that have one.
+fn runner(fields: &mut Fields) -> Result<RunnerHello, Flaw> {
+    let runner_id = required(fields::name(fields, "runner_id", RunnerId::parse)?, "runner_id")?;
+    let tools = fields::list(fields, "tools", RUNNER_TOOLS_MAX)?.into_iter().map(|item| {
+        let name = match item {
+            Value::String(name) => Some(name),
+            Value::Object(mut body) => fields::text(&mut body, "name")?,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+        };
+        name.and_then(|name| ToolName::parse(&name).ok()).ok_or(Flaw::Wrong("tools"))
+    });
+    Ok(RunnerHello { runner_id, tools: tools.collect::<Result<_, _>>()? })
 }
 
 /// What nobody knows is ignored here too, as is what adapters say of themselves.

@@ -39,6 +39,13 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("handover.requested", "handover_prompt"),
     ("handover.confirmed", "event HANDOVER_CONFIRMED"),
     ("handover.rejected", "event HANDOVER_REJECTED"),
+    ("agent.action", ""),
+    ("tool.invoke", "tool_event"),
+    ("tool.result", "tool_event"),
+    ("process.spawned", ""),
+    ("process.progress", ""),
+    ("process.exited", ""),
+    ("process.canceled", ""),
     ("user.message", "message"),
     ("turn.admitted", "event TURN_ADMITTED"),
     ("agent.steer.acked", "event STEER_ACK"),
@@ -263,6 +270,13 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
         Fact::HandoverRequested(_) | Fact::HandoverConfirmed(_) | Fact::HandoverRejected(_) => {
             handover::fact(tell, &entry.fact);
         }
+        Fact::AgentAction(asked_for) => raw(tell, entry, asked, asked_for),
+        Fact::ToolInvoke(invoked) => tool(tell, entry, invoked),
+        Fact::ToolResult(ended) => tool(tell, entry, ended),
+        Fact::ProcessSpawned(told)
+        | Fact::ProcessProgress(told)
+        | Fact::ProcessExited(told)
+        | Fact::ProcessCanceled(told) => raw(tell, entry, asked, told),
         Fact::UserMessage {
             message_id,
             request_id,
@@ -365,6 +379,11 @@ fn end<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
         tell.first("event", Event { name: "CANCELED", reason: Some(reason), ..Event::default() });
         tell.done(done("cancelled", StopReason::Cancelled, text_bytes, attempt));
     }
+}
+
+/// What is done for an agent, as the fact has it.
+fn tool<'a, D: Serialize>(tell: &mut Teller<'a, '_>, entry: &'a Entry, data: D) {
+    tell.last("tool_event", &None, entry.weight(), Raw { name: entry.fact.name(), data });
 }
 
 /// A fact that is shown only to who asked for it.

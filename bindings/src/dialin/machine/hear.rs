@@ -48,7 +48,7 @@ impl DialIn {
         };
         let request_id = head.request_id.as_deref().and_then(|id| RequestId::parse(id).ok());
         match &*head.kind {
-            "input_ack" | "delta" | "state" | "handover_request" | "done" | "error" => {
+            "input_ack" | "delta" | "state" | "action" | "handover_request" | "done" | "error" => {
                 self.handle_event(now, &head, text);
             }
             "cancel_ack" => self.handle_cancel_ack(&head),

@@ -1,6 +1,7 @@
 //! What is said about every fact: its envelope, a CloudEvents 1.0 shape (protocol.md §4).
 use super::Fact;
 use crate::id::{Epoch, EventId, RunId, Seq, SessionKey};
+use crate::protocol::json::json_bytes;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -68,6 +69,13 @@ impl Entry {
             },
             Fact::AgentStreamDelta { text, .. } => text.reveal().len(),
             Fact::HandoverRequested(asked) => asked.reason.reveal().len() + asked.summary.reveal().len(),
+            Fact::AgentAction(asked) => asked.what.weight(),
+            Fact::ToolInvoke(invoked) => json_bytes(&invoked.args),
+            Fact::ToolResult(ended) => json_bytes(&(&ended.result, &ended.error)),
+            Fact::ProcessSpawned(told)
+            | Fact::ProcessProgress(told)
+            | Fact::ProcessExited(told)
+            | Fact::ProcessCanceled(told) => json_bytes(&told.data),
             Fact::SessionOpened { .. }
             | Fact::SessionClosing { .. }
             | Fact::SessionClosed { .. }

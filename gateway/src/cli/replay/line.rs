@@ -34,6 +34,7 @@ impl Line<'_> {
         match (kind(self.body), word("name")) {
             ("message", _) => "user.message",
             ("handover_prompt", _) => "handover.requested",
+            ("tool_event", name) => name,
             ("event", "HANDOVER_CONFIRMED") => "handover.confirmed",
             ("event", "HANDOVER_REJECTED") => "handover.rejected",
             ("run_started", _) => "run.started",

@@ -2,7 +2,7 @@
 //! attempts that run over it.
 use super::super::end::End;
 use super::super::wire::{Beat, Heard, Wire};
-use super::{LONG, Stage, Visit};
+use super::{Calling, LONG, Stage, Visit};
 use crate::agent::dialin::{Letter, NoPlace, Place};
 use crate::door::{Admitted, Proof};
 use crate::links::{Fate, Mail};
@@ -79,9 +79,9 @@ impl<W: Wire> Visit<'_, W> {
                     heartbeat_permille: self.heartbeat_permille(),
                 };
                 self.reception.metrics.links.began(Handshake::Admitted);
-                self.stage = Stage::Agent;
+                self.stage = Stage::Calling;
                 self.admitted = Some(Box::new(admitted));
-                self.arrived = Some(Box::new(Arrived { place, config }));
+                self.arrived = Some(Box::new(Calling::Agent(Arrived { place, config })));
             }
             Err(why) => {
                 tracing::debug!(link = self.seat.id().0, ?why, "an agent is not received");
@@ -93,9 +93,8 @@ impl<W: Wire> Visit<'_, W> {
     }
 
     /// Serves it until it or we have had enough.
-    pub(super) async fn serve_agent(&mut self) -> End {
-        let Some(arrived) = self.arrived.take() else { return End::Lost };
-        let Arrived { place, config } = *arrived;
+    pub(super) async fn serve_agent(&mut self, arrived: Arrived) -> End {
+        let Arrived { place, config } = arrived;
         self.now = self.reception.clock.now();
         let mut duty = Duty {
             machine: DialIn::new(self.now, config),

@@ -14,6 +14,7 @@ impl<W: Wire> Visit<'_, W> {
         }
         match self.admit(&hello) {
             Ok(admitted) if hello.role == Role::Agent => self.receive_agent(&hello, admitted),
+            Ok(admitted) if hello.role == Role::ToolRunner => self.receive_runner(&hello, admitted),
             Ok(admitted) => {
                 self.reception.board.connect(self.seat.id(), admitted.principal.clone()).await?;
                 self.stage = Stage::Connected;

@@ -50,7 +50,7 @@ impl Ledger {
                 let over = story.is_some_and(|story| story.ended.is_some());
                 assert!(over, "G4: nobody is told to stop what another owner may go on with: {run_id}");
             }
-            Order::Credit { .. } => {}
+            Order::Credit { .. } | Order::News(_) => {}
         }
     }
 

@@ -181,7 +181,14 @@ impl Chronicle {
             | Fact::AgentRemoveFailed(_)
             | Fact::HandoverRequested(_)
             | Fact::HandoverConfirmed(_)
-            | Fact::HandoverRejected(_) => {}
+            | Fact::HandoverRejected(_)
+            | Fact::AgentAction(_)
+            | Fact::ToolInvoke(_)
+            | Fact::ToolResult(_)
+            | Fact::ProcessSpawned(_)
+            | Fact::ProcessProgress(_)
+            | Fact::ProcessExited(_)
+            | Fact::ProcessCanceled(_) => {}
             Fact::UserMessage { .. }
             | Fact::TurnAdmitted { .. }
             | Fact::AgentSteerAcked { .. }

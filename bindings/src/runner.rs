@@ -1,0 +1,6 @@
+//! Tool runners (protocol.md §1.7): their connections, and which of them does what, as machines.
+//!
+//! - [`words`]: what is said both ways; [`line`]: one connection; [`shop`]: all of a node, and the actions it waits for.
+pub mod line;
+pub mod shop;
+pub mod words;

@@ -1,0 +1,324 @@
+//! The tool runners that are connected to a node, and the actions that it waits for: who is asked to do what, who is
+//! asked what has become of it, and when nobody is left to ask.
+//!
+//! An action goes to one runner, once. Where that is gone it may come back and is asked; nobody else is given it.
+use super::words::{FromRunner, ToRunner, UNKNOWN_ACTION};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use turnway_core::id::{EventId, RunnerId, SessionKey, ToolName};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::protocol::action::{Execute, ToolOrder, ToolReport};
+use turnway_core::time::{Deadline, Mono, Now};
+
+/// One connection, counted per process.
+pub type Connection = u64;
+
+/// What may happen.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A session wants this.
+    Order(ToolOrder),
+    /// A runner has come.
+    Came {
+        /// By which connection.
+        connection: Connection,
+        /// As it calls itself.
+        runner: RunnerId,
+        /// What it can do.
+        tools: Vec<ToolName>,
+    },
+    /// A connection is gone.
+    Left {
+        /// Which.
+        connection: Connection,
+    },
+    /// A runner says this.
+    Said {
+        /// By which connection.
+        connection: Connection,
+        /// What.
+        word: FromRunner,
+    },
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Tell a runner.
+    Send {
+        /// By which connection.
+        connection: Connection,
+        /// What.
+        word: ToRunner,
+    },
+    /// Tell a session.
+    Report {
+        /// Which.
+        key: SessionKey,
+        /// Of which action.
+        action_id: EventId,
+        /// What.
+        report: ToolReport,
+    },
+}
+
+/// All runners of a node.
+#[derive(Debug, Default)]
+pub struct Shop {
+    runners: BTreeMap<Connection, Runner>,
+    jobs: BTreeMap<EventId, Job>,
+    outputs: VecDeque<Output>,
+}
+
+#[derive(Debug)]
+struct Runner {
+    id: RunnerId,
+    tools: BTreeSet<ToolName>,
+}
+
+/// An action that has not ended.
+#[derive(Debug)]
+struct Job {
+    key: SessionKey,
+    tool: ToolName,
+    /// Who does it, or must do it.
+    runner: Option<RunnerId>,
+    at: At,
+    /// When whoever owns the session has given it up long since.
+    until: Mono,
+}
+
+/// Where an action is.
+#[derive(Debug)]
+enum At {
+    /// Nobody is there who could do it, and so long it waits.
+    Nobody(Box<Execute>, Mono),
+    /// There.
+    Runner(Connection),
+    /// Its runner is gone, and so long it may come back.
+    Gone(Mono),
+    /// An earlier owner gave it to somebody; these were asked and have not answered, and so long they may.
+    Asked(BTreeSet<Connection>, Mono),
+}
+
+// === impl Shop ===
+
+impl Machine for Shop {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle_input(&mut self, now: Now, input: Input) {
+        match input {
+            Input::Order(ToolOrder::Execute(execute)) => self.execute(now, *execute),
+            Input::Order(ToolOrder::Signal { action_id, signal, runner: _ }) => self.signal(action_id, signal),
+            Input::Order(ToolOrder::Query { key, action_id, tool, runner }) => {
+                self.query(now, key, action_id, (tool, runner));
+            }
+            Input::Came { connection, runner, tools } => self.came(connection, runner, tools),
+            Input::Left { connection } => self.left(now, connection),
+            Input::Said { connection, word } => self.said(connection, word),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        let due = |job: &Job| job.due().is_some_and(|at| at <= now.mono);
+        let due: Vec<EventId> = self.jobs.iter().filter(|(_, job)| due(job)).map(|(id, _)| *id).collect();
+        for action_id in due {
+            let Some(job) = self.jobs.remove(&action_id) else { continue };
+            let report = match job.at {
+                _ if job.until <= now.mono => continue,
+                At::Nobody(..) => ToolReport::NoRunner,
+                At::Gone(_) | At::Asked(..) | At::Runner(_) => ToolReport::Lost,
+            };
+            self.outputs.push_back(Output::Report { key: job.key, action_id, report });
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        self.jobs.values().filter_map(Job::due).min().map(|at| Deadline { at, why: "tool runner" })
+    }
+}
+
+impl Shop {
+    /// How many runners there are.
+    pub fn runners(&self) -> usize {
+        self.runners.len()
+    }
+
+    fn execute(&mut self, now: Now, execute: Execute) {
+        let action_id = execute.action_id;
+        if self.jobs.contains_key(&action_id) {
+            return;
+        }
+        if self.jobs.len() >= limits::NODE_ACTIONS_MAX {
+            let (key, report) = (execute.key, ToolReport::NoRunner);
+            return self.outputs.push_back(Output::Report { key, action_id, report });
+        }
+        let (key, tool, runner) = (execute.key.clone(), execute.tool.clone(), execute.runner.clone());
+        let at = At::Nobody(Box::new(execute), now.mono + limits::RUNNER_WAIT);
+        self.jobs.insert(action_id, Job { key, tool, runner, at, until: until(now) });
+        self.place(action_id);
+    }
+
+    /// Gives it to whoever has it to do, or can and has the least to do.
+    fn place(&mut self, action_id: EventId) {
+        let Some(job) = self.jobs.get(&action_id) else { return };
+        let Some(connection) = self.able(&job.tool, job.runner.as_ref()).min_by_key(|it| self.load(*it)) else {
+            return;
+        };
+        let (Some(job), Some(runner)) = (self.jobs.get_mut(&action_id), self.runners.get(&connection)) else { return };
+        job.runner = Some(runner.id.clone());
+        if let At::Nobody(execute, _) = std::mem::replace(&mut job.at, At::Runner(connection)) {
+            self.outputs.push_back(Output::Send { connection, word: ToRunner::Execute(execute) });
+        }
+    }
+
+    fn able(&self, tool: &ToolName, who: Option<&RunnerId>) -> impl Iterator<Item = Connection> {
+        let fits = move |runner: &Runner| runner.tools.contains(tool) && who.is_none_or(|who| runner.id == *who);
+        self.runners.iter().filter(move |(_, runner)| fits(runner)).map(|(connection, _)| *connection)
+    }
+
+    fn load(&self, connection: Connection) -> usize {
+        self.jobs.values().filter(|job| matches!(job.at, At::Runner(at) if at == connection)).count()
+    }
+
+    fn signal(&mut self, action_id: EventId, signal: &'static str) {
+        let Some(job) = self.jobs.remove(&action_id) else { return };
+        let to = match job.at {
+            At::Runner(connection) => BTreeSet::from([connection]),
+            At::Asked(asked, _) => asked,
+            At::Nobody(..) | At::Gone(_) => BTreeSet::new(),
+        };
+        for connection in to {
+            self.outputs.push_back(Output::Send { connection, word: ToRunner::Signal { action_id, signal } });
+        }
+    }
+
+    /// What has become of what an earlier owner had begun.
+    fn query(&mut self, now: Now, key: SessionKey, action_id: EventId, of: (ToolName, Option<RunnerId>)) {
+        let (tool, runner) = of;
+        let known = self.jobs.get(&action_id).and_then(|job| job.runner.clone());
+        let runner = runner.or(known);
+        let asked: BTreeSet<Connection> = self.able(&tool, runner.as_ref()).collect();
+        for connection in asked.iter().copied() {
+            self.outputs.push_back(Output::Send { connection, word: ToRunner::Query { action_id } });
+        }
+        let at = At::Asked(asked, now.mono + limits::RUNNER_WAIT);
+        self.jobs.insert(action_id, Job { key, tool, runner, at, until: until(now) });
+    }
+
+    fn came(&mut self, connection: Connection, id: RunnerId, tools: Vec<ToolName>) {
+        let runner = Runner { id: id.clone(), tools: tools.into_iter().collect() };
+        let (mut waiting, mut open) = (Vec::new(), Vec::new());
+        for (action_id, job) in &mut self.jobs {
+            let its = job.runner.as_ref() == Some(&id);
+            match &mut job.at {
+                At::Nobody(..) => waiting.push(*action_id),
+                At::Gone(_) if its => {
+                    job.at = At::Runner(connection);
+                    open.push(*action_id);
+                }
+                At::Asked(asked, _) if its || job.runner.is_none() && runner.tools.contains(&job.tool) => {
+                    asked.insert(connection);
+                    open.push(*action_id);
+                }
+                At::Gone(_) | At::Asked(..) | At::Runner(_) => {}
+            }
+        }
+        self.runners.insert(connection, runner);
+        for action_id in open {
+            self.outputs.push_back(Output::Send { connection, word: ToRunner::Query { action_id } });
+        }
+        waiting.into_iter().for_each(|action_id| self.place(action_id));
+    }
+
+    fn left(&mut self, now: Now, connection: Connection) {
+        let Some(gone) = self.runners.remove(&connection) else { return };
+        // It may have come back before its old connection was found to be gone.
+        let back = self.runners.iter().find(|(_, runner)| runner.id == gone.id).map(|(back, _)| *back);
+        for (action_id, job) in &mut self.jobs {
+            match &mut job.at {
+                At::Runner(at) if *at == connection => match back {
+                    Some(back) => {
+                        job.at = At::Runner(back);
+                        let word = ToRunner::Query { action_id: *action_id };
+                        self.outputs.push_back(Output::Send { connection: back, word });
+                    }
+                    None => job.at = At::Gone(now.mono + limits::RUNNER_WAIT),
+                },
+                At::Asked(asked, _) => _ = asked.remove(&connection),
+                At::Runner(_) | At::Gone(_) | At::Nobody(..) => {}
+            }
+        }
+    }
+
+    /// What a runner says counts only for what it was given or asked about (S-37).
+    fn said(&mut self, connection: Connection, word: FromRunner) {
+        let (action_id, report) = match word {
+            FromRunner::Invoked { action_id, pid } => {
+                let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else { return };
+                (action_id, ToolReport::Invoked { runner, pid })
+            }
+            FromRunner::Progress { action_id, data } => (action_id, ToolReport::Progress(data)),
+            FromRunner::Result { action_id, ok, result, error } => {
+                if error.as_ref().is_some_and(|error| error.code == UNKNOWN_ACTION) {
+                    return self.not_known(connection, action_id);
+                }
+                (action_id, ToolReport::Ended { ok, result, error })
+            }
+            FromRunner::Chunk { .. } | FromRunner::System => return,
+        };
+        let Some(job) = self.jobs.get_mut(&action_id).filter(|job| job.is_at(connection)) else { return };
+        let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else { return };
+        (job.at, job.runner) = (At::Runner(connection), Some(runner.clone()));
+        let key = job.key.clone();
+        let is_over = matches!(report, ToolReport::Ended { .. });
+        if is_over {
+            self.jobs.remove(&action_id);
+            // Whoever has done it has begun it; said twice, it counts once.
+            let report = ToolReport::Invoked { runner, pid: None };
+            self.outputs.push_back(Output::Report { key: key.clone(), action_id, report });
+        }
+        self.outputs.push_back(Output::Report { key, action_id, report });
+    }
+
+    fn not_known(&mut self, connection: Connection, action_id: EventId) {
+        let Some(job) = self.jobs.get_mut(&action_id).filter(|job| job.is_at(connection)) else { return };
+        if let At::Asked(asked, _) = &mut job.at {
+            asked.remove(&connection);
+            if !asked.is_empty() {
+                return;
+            }
+        }
+        let Some(job) = self.jobs.remove(&action_id) else { return };
+        self.outputs.push_back(Output::Report { key: job.key, action_id, report: ToolReport::Unknown });
+    }
+}
+
+// === impl Job ===
+
+impl Job {
+    fn due(&self) -> Option<Mono> {
+        let waits = match &self.at {
+            At::Nobody(_, at) | At::Gone(at) | At::Asked(_, at) => *at,
+            At::Runner(_) => self.until,
+        };
+        Some(waits.min(self.until))
+    }
+
+    fn is_at(&self, connection: Connection) -> bool {
+        match &self.at {
+            At::Runner(at) => *at == connection,
+            At::Asked(asked, _) => asked.contains(&connection),
+            At::Nobody(..) | At::Gone(_) => false,
+        }
+    }
+}
+
+fn until(now: Now) -> Mono {
+    now.mono + limits::ACTION_TIMEOUT_MAX + limits::RUNNER_WAIT
+}

@@ -1,0 +1,266 @@
+//! What a gateway and a tool runner say to each other, as JSON texts (protocol.md §1.7).
+use crate::channel::json::strict;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use turnway_core::id::{EventId, RunId, SessionId, ToolName};
+use turnway_core::limits::ACTION_DATA_BYTES_MAX;
+use turnway_core::private::Private;
+use turnway_core::protocol::action::{Execute, ToolError};
+use turnway_core::protocol::json::Json;
+use turnway_core::time::Millis;
+
+/// The code of an error by which a runner says that it does not know of an action.
+pub const UNKNOWN_ACTION: &str = "unknown_action";
+/// The code of the error that stands for a result which is larger than one may be.
+pub const TOO_LARGE: &str = "too_large";
+/// The code of an error; what is longer is cut.
+const CODE_BYTES_MAX: usize = 256;
+
+/// What a runner is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToRunner {
+    /// Do this, once; a repeat asks what has become of it.
+    Execute(Box<Execute>),
+    /// Stop it.
+    Signal {
+        /// Which action.
+        action_id: EventId,
+        /// How.
+        signal: &'static str,
+    },
+    /// What has become of it?
+    Query {
+        /// Which action.
+        action_id: EventId,
+    },
+}
+
+/// What a runner says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromRunner {
+    /// It has begun.
+    Invoked {
+        /// Which action.
+        action_id: EventId,
+        /// Of a process, as its system calls it.
+        pid: Option<u64>,
+    },
+    /// It is on the way.
+    Progress {
+        /// Which action.
+        action_id: EventId,
+        /// How far.
+        data: Json,
+    },
+    /// It is over.
+    Result {
+        /// Which action.
+        action_id: EventId,
+        /// Whether it worked.
+        ok: bool,
+        /// What came of it.
+        result: Option<Json>,
+        /// Why it did not.
+        error: Option<ToolError>,
+    },
+    /// A piece of what it prints.
+    Chunk {
+        /// Which action.
+        action_id: EventId,
+    },
+    /// Something of the machine it runs on.
+    System,
+}
+
+/// Why something is none of these, without content (S-38).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoWord(pub &'static str);
+
+#[derive(Serialize)]
+struct ExecuteBody<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    ts: Millis,
+    action_id: EventId,
+    run_id: &'a RunId,
+    session_id: &'a SessionId,
+    tool: &'a ToolName,
+    args: &'a RawValue,
+    deadline_ts: Millis,
+}
+
+#[derive(Serialize)]
+struct ShortBody<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    ts: Millis,
+    action_id: EventId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(default, borrow)]
+    action_id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pid: Option<u64>,
+    #[serde(default)]
+    ok: Option<bool>,
+    #[serde(default, borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<ErrorBody>,
+}
+
+#[derive(Deserialize)]
+struct ErrorBody {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+// === impl ToRunner ===
+
+impl ToRunner {
+    /// As a text.
+    pub fn text(&self, ts: Millis) -> String {
+        let short = |kind, action_id, signal| ShortBody { kind, ts, action_id, signal };
+        // Our shapes have string keys and finite numbers only, so they always serialise.
+        match self {
+            Self::Execute(execute) => {
+                let Execute { key, run_id, action_id, tool, args, deadline, .. } = &**execute;
+                let Ok(args) = serde_json::from_str(args.reveal()) else { return String::new() };
+                let (kind, session_id, action_id) = ("execute", &key.session, *action_id);
+                let deadline_ts = *deadline;
+                let body = ExecuteBody { kind, ts, action_id, run_id, session_id, tool, args, deadline_ts };
+                serde_json::to_string(&body).unwrap_or_default()
+            }
+            Self::Signal { action_id, signal } => {
+                serde_json::to_string(&short("signal", *action_id, Some(signal))).unwrap_or_default()
+            }
+            Self::Query { action_id } => {
+                serde_json::to_string(&short("query", *action_id, None)).unwrap_or_default()
+            }
+        }
+    }
+}
+
+// === impl FromRunner ===
+
+impl FromRunner {
+    /// Reads a message of this type; none: no runner says such.
+    pub fn read(kind: &str, text: &str) -> Option<Result<Self, NoWord>> {
+        match kind {
+            "invoked" | "progress" | "result" | "chunk" => Some(Self::of_action(kind, text)),
+            "system" => Some(Ok(Self::System)),
+            _ => None,
+        }
+    }
+
+    fn of_action(kind: &str, text: &str) -> Result<Self, NoWord> {
+        let body: Body<'_> = serde_json::from_str(text).map_err(|_| NoWord("malformed"))?;
+        let action_id = body.action_id.ok_or(NoWord("action_id is missing"))?;
+        let action_id = EventId::parse(&action_id).map_err(|_| NoWord("action_id is none"))?;
+        Ok(match kind {
+            "invoked" => Self::Invoked { action_id, pid: body.pid },
+            "progress" => {
+                let data = body.data.ok_or(NoWord("data is missing"))?;
+                Self::Progress { action_id, data: carried(data)?.ok_or(NoWord("data is too large"))? }
+            }
+            "result" => {
+                let ok = body.ok.ok_or(NoWord("ok is missing"))?;
+                let result = body.result.map(carried).transpose()?;
+                if result == Some(None) {
+                    let error = Some(ToolError::of(TOO_LARGE, "the result is larger than one may be"));
+                    return Ok(Self::Result { action_id, ok: false, result: None, error });
+                }
+                let error = body.error.map(shortened);
+                Self::Result { action_id, ok, result: result.flatten(), error }
+            }
+            _ => Self::Chunk { action_id },
+        })
+    }
+}
+
+/// JSON that is carried on as it came; none: it is too large.
+fn carried(raw: &RawValue) -> Result<Option<Json>, NoWord> {
+    if raw.get().len() > ACTION_DATA_BYTES_MAX {
+        return Ok(None);
+    }
+    let value = strict::value(raw.get()).map_err(|_| NoWord("JSON nested too deep or malformed"))?;
+    Ok(Some(Json(value)))
+}
+
+fn shortened(ErrorBody { mut code, mut message }: ErrorBody) -> ToolError {
+    code.retain(|c| !c.is_control());
+    code.truncate(code.floor_char_boundary(CODE_BYTES_MAX));
+    message.truncate(message.floor_char_boundary(ACTION_DATA_BYTES_MAX));
+    ToolError { code, message: Private(message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use turnway_core::id::{MessageId, SessionKey, TenantId, UserId};
+
+    const ID: &str = "0190f4a0-0000-7000-8000-000000000001";
+
+    /// Covers: EV-E4, EV-E5.
+    #[test]
+    fn a_runner_is_told_in_the_words_of_the_protocol() {
+        let session = SessionId::parse("s1").expect("a name");
+        let key = SessionKey { tenant: TenantId::default_tenant(), session };
+        let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
+        let action_id = EventId::parse(ID).expect("an id");
+        let execute = Execute {
+            key,
+            run_id: run_id.clone(),
+            action_id,
+            tool: ToolName::parse("process.spawn").expect("a name"),
+            args: Private(r#"{"argv":["ls"]}"#.to_owned()),
+            deadline: Millis(9),
+            runner: None,
+        };
+        let read = |word: ToRunner| serde_json::from_str::<Value>(&word.text(Millis(3))).expect("JSON");
+        assert_eq!(
+            read(ToRunner::Execute(Box::new(execute))),
+            json!({"type": "execute", "ts": 3, "action_id": ID, "run_id": run_id.as_str(), "session_id": "s1",
+                "tool": "process.spawn", "args": {"argv": ["ls"]}, "deadline_ts": 9})
+        );
+        let signal = ToRunner::Signal { action_id, signal: "KILL" };
+        assert_eq!(read(signal), json!({"type": "signal", "ts": 3, "action_id": ID, "signal": "KILL"}));
+        let query = ToRunner::Query { action_id };
+        assert_eq!(read(query), json!({"type": "query", "ts": 3, "action_id": ID}));
+    }
+
+    fn check(kind: &str, mut body: Value, expected: &str) {
+        body["action_id"] = ID.into();
+        let got = format!("{:?}", FromRunner::read(kind, &body.to_string()));
+        assert!(got.contains(expected), "{kind} {body}: {got}");
+    }
+
+    /// Covers: EV-E4, EV-E5, S-13, S-48.
+    #[test]
+    fn what_a_runner_says_is_read_within_limits() {
+        check("invoked", json!({}), "pid: None");
+        check("invoked", json!({"pid": 7}), "pid: Some(7)");
+        check("progress", json!({"data": {"n": 1}}), "data: <object>");
+        check("progress", json!({}), "data is missing");
+        check("result", json!({"ok": true, "result": [1]}), "ok: true, result: Some(<array>), error: None");
+        let error = json!({"code": "no\nwork", "message": "secret"});
+        check("result", json!({"ok": false, "error": error}), "code: \"nowork\", message: <6 bytes>");
+        check("result", json!({}), "ok is missing");
+        check("result", json!({"ok": true, "result": "x".repeat(17_000)}), "ok: false, result: None");
+        check("progress", json!({"data": "x".repeat(17_000)}), "too large");
+        check("chunk", json!({"stream": "stdout"}), "Chunk");
+        assert_eq!(FromRunner::read("result", "{}"), Some(Err(NoWord("action_id is missing"))));
+        assert_eq!(FromRunner::read("result", r#"{"action_id":"x","ok":true}"#), Some(Err(NoWord("action_id is none"))));
+        assert_eq!(FromRunner::read("execute", "{}"), None);
+    }
+}

@@ -1,0 +1,326 @@
+//! Actions: what an agent wants done besides answering, who does it, and what comes of it (protocol.md §1.6, §1.7).
+//!
+//! An action's name is the id of the fact that it was asked for (EV-C3). The fact is durable before any runner hears of
+//! it, and the same action is never asked for twice, whoever repeats what.
+use crate::id::{AgentId, Epoch, EventId, RunId, RunnerId, SaidId, Seq, SessionKey, ToolName};
+use crate::private::Private;
+use crate::protocol::agent::Mark;
+use crate::protocol::entry::Entry;
+use crate::protocol::json::Json;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The tool whose action is open as long as the process that it starts.
+pub const SPAWN: &str = "process.spawn";
+/// Tools that end such a process: it was cancelled, and did not end by itself.
+pub const ENDING: [&str; 2] = ["process.kill", "process.signal"];
+
+/// What an agent asks for during its run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActionWish {
+    /// Its own name for it: asked for again in the same run, it is the same action (EV-N5).
+    pub name: Option<SaidId>,
+    /// What.
+    pub what: Doing,
+    /// How long it may take; none: as is usual.
+    pub timeout: Option<Duration>,
+}
+
+/// An agent's next step (EV-E3).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Doing {
+    /// It tells something; nobody has to do anything.
+    Say {
+        /// What.
+        text: Private<String>,
+    },
+    /// A tool is to be run.
+    ToolCall {
+        /// Which.
+        tool: ToolName,
+        /// With what.
+        args: Json,
+    },
+}
+
+/// An agent has asked: `agent.action`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActionAsked {
+    /// The action: the id of this fact.
+    pub action_id: EventId,
+    /// What the agent calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<SaidId>,
+    /// Who asks.
+    pub agent_id: AgentId,
+    /// In which attempt.
+    pub attempt: u32,
+    /// What.
+    #[serde(flatten)]
+    pub what: Doing,
+    /// When it is over at the latest, where anything is to be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<Millis>,
+    /// How far the attempt is recorded with it, where that can be said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<Mark>,
+}
+
+/// A runner has begun: `tool.invoke`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolInvoked {
+    /// Which action.
+    pub action_id: EventId,
+    /// Which tool.
+    pub tool: ToolName,
+    /// With what.
+    pub args: Json,
+    /// Who does it.
+    pub runner_id: RunnerId,
+}
+
+/// An action is over: `tool.result`. The first is the only one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolEnded {
+    /// Which action.
+    pub action_id: EventId,
+    /// What the agent calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<SaidId>,
+    /// Which tool.
+    pub tool: ToolName,
+    /// Whether it worked.
+    pub ok: bool,
+    /// What came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    /// Why it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ToolError>,
+}
+
+/// Why a tool did not do what it should: the runner's own code, or one of [`crate::session::Actions`]'s.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolError {
+    /// Why, for programs.
+    pub code: String,
+    /// Why, for people.
+    pub message: Private<String>,
+}
+
+/// What a process does: `process.spawned`, `process.progress`, `process.exited`, `process.canceled`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessTold {
+    /// Which action.
+    pub action_id: EventId,
+    /// Which process: named after its action, so that a repeat starts no second one (EV-N6).
+    pub process_id: EventId,
+    /// As its system calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u64>,
+    /// It is not known how it ended: its runner is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub abnormal_exit: bool,
+    /// What its runner says of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Json>,
+}
+
+/// What a session wants of tool runners. None leaves the process before the fact that justifies it is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolOrder {
+    /// Do this.
+    Execute(Box<Execute>),
+    /// It is over for the gateway: stop it.
+    Signal {
+        /// Which action.
+        action_id: EventId,
+        /// How, as systems call it.
+        signal: &'static str,
+        /// Who does it, where that is known.
+        runner: Option<RunnerId>,
+    },
+    /// What has become of this? An earlier owner has asked for it.
+    Query {
+        /// Whose session.
+        key: SessionKey,
+        /// Which action.
+        action_id: EventId,
+        /// Which tool.
+        tool: ToolName,
+        /// Who does it, where that is known.
+        runner: Option<RunnerId>,
+    },
+}
+
+/// What a runner is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Execute {
+    /// Whose session.
+    pub key: SessionKey,
+    /// In which run.
+    pub run_id: RunId,
+    /// Which action.
+    pub action_id: EventId,
+    /// Which tool.
+    pub tool: ToolName,
+    /// With what, as JSON.
+    pub args: Private<String>,
+    /// When it is over at the latest.
+    pub deadline: Millis,
+    /// Who has to do it: it is about a process that runs there.
+    pub runner: Option<RunnerId>,
+}
+
+/// What is heard of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolReport {
+    /// A runner has begun.
+    Invoked {
+        /// Which.
+        runner: RunnerId,
+        /// Of a process, as its system calls it.
+        pid: Option<u64>,
+    },
+    /// It is on the way.
+    Progress(Json),
+    /// It is over.
+    Ended {
+        /// Whether it worked.
+        ok: bool,
+        /// What came of it.
+        result: Option<Json>,
+        /// Why it did not.
+        error: Option<ToolError>,
+    },
+    /// Those who could know of it do not.
+    Unknown,
+    /// Nobody is there who could do it.
+    NoRunner,
+    /// Whoever does it is gone and has not come back.
+    Lost,
+}
+
+/// What an agent is told of its actions while it runs: a fact, in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Which session.
+    pub key: SessionKey,
+    /// Which run.
+    pub run_id: RunId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Whom.
+    pub agent_id: AgentId,
+    /// Where the fact stands.
+    pub seq: Seq,
+    /// By which ownership.
+    pub epoch: Epoch,
+    /// What.
+    pub entry: Arc<Entry>,
+}
+
+/// What an agent is told of actions with an input, as `context.open_actions` and `context.ended_actions`: what the log
+/// says, and nothing else (EV-C6).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ActionsContext {
+    /// Those that have begun and not ended, of the whole session.
+    pub open_actions: Vec<OpenAction>,
+    /// Its own that have ended, and of which it may not know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ended_actions: Vec<EndedAction>,
+}
+
+/// One that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OpenAction {
+    /// Its name.
+    pub action_id: EventId,
+    /// What its agent calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<SaidId>,
+    /// Who has asked.
+    pub agent_id: AgentId,
+    /// In which run.
+    pub run_id: RunId,
+    /// Which tool.
+    pub tool: ToolName,
+    /// `requested` until a runner has begun, then `running`.
+    pub state: &'static str,
+    /// Of a process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process_id: Option<EventId>,
+    /// When it is over at the latest.
+    pub deadline_ts: Millis,
+}
+
+/// One that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EndedAction {
+    /// Its name.
+    pub action_id: EventId,
+    /// What its agent calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<SaidId>,
+    /// Which tool.
+    pub tool: ToolName,
+    /// Whether it worked.
+    pub ok: bool,
+    /// What came of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    /// Why it did not work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ToolError>,
+}
+
+// === impl Doing ===
+
+impl Doing {
+    /// Bytes of what the agent says in it, as a fact weighs them.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Say { text } => text.reveal().len(),
+            Self::ToolCall { args, .. } => crate::protocol::json::json_bytes(args),
+        }
+    }
+}
+
+// === impl ToolError ===
+
+impl ToolError {
+    /// One of the gateway's own.
+    pub fn of(code: &str, message: &str) -> Self {
+        Self { code: code.to_owned(), message: Private(message.to_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Covers: EV-E3, EV-E5.
+    #[test]
+    fn what_is_asked_for_is_kept_as_the_protocol_writes_it() {
+        let asked = ActionAsked {
+            action_id: EventId::new(Millis(1), 1),
+            name: Some(SaidId::parse("a1").expect("a name")),
+            agent_id: AgentId::parse("a").expect("a name"),
+            attempt: 1,
+            what: Doing::ToolCall { tool: ToolName::parse("sh.run").expect("a name"), args: Json(json!({"x": [1]})) },
+            deadline_ms: Some(Millis(7)),
+            mark: None,
+        };
+        let written = serde_json::to_value(&asked).expect("it is written");
+        assert_eq!((&written["type"], &written["tool"], &written["args"]), (&json!("tool_call"), &json!("sh.run"), &json!({"x": [1]})));
+        assert_eq!(serde_json::from_value::<ActionAsked>(written).ok(), Some(asked.clone()));
+        let said = ActionAsked { what: Doing::Say { text: Private("hi".to_owned()) }, deadline_ms: None, ..asked };
+        let written = serde_json::to_value(&said).expect("it is written");
+        assert_eq!((&written["type"], &written["text"]), (&json!("say"), &json!("hi")));
+        assert_eq!(serde_json::from_value::<ActionAsked>(written).ok(), Some(said));
+    }
+}

@@ -1,0 +1,58 @@
+//! What kind of fact a fact is.
+use super::{Fact, REPLACED, ROLLED_BACK};
+
+impl Fact {
+    /// Its `type`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::SessionOpened { .. } => "session.opened",
+            Self::SessionClosing { .. } => "session.closing",
+            Self::SessionClosed { .. } => "session.closed",
+            Self::SessionNotice { .. } => "session.notice",
+            Self::AgentSwitched { .. } => "agent.switched",
+            Self::AgentAdding(_) => "agent.adding",
+            Self::AgentAdded(_) => "agent.added",
+            Self::AgentAddFailed(_) => "agent.add_failed",
+            Self::AgentRemoving(_) => "agent.removing",
+            Self::AgentRemoved(_) => "agent.removed",
+            Self::AgentRemoveFailed(_) => "agent.remove_failed",
+            Self::HandoverRequested(_) => "handover.requested",
+            Self::HandoverConfirmed(_) => "handover.confirmed",
+            Self::HandoverRejected(_) => "handover.rejected",
+            Self::AgentAction(_) => "agent.action",
+            Self::ToolInvoke(_) => "tool.invoke",
+            Self::ToolResult(_) => "tool.result",
+            Self::ProcessSpawned(_) => "process.spawned",
+            Self::ProcessProgress(_) => "process.progress",
+            Self::ProcessExited(_) => "process.exited",
+            Self::ProcessCanceled(_) => "process.canceled",
+            Self::UserMessage { .. } => "user.message",
+            Self::TurnAdmitted { .. } => "turn.admitted",
+            Self::AgentSteerAcked { .. } => "agent.steer.acked",
+            Self::RunStarted { .. } => "run.started",
+            Self::RunRestarted { .. } => "run.restarted",
+            Self::RunResumed { .. } => "run.resumed",
+            Self::AgentInvokeStarted { .. } => "agent.invoke.started",
+            Self::AgentStreamDelta { .. } => "agent.stream.delta",
+            Self::AgentInvokeDone { .. } => "agent.invoke.done",
+            Self::RunState { .. } => "run.state",
+            Self::RunSuspended { .. } => "run.suspended",
+            Self::RunCancelling { .. } => "run.cancelling",
+            Self::RunDone { .. } => "run.done",
+            Self::RunFailed { .. } => "run.failed",
+            Self::RunCancelled { .. } => "run.cancelled",
+        }
+    }
+    /// Whether a turn ends with it that is as if it had never been asked.
+    pub fn takes_back(&self) -> bool {
+        matches!(self, Self::RunCancelled { reason, .. } if [ROLLED_BACK, REPLACED].contains(&reason.as_str()))
+    }
+    /// Whether a transaction begins with it: then it gives it its name.
+    pub fn begins_change(&self) -> bool {
+        matches!(self, Self::AgentAdding(_) | Self::AgentRemoving(_) | Self::HandoverRequested(_) | Self::AgentAction(_))
+    }
+    /// Whether a turn ends with it.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self, Self::RunDone { .. } | Self::RunFailed { .. } | Self::RunCancelled { .. })
+    }
+}

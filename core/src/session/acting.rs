@@ -1,0 +1,277 @@
+//! Having done what agents ask for: the fact first, then a tool runner hears of it, and what that says becomes facts.
+//!
+//! An action ends exactly once, whoever says so first: its runner, its time, or the end of the run that asked. An owner
+//! that finds one open that it has not asked for itself never has it done again: it asks what has become of it (§2.6).
+use crate::id::{EventId, RunId, SaidId};
+use crate::limits;
+use crate::mutant::{Mutant, planted};
+use crate::private::Private;
+use crate::protocol::action::{
+    ActionAsked, ActionWish, Doing, Execute, News, ProcessTold, SPAWN, ToolEnded, ToolError, ToolInvoked, ToolOrder,
+    ToolReport,
+};
+use crate::protocol::agent::Order;
+use crate::protocol::entry::Fact;
+use crate::protocol::json::Json;
+use crate::session::actions::{Action, Actions};
+use crate::session::attempt::Attempt;
+use crate::session::outbox::Output;
+use crate::session::runtime::{About, SessionRuntime, Source};
+use crate::time::{Deadline, Mono, Now};
+use std::collections::BTreeMap;
+
+/// What a runner is sent where the gateway has no use for an action any more.
+const KILL: &str = "KILL";
+
+/// How an action ends.
+struct End {
+    ok: bool,
+    result: Option<Json>,
+    error: Option<ToolError>,
+    /// How its process has: by itself, by somebody's wish, or nobody knows.
+    process: Exit,
+    /// Its runner is to stop it.
+    signal: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exit {
+    Exited,
+    Canceled,
+    Abnormal,
+}
+
+/// What this owner has in hand of the actions that are open.
+#[derive(Debug, Default)]
+pub(super) struct Acting {
+    /// Those that it has asked somebody about, and when each is over, by this owner's clock.
+    due: BTreeMap<EventId, Mono>,
+}
+
+// === impl Acting ===
+
+impl Acting {
+    /// An owner that has only read of one asks about it at once.
+    pub(super) fn poll_timeout(&self, actions: &Actions) -> Option<Deadline> {
+        let at = actions.open.keys().map(|id| self.due.get(id).copied().unwrap_or_default()).min()?;
+        Some(Deadline { at, why: "action" })
+    }
+}
+
+// === impl End ===
+
+impl End {
+    fn failed(code: &str, why: &str, process: Exit, signal: bool) -> Self {
+        Self { ok: false, result: None, error: Some(ToolError::of(code, why)), process, signal }
+    }
+}
+
+// === impl SessionRuntime ===
+
+impl SessionRuntime {
+    /// An agent wants something done. What it has asked for before in this run is under way, or done: it is told that,
+    /// and nothing is done again (EV-N5).
+    pub(super) fn action_wished(&mut self, now: Now, run_id: &RunId, wish: ActionWish, said: Option<SaidId>) {
+        if said.is_some() {
+            // As with a state: so that the log has the agent's events in their order.
+            self.save(now, run_id);
+        }
+        let Attempt::Live(live) = &mut self.attempt else { return };
+        if live.again.is_some_and(|bytes| bytes > 0) {
+            return;
+        }
+        live.reach(said);
+        let (mark, attempt) = (live.mark.clone(), live.attempt);
+        let again = wish.name.as_ref().is_some_and(|name| self.state.actions.is_known(run_id, name));
+        let many = self.state.actions.times(run_id) >= limits::RUN_ACTIONS_MAX;
+        let agent = self.state.runs.get(run_id).and_then(|run| run.agent.clone());
+        let Some(agent_id) = agent.filter(|_| self.is_open() && !many && (!again || planted(Mutant::ActionTwice)))
+        else {
+            self.counts.late_reports += 1;
+            return;
+        };
+        let ActionWish { name, what, timeout } = wish;
+        let action_id = self.event_id(now);
+        let usual = match &what {
+            Doing::ToolCall { tool, .. } if tool.as_str() == SPAWN => limits::PROCESS_TIMEOUT,
+            Doing::Say { .. } | Doing::ToolCall { .. } => limits::TOOL_TIMEOUT,
+        };
+        let wait = timeout.unwrap_or(usual).min(limits::ACTION_TIMEOUT_MAX);
+        let deadline_ms = matches!(what, Doing::ToolCall { .. }).then(|| now.store.after(wait));
+        let crowded = self.state.actions.open.len() >= limits::SESSION_ACTIONS_MAX;
+        let execute = self.execute(run_id, action_id, &what, now.store.after(wait));
+        let asked = ActionAsked { action_id, name, agent_id, attempt, what, deadline_ms, mark };
+        let about = About { tx: Some(action_id), ..About::agent(run_id) };
+        let seq = self.record(now, Fact::AgentAction(asked), about);
+        self.tell_agent(run_id);
+        let Some(execute) = execute else { return };
+        self.acting.due.insert(action_id, now.mono + wait);
+        if crowded {
+            let why = "too many actions of this session are open";
+            return self.end_action(now, action_id, End::failed("too_many_actions", why, Exit::Exited, false));
+        }
+        let order = Output::Tool(ToolOrder::Execute(Box::new(execute)));
+        if planted(Mutant::ExecuteEarly) {
+            self.outbox.now(order);
+        } else {
+            self.outbox.after(seq, order);
+        }
+    }
+
+    fn execute(&self, run_id: &RunId, action_id: EventId, what: &Doing, deadline: crate::time::Millis) -> Option<Execute> {
+        let Doing::ToolCall { tool, args } = what else { return None };
+        Some(Execute {
+            key: self.key.clone(),
+            run_id: run_id.clone(),
+            action_id,
+            tool: tool.clone(),
+            args: Private(args.0.to_string()),
+            deadline,
+            runner: self.state.actions.runner_of(&args.0),
+        })
+    }
+
+    /// Something is heard of an action. Of one that has ended nothing counts any more.
+    pub(super) fn tool(&mut self, now: Now, action_id: EventId, report: ToolReport) {
+        let Some(action) = self.state.actions.open.get(&action_id) else {
+            self.counts.late_reports += 1;
+            return;
+        };
+        let begun = action.runner.is_some();
+        match report {
+            ToolReport::Invoked { .. } if begun => {}
+            ToolReport::Invoked { runner, pid } => {
+                let invoked = ToolInvoked {
+                    action_id,
+                    tool: action.tool.clone(),
+                    args: Json(serde_json::from_str(action.args.reveal()).unwrap_or_default()),
+                    runner_id: runner,
+                };
+                let is_process = action.is_process();
+                self.record_of(now, action_id, Fact::ToolInvoke(invoked));
+                if is_process {
+                    let told = ProcessTold { pid, ..process(action_id) };
+                    self.record_of(now, action_id, Fact::ProcessSpawned(told));
+                }
+            }
+            ToolReport::Progress(_) if action.told >= limits::ACTION_PROGRESS_MAX => {
+                self.counts.late_reports += 1;
+            }
+            ToolReport::Progress(data) => {
+                let told = ProcessTold { data: Some(data), ..process(action_id) };
+                self.record_of(now, action_id, Fact::ProcessProgress(told));
+            }
+            ToolReport::Ended { ok, result, error } => {
+                let exit = if action.is_ending { Exit::Canceled } else { Exit::Exited };
+                self.end_action(now, action_id, End { ok, result, error, process: exit, signal: false });
+            }
+            ToolReport::NoRunner if !begun => {
+                let why = "no tool runner that has this tool is connected to the node that owns the session";
+                self.end_action(now, action_id, End::failed("no_runner", why, Exit::Abnormal, false));
+            }
+            ToolReport::Unknown | ToolReport::Lost | ToolReport::NoRunner => {
+                // It may have been done: nobody has it done again, and nobody says that it was not.
+                let (code, why) = if begun {
+                    ("abnormal_exit", "its tool runner was lost, or has forgotten it")
+                } else {
+                    ("UNKNOWN", "it is not known whether it was done")
+                };
+                self.end_action(now, action_id, End::failed(code, why, Exit::Abnormal, false));
+            }
+        }
+    }
+
+    /// What follows for actions from anything that has happened.
+    pub(super) fn settle_actions(&mut self, now: Now) {
+        let ids: Vec<EventId> = self.state.actions.open.keys().copied().collect();
+        self.acting.due.retain(|id, _| self.state.actions.open.contains_key(id));
+        for action_id in ids {
+            let Some(action) = self.state.actions.open.get(&action_id) else { continue };
+            let (orphan, asks) = (action.orphan || !self.is_open(), !self.acting.due.contains_key(&action_id));
+            let query = asks.then(|| self.query(action_id, action));
+            let due = *self.acting.due.entry(action_id).or_insert(now.mono_at(action.deadline));
+            if orphan {
+                let why = "the run that asked for it, or its session, has ended";
+                self.end_action(now, action_id, End::failed("canceled", why, Exit::Canceled, true));
+            } else if due <= now.mono {
+                let why = "it took too long";
+                self.end_action(now, action_id, End::failed("tool_timeout", why, Exit::Canceled, true));
+            } else if let Some(order) = query {
+                self.outbox.after(self.state.tail.seq, Output::Tool(order));
+            }
+        }
+    }
+
+    /// What another owner has had begun: whether it goes on only its runner knows.
+    fn query(&self, action_id: EventId, action: &Action) -> ToolOrder {
+        if planted(Mutant::ActionRunAgain) {
+            return ToolOrder::Execute(Box::new(Execute {
+                key: self.key.clone(),
+                run_id: action.run_id.clone(),
+                action_id,
+                tool: action.tool.clone(),
+                args: action.args.clone(),
+                deadline: action.deadline,
+                runner: None,
+            }));
+        }
+        let (tool, runner) = (action.tool.clone(), action.runner.clone());
+        ToolOrder::Query { key: self.key.clone(), action_id, tool, runner }
+    }
+
+    fn end_action(&mut self, now: Now, action_id: EventId, end: End) {
+        let Some(action) = self.state.actions.open.get(&action_id) else { return };
+        let (name, tool, runner) = (action.name.clone(), action.tool.clone(), action.runner.clone());
+        if action.spawned {
+            let told = ProcessTold {
+                abnormal_exit: end.process == Exit::Abnormal,
+                data: end.result.clone(),
+                ..process(action_id)
+            };
+            let fact = match end.process {
+                Exit::Canceled => Fact::ProcessCanceled(told),
+                Exit::Exited | Exit::Abnormal => Fact::ProcessExited(told),
+            };
+            self.record_of(now, action_id, fact);
+        }
+        let End { ok, result, error, signal, .. } = end;
+        let ended = ToolEnded { action_id, name, tool, ok, result, error };
+        self.record_of(now, action_id, Fact::ToolResult(ended));
+        self.acting.due.remove(&action_id);
+        if signal {
+            let order = ToolOrder::Signal { action_id, signal: KILL, runner };
+            self.outbox.after(self.state.tail.seq, Output::Tool(order));
+        }
+    }
+
+    /// Records what happens to an open action, and tells the agent that runs and has asked for it.
+    fn record_of(&mut self, now: Now, action_id: EventId, fact: Fact) {
+        let Some(action) = self.state.actions.open.get(&action_id) else { return };
+        let (run_id, cause) = (action.run_id.clone(), action.cause);
+        let runner = match &fact {
+            Fact::ToolInvoke(invoked) => Some(invoked.runner_id.clone()),
+            _ => action.runner.clone(),
+        };
+        let source = if runner.is_some() { Source::Runner } else { Source::Gateway };
+        let about = About { source, runner: runner.as_ref(), cause: Some(cause), ..About::run(&run_id) };
+        self.record(now, fact, about);
+        self.tell_agent(&run_id);
+    }
+
+    /// Tells a running agent the fact that was just recorded, once it is durable. One that does not run is told what it
+    /// needs to know with its next turn.
+    fn tell_agent(&mut self, run_id: &RunId) {
+        let Attempt::Live(live) = &self.attempt else { return };
+        let (true, None) = (live.run_id == *run_id, live.cancel_at) else { return };
+        let Some(agent_id) = self.state.runs.get(run_id).and_then(|run| run.agent.clone()) else { return };
+        let Some(entry) = self.outbox.last_recorded() else { return };
+        let seq = self.state.tail.seq;
+        let (key, run_id, attempt, epoch) = (self.key.clone(), run_id.clone(), live.attempt, self.token.epoch);
+        let news = News { key, run_id, attempt, agent_id, seq, epoch, entry };
+        self.outbox.after(seq, Output::Order(Order::News(Box::new(news))));
+    }
+}
+
+fn process(action_id: EventId) -> ProcessTold {
+    ProcessTold { action_id, process_id: action_id, pid: None, abnormal_exit: false, data: None }
+}

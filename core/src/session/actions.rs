@@ -1,0 +1,242 @@
+//! Actions of a session's agents: what the facts make of them. "It has begun and has not ended" is read from here, and
+//! here is nothing but the log (EV-C6, EV-R6).
+use crate::id::{AgentId, EventId, RunId, RunnerId, SaidId, ToolName};
+use crate::limits;
+use crate::private::Private;
+use crate::protocol::action::{
+    ActionAsked, ActionsContext, Doing, ENDING, EndedAction, OpenAction, SPAWN, ToolEnded,
+};
+use crate::protocol::entry::{Entry, Fact};
+use crate::session::state::State;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What the log says of a session's actions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actions {
+    /// Those that were asked for and have not ended.
+    pub open: BTreeMap<EventId, Action>,
+    /// Those of a run that is open, and those whose agent was not told yet; the last one last.
+    pub ended: Vec<Over>,
+    /// Which run has asked last, and how often.
+    asked: Option<(RunId, u32)>,
+}
+
+/// One that is open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Action {
+    /// In which run it was asked for.
+    pub run_id: RunId,
+    /// By whom.
+    pub agent: AgentId,
+    /// What that calls it.
+    pub name: Option<SaidId>,
+    /// Which tool.
+    pub tool: ToolName,
+    /// With what, as JSON.
+    pub args: Private<String>,
+    /// When it is over at the latest.
+    pub deadline: Millis,
+    /// Who does it, once it has begun.
+    pub runner: Option<RunnerId>,
+    /// Its process was started.
+    pub spawned: bool,
+    /// Its agent has asked that its process end.
+    pub is_ending: bool,
+    /// How often it has told how far it is.
+    pub told: u32,
+    /// The run that it was asked for in was cancelled, or has failed.
+    pub orphan: bool,
+    /// The fact that the next one of it follows from (EV-C5).
+    pub cause: EventId,
+}
+
+/// One that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Over {
+    /// Its name.
+    pub action_id: EventId,
+    /// In which run it was asked for.
+    pub run_id: RunId,
+    /// By whom.
+    pub agent: AgentId,
+    /// What that calls it.
+    pub name: Option<SaidId>,
+    /// Which tool.
+    pub tool: ToolName,
+    /// Whether it worked.
+    pub ok: bool,
+    /// What came of it, as the JSON of [`ToolEnded`]; none: it is too long ago.
+    pub outcome: Option<Private<String>>,
+    /// The turn with which its agent is told, where its own is over.
+    pub with: Option<RunId>,
+}
+
+// === impl Actions ===
+
+impl Actions {
+    /// How often a run has asked.
+    pub(super) fn times(&self, run_id: &RunId) -> u32 {
+        self.asked.as_ref().filter(|(asked, _)| asked == run_id).map_or(0, |(_, times)| *times)
+    }
+
+    /// Whether a run has asked for what it calls so before.
+    pub(super) fn is_known(&self, run_id: &RunId, name: &SaidId) -> bool {
+        let same = |run: &RunId, other: Option<&SaidId>| run == run_id && other == Some(name);
+        let open = self.open.values().any(|action| same(&action.run_id, action.name.as_ref()));
+        open || self.ended.iter().any(|over| same(&over.run_id, over.name.as_ref()))
+    }
+
+    /// What the agent of a run is told with it.
+    pub(super) fn told_with(&self, run_id: &RunId) -> Option<Box<ActionsContext>> {
+        let ended = self.ended.iter();
+        let ended = ended.filter(|over| over.run_id == *run_id || over.with.as_ref() == Some(run_id));
+        let ended_actions: Vec<_> = ended.map(Over::shown).collect();
+        let open_actions: Vec<_> = self.open.iter().map(|(id, action)| action.shown(*id)).collect();
+        let any = !(open_actions.is_empty() && ended_actions.is_empty());
+        any.then(|| Box::new(ActionsContext { open_actions, ended_actions }))
+    }
+
+    /// Who does what an action is about, if it is about a process of this session.
+    pub(super) fn runner_of(&self, args: &Value) -> Option<RunnerId> {
+        self.about(args).and_then(|id| self.open.get(&id)).and_then(|action| action.runner.clone())
+    }
+
+    /// The process that an action is about.
+    fn about(&self, args: &Value) -> Option<EventId> {
+        let id = EventId::parse(args.get("process_id")?.as_str()?).ok()?;
+        self.open.contains_key(&id).then_some(id)
+    }
+
+    fn asked(&mut self, run_id: &RunId, asked: &ActionAsked) {
+        self.asked = Some((run_id.clone(), self.times(run_id) + 1));
+        let Doing::ToolCall { tool, args } = &asked.what else { return };
+        if ENDING.contains(&tool.as_str())
+            && let Some(ends) = self.about(&args.0).and_then(|id| self.open.get_mut(&id))
+        {
+            ends.is_ending = true;
+        }
+        let action = Action {
+            run_id: run_id.clone(),
+            agent: asked.agent_id.clone(),
+            name: asked.name.clone(),
+            tool: tool.clone(),
+            args: Private(args.0.to_string()),
+            deadline: asked.deadline_ms.unwrap_or_default(),
+            runner: None,
+            spawned: false,
+            is_ending: false,
+            told: 0,
+            orphan: false,
+            cause: asked.action_id,
+        };
+        self.open.insert(asked.action_id, action);
+    }
+
+    fn ended(&mut self, ended: &ToolEnded, is_open: impl Fn(&RunId) -> bool) {
+        let Some(action) = self.open.remove(&ended.action_id) else { return };
+        // Of what has no end of its own only as much as one would read.
+        if let Some(old) = self.ended.len().checked_sub(limits::ACTION_RESULTS_KEPT_MAX) {
+            self.ended.iter_mut().take(old + 1).for_each(|over| over.outcome = None);
+        }
+        if self.ended.len() >= limits::ACTIONS_ENDED_MAX {
+            let oldest = self.ended.iter().position(|over| !is_open(&over.run_id)).unwrap_or(0);
+            self.ended.remove(oldest);
+        }
+        self.ended.push(Over {
+            action_id: ended.action_id,
+            run_id: action.run_id,
+            agent: action.agent,
+            name: action.name,
+            tool: action.tool,
+            ok: ended.ok,
+            outcome: serde_json::to_string(ended).ok().map(Private),
+            with: None,
+        });
+    }
+
+    /// A turn has ended: what it was told of is known if it was completed, and its own are nobody's any more.
+    fn run_ended(&mut self, run_id: &RunId, fact: &Fact) {
+        let done = matches!(fact, Fact::RunDone { .. });
+        let forgotten = |over: &Over| over.run_id == *run_id || done && over.with.as_ref() == Some(run_id);
+        self.ended.retain(|over| !forgotten(over));
+        self.ended.iter_mut().for_each(|over| over.with = over.with.take().filter(|with| with != run_id));
+        if !done {
+            let own = self.open.values_mut().filter(|action| action.run_id == *run_id);
+            own.for_each(|action| action.orphan = true);
+        }
+    }
+}
+
+impl Action {
+    /// It is open as long as the process that it starts.
+    pub(super) fn is_process(&self) -> bool {
+        self.tool.as_str() == SPAWN
+    }
+
+    fn shown(&self, action_id: EventId) -> OpenAction {
+        OpenAction {
+            action_id,
+            name: self.name.clone(),
+            agent_id: self.agent.clone(),
+            run_id: self.run_id.clone(),
+            tool: self.tool.clone(),
+            state: if self.runner.is_some() { "running" } else { "requested" },
+            process_id: self.spawned.then_some(action_id),
+            deadline_ts: self.deadline,
+        }
+    }
+}
+
+impl Over {
+    fn shown(&self) -> EndedAction {
+        let ended = self.outcome.as_ref().and_then(|json| serde_json::from_str::<ToolEnded>(json.reveal()).ok());
+        let (result, error) = ended.map_or((None, None), |ended| (ended.result, ended.error));
+        let (action_id, name, tool) = (self.action_id, self.name.clone(), self.tool.clone());
+        EndedAction { action_id, name, tool, ok: self.ok, result, error }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// What any fact makes of the session's actions.
+    pub(super) fn apply_to_actions(&mut self, entry: &Entry) {
+        let (actions, runs) = (&mut self.actions, &self.runs);
+        #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else touches an action")]
+        match &entry.fact {
+            Fact::AgentAction(asked) => {
+                let Some(run_id) = &entry.run_id else { return };
+                actions.asked(run_id, asked);
+                if let Some(resume) = self.runs.get_mut(run_id).and_then(|run| run.resume.as_mut()) {
+                    resume.reach(asked.mark.as_ref());
+                }
+            }
+            Fact::ToolInvoke(invoked) => {
+                if let Some(action) = actions.open.get_mut(&invoked.action_id) {
+                    (action.runner, action.cause) = (Some(invoked.runner_id.clone()), entry.id);
+                }
+            }
+            Fact::ProcessSpawned(told) => {
+                actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.spawned = true);
+            }
+            Fact::ProcessProgress(told) => {
+                actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.told += 1);
+            }
+            Fact::ToolResult(ended) => actions.ended(ended, |run_id| runs.contains_key(run_id)),
+            Fact::RunStarted { agent_id, .. } => {
+                let mut news = actions.ended.iter_mut().filter(|over| over.agent == *agent_id);
+                news.by_ref().filter(|over| over.with.is_none()).for_each(|over| over.with.clone_from(&entry.run_id));
+            }
+            Fact::SessionClosed { .. } => *actions = Actions::default(),
+            fact if fact.is_terminal() => {
+                if let Some(run_id) = &entry.run_id {
+                    actions.run_ended(run_id, fact);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Actions: what agents want done, whatever becomes of it, and that nothing is done twice.
+//!
+//! Steps: `act TOOL [NAME]` asks for one, `act say`; `tool begun|ok|bad|told|unknown|nobody|lost [N]` is heard of the
+//! N-th that was asked for, else of the last.
+use crate::script::{Script, check, check_with, said};
+use serde_json::json;
+use turnway_core::id::{EventId, RunnerId, ToolName};
+use turnway_core::private::Private;
+use turnway_core::protocol::action::{ActionWish, Doing, ToolEnded, ToolError, ToolOrder, ToolReport};
+use turnway_core::protocol::agent::{AgentEvent, OnOwnerLoss};
+use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::json::Json;
+use turnway_core::session::Input;
+
+const BEGUN: &str =
+    "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
+const ASKED: &str = "agent.action NEWS(agent.action) EXECUTE(t)";
+const INVOKED: &str = "tool.invoke NEWS(tool.invoke)";
+const SPAWNED: &str = "agent.action NEWS(agent.action) EXECUTE(process.spawn) tool.invoke process.spawned \
+    NEWS(tool.invoke) NEWS(process.spawned)";
+const RESULT: &str = "result(ok) NEWS(tool.result)";
+
+impl Script {
+    pub(crate) fn act(&mut self, words: &[&str]) {
+        match words {
+            ["act", "say"] => self.wish(None, Doing::Say { text: Private("hm".to_owned()) }),
+            ["act", "process.kill"] => {
+                let about = self.action(1).to_string();
+                self.wish(None, call("process.kill", json!({"process_id": about})));
+            }
+            ["act", tool] => self.wish(None, call(tool, json!({"x": 1}))),
+            ["act", tool, name] => self.wish(Some(name), call(tool, json!({"x": 1}))),
+            ["tool", word, n @ ..] => {
+                let n = n.first().map_or(0, |n| n.parse().expect("a number"));
+                let action_id = self.action(n);
+                self.give(Input::Tool { action_id, report: report(word) });
+            }
+            other => panic!("no such step: {other:?}"),
+        }
+    }
+
+    fn wish(&mut self, name: Option<&str>, what: Doing) {
+        let wish = Box::new(ActionWish { name: name.map(said), what, timeout: None });
+        self.report(AgentEvent::Action { wish, id: None });
+    }
+
+    /// The n-th that was asked for; 0: the last.
+    fn action(&self, n: usize) -> EventId {
+        let ids = self.log.iter().filter_map(|(_, entry)| {
+            let Fact::AgentAction(asked) = &entry.fact else { return None };
+            assert_eq!(asked.action_id, entry.id, "EV-C3");
+            Some(asked.action_id)
+        });
+        let ids: Vec<_> = ids.collect();
+        ids[if n == 0 { ids.len() - 1 } else { n - 1 }]
+    }
+}
+
+fn call(tool: &str, args: serde_json::Value) -> Doing {
+    Doing::ToolCall { tool: ToolName::parse(tool).expect("a name"), args: Json(args) }
+}
+
+fn report(word: &str) -> ToolReport {
+    match word {
+        "begun" => {
+            ToolReport::Invoked { runner: RunnerId::parse("r1").expect("a name"), pid: Some(7) }
+        }
+        "told" => ToolReport::Progress(Json(json!({"n": 1}))),
+        "ok" => ToolReport::Ended { ok: true, result: Some(Json(json!([1]))), error: None },
+        "bad" => {
+            ToolReport::Ended { ok: false, result: None, error: Some(ToolError::of("boom", "why")) }
+        }
+        "unknown" => ToolReport::Unknown,
+        "nobody" => ToolReport::NoRunner,
+        "lost" => ToolReport::Lost,
+        other => panic!("no such word: {other}"),
+    }
+}
+
+pub(crate) fn shown(ended: &ToolEnded) -> String {
+    let code = ended.error.as_ref().map_or("", |error| error.code.as_str());
+    format!("result({})", if ended.ok { "ok" } else { code })
+}
+
+pub(crate) fn order(order: &ToolOrder) -> String {
+    match order {
+        ToolOrder::Execute(execute) => match &execute.runner {
+            Some(runner) => format!("EXECUTE({},{runner})", execute.tool),
+            None => format!("EXECUTE({})", execute.tool),
+        },
+        ToolOrder::Signal { signal, .. } => format!("SIGNAL({signal})"),
+        ToolOrder::Query { tool, runner: Some(runner), .. } => format!("QUERY({tool},{runner})"),
+        ToolOrder::Query { tool, runner: None, .. } => format!("QUERY({tool})"),
+    }
+}
+
+fn runs(script: &str, expected: &str) {
+    check(&format!("say m1; ack; {script}"), &format!("{BEGUN} {expected}"));
+}
+
+/// Covers: EV-R2, EV-R3, EV-R6, EV-E3, EV-E4, EV-E5, EV-C3, EV-T2, EV-T4, EV-L3.
+#[test]
+fn what_an_agent_wants_done_is_recorded_then_done_and_told() {
+    runs(
+        "act t; tool begun; tool ok; done",
+        &format!("{ASKED} {INVOKED} {RESULT} agent.invoke.done done(0)"),
+    );
+    runs("act t; tool begun; tool bad", &format!("{ASKED} {INVOKED} result(boom) NEWS(tool.result)"));
+    runs("act say; done", "agent.action NEWS(agent.action) agent.invoke.done done(0)");
+    // No runner hears of what is not durable.
+    runs("hold; act t", "agent.action");
+    runs("hold; act t; settle", ASKED);
+}
+
+/// Covers: EV-N5, EV-N6.
+#[test]
+fn what_is_asked_for_again_is_not_done_again() {
+    runs("act t x; act t x; tool begun; act t x", &format!("{ASKED} {INVOKED}"));
+    runs("act t x; tool ok; act t x; tool ok", &format!("{ASKED} {RESULT}"));
+    // Without a name, or with another one, it is another action.
+    runs("act t x; act t y; act t", &format!("{ASKED} {ASKED} {ASKED}"));
+    // The next attempt at the run asks for the same.
+    let again = "| QUERY(t) run.restarted INVOKE(a,2,1+0)";
+    runs("act t x; crash; act t x", &format!("{ASKED} {again}"));
+}
+
+/// Covers: EV-E6, EV-E8, EV-T5, EV-T8, EV-C6.
+#[test]
+fn a_process_is_an_action_that_is_open_until_it_ends() {
+    let told = "process.progress NEWS(process.progress)";
+    runs(
+        "act process.spawn; tool begun; tool told; tool ok",
+        &format!("{SPAWNED} {told} process.exited result(ok) NEWS(process.exited) NEWS(tool.result)"),
+    );
+    // It outlives its run, and the next one is told of it, and of how it ended.
+    runs(
+        "act process.spawn; tool begun; done; say m2; ack; tool ok; done; say m3; ack; done; say m4",
+        &format!(
+            "{SPAWNED} agent.invoke.done done(0) user.message admitted(a,Run) run.started INVOKE(a,1,1+0) \
+             agent.invoke.started process.exited result(ok) agent.invoke.done done(0) user.message admitted(a,Run) \
+             run.started INVOKE(a,1,0+1) agent.invoke.started agent.invoke.done done(0) user.message admitted(a,Run) \
+             run.started INVOKE(a,1)"
+        ),
+    );
+}
+
+/// Covers: EV-T11, EV-T14, EV-N2, EV-N3.
+#[test]
+fn an_agent_stops_what_it_has_begun() {
+    let kill = "agent.action NEWS(agent.action) EXECUTE(process.kill,r1)";
+    let ended = "process.canceled result(boom) NEWS(process.canceled) NEWS(tool.result)";
+    runs(
+        "act process.spawn; tool begun; act process.kill; tool begun; tool ok; tool bad 1",
+        &format!("{SPAWNED} {kill} {INVOKED} {RESULT} {ended}"),
+    );
+}
+
+/// Covers: EV-A2, RX-3.
+#[test]
+fn who_takes_over_asks_and_has_nothing_done_again() {
+    let again = "run.restarted INVOKE(a,2,1+0)";
+    runs(
+        "act t; tool begun; crash; ack; tool begun; tool ok",
+        &format!("{ASKED} {INVOKED} | QUERY(t,r1) {again} agent.invoke.started result(ok) NEWS(tool.result)"),
+    );
+    runs("act t; crash; tool unknown", &format!("{ASKED} | QUERY(t) {again} result(UNKNOWN) NEWS(tool.result)"));
+    runs(
+        "act process.spawn; tool begun; crash; tool lost",
+        &format!(
+            "{SPAWNED} | QUERY(process.spawn,r1) {again} process.exited result(abnormal_exit) NEWS(process.exited) \
+             NEWS(tool.result)"
+        ),
+    );
+    // Its result is told again, and so is what it was told before.
+    runs("act t; tool ok; crash", &format!("{ASKED} {RESULT} | run.restarted INVOKE(a,2,0+1)"));
+    check_with(
+        OnOwnerLoss::Fail,
+        "say m1; ack; act t; tool begun; crash",
+        &format!("{BEGUN} {ASKED} {INVOKED} | QUERY(t,r1) failed(owner_lost) result(canceled) SIGNAL(KILL)"),
+    );
+}
+
+/// Covers: EV-N5: the first end is the only one.
+#[test]
+fn every_action_ends_once() {
+    runs("act t; tool ok; tool bad; tool lost; tool begun", &format!("{ASKED} {RESULT}"));
+    runs("act t; tool nobody; tool ok", &format!("{ASKED} result(no_runner) NEWS(tool.result)"));
+    let late = "result(tool_timeout) NEWS(tool.result) SIGNAL(KILL)";
+    runs("act t; wait 59999", ASKED);
+    runs("act t; wait 60000; tool ok", &format!("{ASKED} {late}"));
+    runs(
+        "act t; tool begun; cancel; cancel-ack; tool ok",
+        &format!(
+            "{ASKED} {INVOKED} run.cancelling CANCEL answered cancelled(user) result(canceled) DROP SIGNAL(KILL)"
+        ),
+    );
+    runs(
+        "act t; close; cancel-ack",
+        &format!(
+            "{ASKED} session.closing run.cancelling result(canceled) CANCEL SIGNAL(KILL) cancelled(session_close) \
+             session.closed DROP answered"
+        ),
+    );
+}
+
+/// Covers: S-48.
+#[test]
+fn actions_are_bounded() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    for step in ["say m1", "ack"] {
+        world.step(step);
+    }
+    for _ in 0..20 {
+        world.step("act t");
+    }
+    assert_eq!(world.runtime.state().actions.open.len(), 16);
+    assert!(world.record.iter().any(|word| word == "result(too_many_actions)"));
+    for _ in 0..300 {
+        world.step("act t");
+    }
+    let asked = world.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::AgentAction(_)));
+    assert_eq!(asked.count(), 256);
+    world.step("crash");
+}
+
+/// Covers: EV-C1, EV-C4, EV-C5, EV-L2, S-38.
+#[test]
+fn what_becomes_of_an_action_names_it_and_its_cause() {
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    for step in ["say m1", "ack", "act process.spawn canary", "tool begun", "tool told", "tool ok"] {
+        world.step(step);
+    }
+    let find = |name: &str| world.log.iter().map(|(_, entry)| entry).find(|entry| entry.fact.name() == name);
+    let [asked, invoked, told, exited, ended] =
+        ["agent.action", "tool.invoke", "process.progress", "process.exited", "tool.result"]
+            .map(|name| find(name).expect("it is recorded"));
+    assert_eq!((&*asked.source, &*invoked.source, &*ended.source), ("agent:a", "runner:r1", "runner:r1"));
+    assert_eq!(invoked.causation_id, Some(asked.id));
+    for later in [told, exited, ended] {
+        assert_eq!(later.causation_id, Some(invoked.id));
+        assert_eq!(later.correlation_id, asked.correlation_id);
+    }
+    assert!(!format!("{:?}", world.runtime).contains("\"x\""), "what it is given is not printed");
+}
