@@ -69,6 +69,7 @@ fn steer(name: &str, message_id: &str) -> Order {
         user: UserId::local(),
         message_id: MessageId::parse(message_id).expect("a name"),
         message: message("canary-more"),
+        actions: None,
         traceparent: None,
     }))
 }
@@ -138,6 +139,7 @@ fn brief(output: &Output) -> String {
                 Word::Said(Said::State { .. }) => "state",
                 Word::Said(Said::Steered { .. }) => "steered",
                 Word::Said(Said::Handover { .. }) => "handover",
+                Word::Said(Said::Action { .. }) => "action",
                 Word::Said(Said::Done { .. }) => "done",
                 Word::Said(Said::Failed(AgentFailure::Reported { .. })) => "error",
                 Word::Said(Said::Failed(AgentFailure::NotKnown)) => "not-known",

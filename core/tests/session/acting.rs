@@ -191,7 +191,7 @@ fn every_action_ends_once() {
     runs(
         "act t; tool begun; cancel; cancel-ack; tool ok",
         &format!(
-            "{ASKED} {INVOKED} run.cancelling CANCEL answered cancelled(user) result(canceled) DROP SIGNAL(KILL)"
+            "{ASKED} {INVOKED} run.cancelling CANCEL answered cancelled(user) DROP result(canceled) SIGNAL(KILL)"
         ),
     );
     runs(

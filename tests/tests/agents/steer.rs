@@ -23,6 +23,7 @@ fn steer(world: &World, to: &Invoke, name: &str) -> RunId {
         user: to.user.clone(),
         message_id: message_id(name),
         message: Message { role: Role::User, content: Content::Text("make it blue".to_owned()) },
+        actions: None,
         traceparent: None,
     };
     world.agents.perform(Order::Steer(Box::new(steer)));

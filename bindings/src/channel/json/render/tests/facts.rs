@@ -1,5 +1,6 @@
 //! Facts, one by one.
 use super::*;
+mod actions;
 use std::sync::Arc;
 use turnway_core::id::{Cursor, UserId};
 use turnway_core::protocol::entry::{Admission, Scope};
@@ -375,6 +376,7 @@ fn samples() -> Vec<(Fact, Vec<Value>)> {
         of_the_session(),
         of_members(),
         of_the_handover(),
+        actions::samples(),
         of_the_turn(),
         of_the_steered(),
         of_the_lost(),

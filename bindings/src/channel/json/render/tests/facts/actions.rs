@@ -1,0 +1,46 @@
+//! Facts about what agents have had done.
+use super::*;
+use turnway_core::id::{RunnerId, SaidId, ToolName};
+use turnway_core::protocol::action::{ActionAsked, Doing, ProcessTold, ToolEnded, ToolError, ToolInvoked};
+
+const ID: &str = "0190f4a0-0000-7000-8000-000000000001";
+
+pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
+    let (action_id, tool) = (EventId(ID.parse().expect("a UUID")), ToolName::parse("t").expect("a name"));
+    let name = Some(SaidId::parse("n1").expect("a name"));
+    let args = Json(json!({"x": 1}));
+    let asked = ActionAsked {
+        action_id,
+        name: name.clone(),
+        agent_id: agent("a"),
+        attempt: 1,
+        what: Doing::ToolCall { tool: tool.clone(), args: args.clone() },
+        deadline_ms: Some(Millis(9)),
+        mark: None,
+    };
+    let runner_id = RunnerId::parse("r1").expect("a name");
+    let invoked = ToolInvoked { action_id, tool: tool.clone(), args, runner_id };
+    let error = Some(ToolError::of("boom", "why"));
+    let ended = ToolEnded { action_id, name, tool, ok: false, result: None, error };
+    let told = ProcessTold { action_id, process_id: action_id, pid: Some(7), abnormal_exit: false, data: None };
+    let event = |name: &str, data: Value| vec![placed("tool_event", json!({"name": name, "data": data}))];
+    vec![
+        (Fact::AgentAction(asked), vec![]),
+        (
+            Fact::ToolInvoke(invoked),
+            event("tool.invoke", json!({"action_id": ID, "tool": "t", "args": {"x": 1}, "runner_id": "r1"})),
+        ),
+        (
+            Fact::ToolResult(ended),
+            event(
+                "tool.result",
+                json!({"action_id": ID, "name": "n1", "tool": "t", "ok": false,
+                    "error": {"code": "boom", "message": "why"}}),
+            ),
+        ),
+        (Fact::ProcessSpawned(told.clone()), vec![]),
+        (Fact::ProcessProgress(told.clone()), vec![]),
+        (Fact::ProcessExited(told.clone()), vec![]),
+        (Fact::ProcessCanceled(told), vec![]),
+    ]
+}

@@ -1,0 +1,203 @@
+//! Actions and tool runners, against the real binary: an agent that has dialed in asks, a runner does, everybody is told;
+//! and what becomes of an action whose node, or whose runner, is killed.
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::{Gone, Wire, invoke};
+
+/// A node whose agent `a` dials in, and where its data lies.
+async fn node() -> (Node, TempDir) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo", "--agent", "a=dial-in:,on_owner_loss=retry"]).await;
+    (node, dir)
+}
+
+async fn agent(node: &Node) -> Wire {
+    let hello = json!({"type": "hello", "role": "agent", "agent_id": "a"});
+    Wire::open(node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
+}
+
+async fn runner(node: &Node) -> Wire {
+    let tools = json!(["t", {"name": "process.spawn", "description": "starts one"}]);
+    let hello = json!({"type": "hello", "role": "tool_runner", "runner_id": "r1", "tools": tools});
+    Wire::open(node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
+}
+
+async fn person(node: &Node) -> Wire {
+    Wire::hello(node.http, "ann", vec![]).await.expect("it connects")
+}
+
+/// Asks agent `a` something; what that is told.
+async fn asked(person: &mut Wire, agent: &mut Wire, text: &str) -> Value {
+    let accepted = person.ask(text, invoke("s1", "a", text)).await.expect("taken");
+    assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
+    next(agent, "invoke").await
+}
+
+/// The next message, which must be of this type.
+async fn next(wire: &mut Wire, kind: &str) -> Value {
+    let message = wire.next().await.expect("a message");
+    assert_eq!(message["type"], kind, "{message}");
+    message
+}
+
+/// The next message to an agent, which must be about this fact.
+async fn event(agent: &mut Wire, name: &str) -> Value {
+    let message = next(agent, "event").await;
+    assert_eq!((&message["name"], &message["event"]["type"]), (&json!(name), &json!(name)), "{message}");
+    message["event"].clone()
+}
+
+async fn act(agent: &mut Wire, invoke: &Value, name: &str, tool: &str) {
+    let action = json!({"type": "action", "run_id": invoke["run_id"], "action_id": name, "tool": tool, "args": {"x": 1}});
+    agent.say(action).await.expect("it is taken");
+}
+
+async fn tells(runner: &mut Wire, of: &Value, kind: &str, mut body: Value) {
+    (body["type"], body["action_id"]) = (kind.into(), of["action_id"].clone());
+    runner.say(body).await.expect("it is taken");
+}
+
+async fn done(person: &mut Wire, agent: &mut Wire, invoke: &Value) {
+    agent.say(json!({"type": "done", "run_id": invoke["run_id"]})).await.expect("said");
+    let run = &invoke["run_id"];
+    let done = person.until(|message| message["type"] == "done" && message["run_id"] == *run).await;
+    assert_eq!(done.expect("its end")["status"], "completed");
+}
+
+/// Covers: EV-E3, EV-E4, EV-E5, EV-N5, EV-C3, EV-G1, EV-T10.
+#[tokio::test]
+async fn what_an_agent_asks_for_is_done_once_and_everybody_is_told() {
+    let (node, _dir) = node().await;
+    let (mut runner, mut agent, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
+    let invoke = asked(&mut ann, &mut agent, "go").await;
+    act(&mut agent, &invoke, "a1", "t").await;
+    let action = event(&mut agent, "agent.action").await;
+    assert_eq!((&action["data"]["name"], &action["id"]), (&json!("a1"), &action["data"]["action_id"]));
+    let execute = next(&mut runner, "execute").await;
+    assert_eq!((&execute["tool"], &execute["args"]), (&json!("t"), &json!({"x": 1})));
+    assert_eq!((&execute["action_id"], &execute["run_id"]), (&action["id"], &invoke["run_id"]));
+    tells(&mut runner, &execute, "invoked", json!({})).await;
+    event(&mut agent, "tool.invoke").await;
+    // The same again is nothing new; what comes after it is.
+    act(&mut agent, &invoke, "a1", "t").await;
+    act(&mut agent, &invoke, "a2", "t").await;
+    event(&mut agent, "agent.action").await;
+    let other = next(&mut runner, "execute").await;
+    assert_ne!(other["action_id"], execute["action_id"]);
+    tells(&mut runner, &execute, "result", json!({"ok": true, "result": {"n": 3}})).await;
+    let result = event(&mut agent, "tool.result").await;
+    assert_eq!((&result["data"]["ok"], &result["data"]["result"]), (&json!(true), &json!({"n": 3})));
+    let shown = ann.until(|message| message["type"] == "tool_event" && message["name"] == "tool.result").await;
+    assert_eq!(shown.expect("she is told")["data"]["name"], "a1");
+    tells(&mut runner, &other, "result", json!({"ok": false, "error": {"code": "boom", "message": "m"}})).await;
+    event(&mut agent, "tool.invoke").await;
+    assert_eq!(event(&mut agent, "tool.result").await["data"]["error"]["code"], "boom");
+    // Said twice by the runner it counts once, and nobody else's business is none of its own.
+    tells(&mut runner, &execute, "result", json!({"ok": false})).await;
+    tells(&mut runner, &json!({"action_id": "0190f4a0-0000-7000-8000-000000000001"}), "result", json!({"ok": true}))
+        .await;
+    runner.say(json!({"type": "ping"})).await.expect("said");
+    next(&mut runner, "pong").await;
+    done(&mut ann, &mut agent, &invoke).await;
+}
+
+/// Covers: EV-E6, EV-T5, EV-T8, EV-A2, EV-C6.
+#[tokio::test]
+async fn a_process_outlives_its_run_and_its_node() {
+    let (mut node, _dir) = node().await;
+    let (mut runner_a, mut agent_a, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
+    let invoke = asked(&mut ann, &mut agent_a, "go").await;
+    assert_eq!(invoke["context"].get("open_actions"), None);
+    act(&mut agent_a, &invoke, "a1", "process.spawn").await;
+    let execute = next(&mut runner_a, "execute").await;
+    tells(&mut runner_a, &execute, "invoked", json!({"pid": 7})).await;
+    tells(&mut runner_a, &execute, "progress", json!({"data": {"percent": 50}})).await;
+    for name in ["agent.action", "tool.invoke", "process.spawned", "process.progress"] {
+        event(&mut agent_a, name).await;
+    }
+    done(&mut ann, &mut agent_a, &invoke).await;
+    node.kill_and_restart().await;
+    // Nothing of it is in this process but the log. Its runner is asked what has become of it, and does nothing again.
+    let mut runner_b = runner(&node).await;
+    let query = next(&mut runner_b, "query").await;
+    assert_eq!(query["action_id"], execute["action_id"]);
+    let (mut agent_b, mut ann) = (agent(&node).await, person(&node).await);
+    let invoke = asked(&mut ann, &mut agent_b, "how far?").await;
+    let open = &invoke["context"]["open_actions"][0];
+    assert_eq!((&open["action_id"], &open["state"]), (&execute["action_id"], &json!("running")));
+    assert_eq!((&open["process_id"], &open["name"]), (&execute["action_id"], &json!("a1")));
+    tells(&mut runner_b, &query, "result", json!({"ok": true, "result": {"exit_code": 0}})).await;
+    let over = ann.until(|message| message["name"] == "tool.result").await.expect("she is told");
+    assert_eq!(over["data"]["ok"], true);
+    done(&mut ann, &mut agent_b, &invoke).await;
+    let invoke = asked(&mut ann, &mut agent_b, "and now?").await;
+    assert_eq!(invoke["context"].get("open_actions"), Some(&json!([])));
+    assert_eq!(invoke["context"]["ended_actions"][0]["result"], json!({"exit_code": 0}));
+}
+
+/// Covers: EV-N5, EV-A2: killed in the middle of an action of a run that is asked again.
+#[tokio::test]
+async fn what_a_runner_has_forgotten_is_not_done_again() {
+    let (mut node, _dir) = node().await;
+    let (mut runner_a, mut agent_a, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
+    let invoke = asked(&mut ann, &mut agent_a, "go").await;
+    act(&mut agent_a, &invoke, "a1", "t").await;
+    let execute = next(&mut runner_a, "execute").await;
+    node.kill_and_restart().await;
+    let (mut runner_b, mut agent_b) = (runner(&node).await, agent(&node).await);
+    let invoke = next(&mut agent_b, "invoke").await;
+    assert_eq!((&invoke["attempt"], &invoke["context"]["open_actions"][0]["state"]), (&json!(2), &json!("requested")));
+    // The second attempt asks for the same: it is under way.
+    act(&mut agent_b, &invoke, "a1", "t").await;
+    let query = next(&mut runner_b, "query").await;
+    assert_eq!(query["action_id"], execute["action_id"]);
+    let error = json!({"code": "unknown_action", "message": ""});
+    tells(&mut runner_b, &query, "result", json!({"ok": false, "error": error})).await;
+    let result = event(&mut agent_b, "tool.result").await;
+    assert_eq!((&result["data"]["error"]["code"], &result["data"]["name"]), (&json!("UNKNOWN"), &json!("a1")));
+    runner_b.say(json!({"type": "ping"})).await.expect("said");
+    next(&mut runner_b, "pong").await;
+}
+
+/// Covers: EV-T7: runners that are not there, are gone, and come back.
+#[tokio::test]
+async fn a_runner_that_is_lost_may_come_back_and_else_its_actions_end() {
+    let (node, _dir) = node().await;
+    let (mut agent, mut ann) = (agent(&node).await, person(&node).await);
+    let invoke = asked(&mut ann, &mut agent, "go").await;
+    act(&mut agent, &invoke, "a1", "t").await;
+    event(&mut agent, "agent.action").await;
+    // One that comes in time is given what waits.
+    let mut first = runner(&node).await;
+    let execute = next(&mut first, "execute").await;
+    tells(&mut first, &execute, "invoked", json!({})).await;
+    event(&mut agent, "tool.invoke").await;
+    drop(first);
+    let mut second = runner(&node).await;
+    assert_eq!(next(&mut second, "query").await["action_id"], execute["action_id"]);
+    drop(second);
+    let result = event(&mut agent, "tool.result").await;
+    assert_eq!(result["data"]["error"]["code"], "abnormal_exit");
+    act(&mut agent, &invoke, "a2", "nobody.has.it").await;
+    event(&mut agent, "agent.action").await;
+    assert_eq!(event(&mut agent, "tool.result").await["data"]["error"]["code"], "no_runner");
+    done(&mut ann, &mut agent, &invoke).await;
+}
+
+/// Covers: S-11, S-38: what is no message of a runner.
+#[tokio::test]
+async fn a_runner_that_does_not_keep_to_the_protocol_is_told_and_then_closed() {
+    let (node, _dir) = node().await;
+    let mut wire = Wire::open(node.http).await.expect("it connects");
+    wire.say(json!({"type": "hello", "role": "tool_runner"})).await.expect("said");
+    assert_eq!(next(&mut wire, "error").await["code"], "unauthorized");
+    let mut runner = runner(&node).await;
+    runner.say(json!({"type": "agent_invoke"})).await.expect("said");
+    assert_eq!(next(&mut runner, "error").await["code"], "invalid_message");
+    for _ in 0..10 {
+        runner.say(json!({"type": "result", "ok": true})).await.expect("said");
+        assert_eq!(next(&mut runner, "error").await["code"], "invalid_message");
+    }
+    assert_eq!(runner.next().await, Err(Gone::Closed(4400)));
+}
