@@ -47,12 +47,6 @@ define_mutants! {
     NoSelfFence,
     /// The agent hears before the fact is durable. (G4)
     OrderEarly,
-    /// A tool runner hears before the fact is durable. (G4, EV-N5)
-    ExecuteEarly,
-    /// What an agent asks for twice under one name is done twice. (EV-N5)
-    ActionTwice,
-    /// Another owner has done again what may have been done. (EV-N5)
-    ActionRunAgain,
     /// Attempts are not bounded. (G8)
     NoPoison,
     /// A turn that may not be repeated is repeated.

@@ -10,8 +10,8 @@ pub mod dialin;
 pub mod directory;
 mod echo;
 mod health;
-mod news;
 pub mod http;
+mod news;
 pub mod plugins;
 mod request;
 pub mod sse;
@@ -346,7 +346,8 @@ impl Agents {
             return;
         }
         let Some(Agent::Http(agent)) = agent else { return };
-        let Some(auth) = running.token.as_ref().and_then(bearer).filter(|_| running.line.begin_telling()) else {
+        let Some(auth) = running.token.as_ref().and_then(bearer).filter(|_| running.line.begin_telling())
+        else {
             return;
         };
         let (agent, client, line) = (Arc::clone(agent), self.0.client.clone(), Arc::clone(&running.line));

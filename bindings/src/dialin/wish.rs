@@ -45,7 +45,8 @@ pub(super) fn read(action: Action<'_>) -> Result<ActionWish, AgentFailure> {
         (Some("tool_call") | None, None) => return Err(broken("an action without a tool")),
         (Some("tool_call") | None, Some(tool)) => {
             let tool = ToolName::parse(&tool).map_err(|_| broken("an action of no tool"))?;
-            let args = carried(args)?.unwrap_or_else(|| Json(serde_json::Value::Object(serde_json::Map::default())));
+            let args =
+                carried(args)?.unwrap_or_else(|| Json(serde_json::Value::Object(serde_json::Map::default())));
             Doing::ToolCall { tool, args }
         }
         (Some(_), _) => return Err(broken("an action of no kind")),

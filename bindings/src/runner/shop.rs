@@ -110,7 +110,9 @@ impl Machine for Shop {
     fn handle_input(&mut self, now: Now, input: Input) {
         match input {
             Input::Order(ToolOrder::Execute(execute)) => self.execute(now, *execute),
-            Input::Order(ToolOrder::Signal { action_id, signal, runner: _ }) => self.signal(action_id, signal),
+            Input::Order(ToolOrder::Signal { action_id, signal, runner: _ }) => {
+                self.signal(action_id, signal)
+            }
             Input::Order(ToolOrder::Query { key, action_id, tool, runner }) => {
                 self.query(now, key, action_id, (tool, runner));
             }
@@ -167,10 +169,13 @@ impl Shop {
     /// Gives it to whoever has it to do, or can and has the least to do.
     fn place(&mut self, action_id: EventId) {
         let Some(job) = self.jobs.get(&action_id) else { return };
-        let Some(connection) = self.able(&job.tool, job.runner.as_ref()).min_by_key(|it| self.load(*it)) else {
+        let Some(connection) = self.able(&job.tool, job.runner.as_ref()).min_by_key(|it| self.load(*it))
+        else {
             return;
         };
-        let (Some(job), Some(runner)) = (self.jobs.get_mut(&action_id), self.runners.get(&connection)) else { return };
+        let (Some(job), Some(runner)) = (self.jobs.get_mut(&action_id), self.runners.get(&connection)) else {
+            return;
+        };
         job.runner = Some(runner.id.clone());
         if let At::Nobody(execute, _) = std::mem::replace(&mut job.at, At::Runner(connection)) {
             self.outputs.push_back(Output::Send { connection, word: ToRunner::Execute(execute) });
@@ -178,7 +183,8 @@ impl Shop {
     }
 
     fn able(&self, tool: &ToolName, who: Option<&RunnerId>) -> impl Iterator<Item = Connection> {
-        let fits = move |runner: &Runner| runner.tools.contains(tool) && who.is_none_or(|who| runner.id == *who);
+        let fits =
+            move |runner: &Runner| runner.tools.contains(tool) && who.is_none_or(|who| runner.id == *who);
         self.runners.iter().filter(move |(_, runner)| fits(runner)).map(|(connection, _)| *connection)
     }
 
@@ -260,7 +266,9 @@ impl Shop {
     fn said(&mut self, connection: Connection, word: FromRunner) {
         let (action_id, report) = match word {
             FromRunner::Invoked { action_id, pid } => {
-                let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else { return };
+                let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else {
+                    return;
+                };
                 (action_id, ToolReport::Invoked { runner, pid })
             }
             FromRunner::Progress { action_id, data } => (action_id, ToolReport::Progress(data)),

@@ -260,7 +260,10 @@ mod tests {
         check("progress", json!({"data": "x".repeat(17_000)}), "too large");
         check("chunk", json!({"stream": "stdout"}), "Chunk");
         assert_eq!(FromRunner::read("result", "{}"), Some(Err(NoWord("action_id is missing"))));
-        assert_eq!(FromRunner::read("result", r#"{"action_id":"x","ok":true}"#), Some(Err(NoWord("action_id is none"))));
+        assert_eq!(
+            FromRunner::read("result", r#"{"action_id":"x","ok":true}"#),
+            Some(Err(NoWord("action_id is none")))
+        );
         assert_eq!(FromRunner::read("execute", "{}"), None);
     }
 }

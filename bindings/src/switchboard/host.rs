@@ -266,7 +266,12 @@ impl Switchboard {
     }
 
     /// What agents and tool runners report.
-    pub(super) fn reported(&mut self, now: Now, key: &SessionKey, reports: impl ExactSizeIterator<Item = Told>) {
+    pub(super) fn reported(
+        &mut self,
+        now: Now,
+        key: &SessionKey,
+        reports: impl ExactSizeIterator<Item = Told>,
+    ) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else {
             self.stats.late_reports += reports.len() as u64;
             return;

@@ -88,7 +88,7 @@ impl Pair {
                     self.board.handle_input(self.now, Input::Stored { op, result });
                 }
                 Output::Publish { words, .. } => self.said.push(words),
-                Output::Order(_) | Output::Send { .. } | Output::Exit => {}
+                Output::Order(_) | Output::Tool(_) | Output::Send { .. } | Output::Exit => {}
             }
         }
     }

@@ -120,6 +120,7 @@ impl Bench {
                 }
                 Output::Publish { to, .. } => self.inputs.push_back(Input::Unheard { to }),
                 Output::Order(order) => self.orders.push(order),
+                Output::Tool(_) => {}
                 Output::Send { link, note } => self.shown.push((link, line(&note))),
                 Output::Exit => self.gone = true,
             }

@@ -138,7 +138,7 @@ impl Fleet {
                         None => self.post(Mail::Given(node, Input::Unheard { to })),
                     }
                 }
-                Output::Order(_) | Output::Send { .. } | Output::Exit => {}
+                Output::Order(_) | Output::Tool(_) | Output::Send { .. } | Output::Exit => {}
             }
         }
     }

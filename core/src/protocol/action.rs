@@ -311,14 +311,21 @@ mod tests {
             name: Some(SaidId::parse("a1").expect("a name")),
             agent_id: AgentId::parse("a").expect("a name"),
             attempt: 1,
-            what: Doing::ToolCall { tool: ToolName::parse("sh.run").expect("a name"), args: Json(json!({"x": [1]})) },
+            what: Doing::ToolCall {
+                tool: ToolName::parse("sh.run").expect("a name"),
+                args: Json(json!({"x": [1]})),
+            },
             deadline_ms: Some(Millis(7)),
             mark: None,
         };
         let written = serde_json::to_value(&asked).expect("it is written");
-        assert_eq!((&written["type"], &written["tool"], &written["args"]), (&json!("tool_call"), &json!("sh.run"), &json!({"x": [1]})));
+        assert_eq!(
+            (&written["type"], &written["tool"], &written["args"]),
+            (&json!("tool_call"), &json!("sh.run"), &json!({"x": [1]}))
+        );
         assert_eq!(serde_json::from_value::<ActionAsked>(written).ok(), Some(asked.clone()));
-        let said = ActionAsked { what: Doing::Say { text: Private("hi".to_owned()) }, deadline_ms: None, ..asked };
+        let said =
+            ActionAsked { what: Doing::Say { text: Private("hi".to_owned()) }, deadline_ms: None, ..asked };
         let written = serde_json::to_value(&said).expect("it is written");
         assert_eq!((&written["type"], &written["text"]), (&json!("say"), &json!("hi")));
         assert_eq!(serde_json::from_value::<ActionAsked>(written).ok(), Some(said));

@@ -4,11 +4,10 @@
 //! that finds one open that it has not asked for itself never has it done again: it asks what has become of it (§2.6).
 use crate::id::{EventId, RunId, SaidId};
 use crate::limits;
-use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::action::{
-    ActionAsked, ActionWish, Doing, Execute, News, ProcessTold, SPAWN, ToolEnded, ToolError, ToolInvoked, ToolOrder,
-    ToolReport,
+    ActionAsked, ActionWish, Doing, Execute, News, ProcessTold, SPAWN, ToolEnded, ToolError, ToolInvoked,
+    ToolOrder, ToolReport,
 };
 use crate::protocol::agent::Order;
 use crate::protocol::entry::Fact;
@@ -85,8 +84,7 @@ impl SessionRuntime {
         let again = wish.name.as_ref().is_some_and(|name| self.state.actions.is_known(run_id, name));
         let many = self.state.actions.times(run_id) >= limits::RUN_ACTIONS_MAX;
         let agent = self.state.runs.get(run_id).and_then(|run| run.agent.clone());
-        let Some(agent_id) = agent.filter(|_| self.is_open() && !many && (!again || planted(Mutant::ActionTwice)))
-        else {
+        let Some(agent_id) = agent.filter(|_| self.is_open() && !many && !again) else {
             self.counts.late_reports += 1;
             return;
         };
@@ -108,17 +106,22 @@ impl SessionRuntime {
         self.acting.due.insert(action_id, now.mono + wait);
         if crowded {
             let why = "too many actions of this session are open";
-            return self.end_action(now, action_id, End::failed("too_many_actions", why, Exit::Exited, false));
+            return self.end_action(
+                now,
+                action_id,
+                End::failed("too_many_actions", why, Exit::Exited, false),
+            );
         }
-        let order = Output::Tool(ToolOrder::Execute(Box::new(execute)));
-        if planted(Mutant::ExecuteEarly) {
-            self.outbox.now(order);
-        } else {
-            self.outbox.after(seq, order);
-        }
+        self.outbox.after(seq, Output::Tool(ToolOrder::Execute(Box::new(execute))));
     }
 
-    fn execute(&self, run_id: &RunId, action_id: EventId, what: &Doing, deadline: crate::time::Millis) -> Option<Execute> {
+    fn execute(
+        &self,
+        run_id: &RunId,
+        action_id: EventId,
+        what: &Doing,
+        deadline: crate::time::Millis,
+    ) -> Option<Execute> {
         let Doing::ToolCall { tool, args } = what else { return None };
         Some(Execute {
             key: self.key.clone(),
@@ -187,7 +190,8 @@ impl SessionRuntime {
         self.acting.due.retain(|id, _| self.state.actions.open.contains_key(id));
         for action_id in ids {
             let Some(action) = self.state.actions.open.get(&action_id) else { continue };
-            let (orphan, asks) = (action.orphan || !self.is_open(), !self.acting.due.contains_key(&action_id));
+            let (orphan, asks) =
+                (action.orphan || !self.is_open(), !self.acting.due.contains_key(&action_id));
             let query = asks.then(|| self.query(action_id, action));
             let due = *self.acting.due.entry(action_id).or_insert(now.mono_at(action.deadline));
             if orphan {
@@ -204,17 +208,6 @@ impl SessionRuntime {
 
     /// What another owner has had begun: whether it goes on only its runner knows.
     fn query(&self, action_id: EventId, action: &Action) -> ToolOrder {
-        if planted(Mutant::ActionRunAgain) {
-            return ToolOrder::Execute(Box::new(Execute {
-                key: self.key.clone(),
-                run_id: action.run_id.clone(),
-                action_id,
-                tool: action.tool.clone(),
-                args: action.args.clone(),
-                deadline: action.deadline,
-                runner: None,
-            }));
-        }
         let (tool, runner) = (action.tool.clone(), action.runner.clone());
         ToolOrder::Query { key: self.key.clone(), action_id, tool, runner }
     }
@@ -248,10 +241,8 @@ impl SessionRuntime {
     fn record_of(&mut self, now: Now, action_id: EventId, fact: Fact) {
         let Some(action) = self.state.actions.open.get(&action_id) else { return };
         let (run_id, cause) = (action.run_id.clone(), action.cause);
-        let runner = match &fact {
-            Fact::ToolInvoke(invoked) => Some(invoked.runner_id.clone()),
-            _ => action.runner.clone(),
-        };
+        let begins = if let Fact::ToolInvoke(invoked) = &fact { Some(invoked.runner_id.clone()) } else { None };
+        let runner = begins.or_else(|| action.runner.clone());
         let source = if runner.is_some() { Source::Runner } else { Source::Gateway };
         let about = About { source, runner: runner.as_ref(), cause: Some(cause), ..About::run(&run_id) };
         self.record(now, fact, about);
@@ -266,7 +257,8 @@ impl SessionRuntime {
         let Some(agent_id) = self.state.runs.get(run_id).and_then(|run| run.agent.clone()) else { return };
         let Some(entry) = self.outbox.last_recorded() else { return };
         let seq = self.state.tail.seq;
-        let (key, run_id, attempt, epoch) = (self.key.clone(), run_id.clone(), live.attempt, self.token.epoch);
+        let (key, run_id, attempt, epoch) =
+            (self.key.clone(), run_id.clone(), live.attempt, self.token.epoch);
         let news = News { key, run_id, attempt, agent_id, seq, epoch, entry };
         self.outbox.after(seq, Output::Order(Order::News(Box::new(news))));
     }

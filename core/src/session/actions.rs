@@ -192,7 +192,8 @@ impl Action {
 
 impl Over {
     fn shown(&self) -> EndedAction {
-        let ended = self.outcome.as_ref().and_then(|json| serde_json::from_str::<ToolEnded>(json.reveal()).ok());
+        let ended =
+            self.outcome.as_ref().and_then(|json| serde_json::from_str::<ToolEnded>(json.reveal()).ok());
         let (result, error) = ended.map_or((None, None), |ended| (ended.result, ended.error));
         let (action_id, name, tool) = (self.action_id, self.name.clone(), self.tool.clone());
         EndedAction { action_id, name, tool, ok: self.ok, result, error }
@@ -228,7 +229,9 @@ impl State {
             Fact::ToolResult(ended) => actions.ended(ended, |run_id| runs.contains_key(run_id)),
             Fact::RunStarted { agent_id, .. } => {
                 let mut news = actions.ended.iter_mut().filter(|over| over.agent == *agent_id);
-                news.by_ref().filter(|over| over.with.is_none()).for_each(|over| over.with.clone_from(&entry.run_id));
+                news.by_ref()
+                    .filter(|over| over.with.is_none())
+                    .for_each(|over| over.with.clone_from(&entry.run_id));
             }
             Fact::SessionClosed { .. } => *actions = Actions::default(),
             fact if fact.is_terminal() => {

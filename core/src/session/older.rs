@@ -32,7 +32,20 @@ impl From<Older> for State {
         let Older { tail, phase, user, agents, active, running, waiting, .. } = older;
         let Older { runs, members, changes, handovers, .. } = older;
         let actions = Actions::default();
-        Self { tail, phase, user, agents, active, running, waiting, runs, members, changes, handovers, actions }
+        Self {
+            tail,
+            phase,
+            user,
+            agents,
+            active,
+            running,
+            waiting,
+            runs,
+            members,
+            changes,
+            handovers,
+            actions,
+        }
     }
 }
 

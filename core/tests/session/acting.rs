@@ -62,14 +62,10 @@ fn call(tool: &str, args: serde_json::Value) -> Doing {
 
 fn report(word: &str) -> ToolReport {
     match word {
-        "begun" => {
-            ToolReport::Invoked { runner: RunnerId::parse("r1").expect("a name"), pid: Some(7) }
-        }
+        "begun" => ToolReport::Invoked { runner: RunnerId::parse("r1").expect("a name"), pid: Some(7) },
         "told" => ToolReport::Progress(Json(json!({"n": 1}))),
         "ok" => ToolReport::Ended { ok: true, result: Some(Json(json!([1]))), error: None },
-        "bad" => {
-            ToolReport::Ended { ok: false, result: None, error: Some(ToolError::of("boom", "why")) }
-        }
+        "bad" => ToolReport::Ended { ok: false, result: None, error: Some(ToolError::of("boom", "why")) },
         "unknown" => ToolReport::Unknown,
         "nobody" => ToolReport::NoRunner,
         "lost" => ToolReport::Lost,
@@ -163,7 +159,10 @@ fn who_takes_over_asks_and_has_nothing_done_again() {
         "act t; tool begun; crash; ack; tool begun; tool ok",
         &format!("{ASKED} {INVOKED} | QUERY(t,r1) {again} agent.invoke.started result(ok) NEWS(tool.result)"),
     );
-    runs("act t; crash; tool unknown", &format!("{ASKED} | QUERY(t) {again} result(UNKNOWN) NEWS(tool.result)"));
+    runs(
+        "act t; crash; tool unknown",
+        &format!("{ASKED} | QUERY(t) {again} result(UNKNOWN) NEWS(tool.result)"),
+    );
     runs(
         "act process.spawn; tool begun; crash; tool lost",
         &format!(

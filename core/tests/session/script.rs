@@ -142,7 +142,8 @@ impl Script {
                         let told = invoke.handover.map(|told| format!(",from {}", told.from));
                         let told = told.unwrap_or_default();
                         let acts = invoke.actions.as_deref();
-                        let acts = acts.map(|it| format!(",{}+{}", it.open_actions.len(), it.ended_actions.len()));
+                        let acts =
+                            acts.map(|it| format!(",{}+{}", it.open_actions.len(), it.ended_actions.len()));
                         let acts = acts.unwrap_or_default();
                         format!("INVOKE({},{}{after}{told}{acts})", invoke.agent_id, invoke.attempt)
                     }

@@ -140,7 +140,11 @@ impl Inbox {
 
     /// How many wait; of the bus, those whose frames were opened.
     pub fn waiting(&self) -> usize {
-        self.asked.waiting() + self.reports.len() + self.tools.len() + self.answers.waiting() + self.heard.len()
+        self.asked.waiting()
+            + self.reports.len()
+            + self.tools.len()
+            + self.answers.waiting()
+            + self.heard.len()
     }
 }
 

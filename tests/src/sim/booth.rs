@@ -94,7 +94,11 @@ impl Booth {
                 Output::Order(Order::Invoke(invoke)) => {
                     self.ordered = Some((invoke.key, invoke.run_id, invoke.attempt, invoke.epoch));
                 }
-                Output::Order(_) | Output::Tool(_) | Output::Publish { .. } | Output::Send { .. } | Output::Exit => {}
+                Output::Order(_)
+                | Output::Tool(_)
+                | Output::Publish { .. }
+                | Output::Send { .. }
+                | Output::Exit => {}
             }
         }
     }

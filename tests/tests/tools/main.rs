@@ -88,15 +88,22 @@ async fn what_an_agent_asks_for_is_done_once_and_everybody_is_told() {
     tells(&mut runner, &execute, "result", json!({"ok": true, "result": {"n": 3}})).await;
     let result = event(&mut agent, "tool.result").await;
     assert_eq!((&result["data"]["ok"], &result["data"]["result"]), (&json!(true), &json!({"n": 3})));
-    let shown = ann.until(|message| message["type"] == "tool_event" && message["name"] == "tool.result").await;
+    let shown =
+        ann.until(|message| message["type"] == "tool_event" && message["name"] == "tool.result").await;
     assert_eq!(shown.expect("she is told")["data"]["name"], "a1");
-    tells(&mut runner, &other, "result", json!({"ok": false, "error": {"code": "boom", "message": "m"}})).await;
+    tells(&mut runner, &other, "result", json!({"ok": false, "error": {"code": "boom", "message": "m"}}))
+        .await;
     event(&mut agent, "tool.invoke").await;
     assert_eq!(event(&mut agent, "tool.result").await["data"]["error"]["code"], "boom");
     // Said twice by the runner it counts once, and nobody else's business is none of its own.
     tells(&mut runner, &execute, "result", json!({"ok": false})).await;
-    tells(&mut runner, &json!({"action_id": "0190f4a0-0000-7000-8000-000000000001"}), "result", json!({"ok": true}))
-        .await;
+    tells(
+        &mut runner,
+        &json!({"action_id": "0190f4a0-0000-7000-8000-000000000001"}),
+        "result",
+        json!({"ok": true}),
+    )
+    .await;
     runner.say(json!({"type": "ping"})).await.expect("said");
     next(&mut runner, "pong").await;
     done(&mut ann, &mut agent, &invoke).await;
@@ -147,7 +154,10 @@ async fn what_a_runner_has_forgotten_is_not_done_again() {
     node.kill_and_restart().await;
     let (mut runner_b, mut agent_b) = (runner(&node).await, agent(&node).await);
     let invoke = next(&mut agent_b, "invoke").await;
-    assert_eq!((&invoke["attempt"], &invoke["context"]["open_actions"][0]["state"]), (&json!(2), &json!("requested")));
+    assert_eq!(
+        (&invoke["attempt"], &invoke["context"]["open_actions"][0]["state"]),
+        (&json!(2), &json!("requested"))
+    );
     // The second attempt asks for the same: it is under way.
     act(&mut agent_b, &invoke, "a1", "t").await;
     let query = next(&mut runner_b, "query").await;
@@ -155,7 +165,10 @@ async fn what_a_runner_has_forgotten_is_not_done_again() {
     let error = json!({"code": "unknown_action", "message": ""});
     tells(&mut runner_b, &query, "result", json!({"ok": false, "error": error})).await;
     let result = event(&mut agent_b, "tool.result").await;
-    assert_eq!((&result["data"]["error"]["code"], &result["data"]["name"]), (&json!("UNKNOWN"), &json!("a1")));
+    assert_eq!(
+        (&result["data"]["error"]["code"], &result["data"]["name"]),
+        (&json!("UNKNOWN"), &json!("a1"))
+    );
     runner_b.say(json!({"type": "ping"})).await.expect("said");
     next(&mut runner_b, "pong").await;
 }

@@ -9,7 +9,9 @@ use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::{mention, strict};
 use crate::channel::pattern::Pattern;
 use serde_json::Value;
-use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId};
+use turnway_core::id::{
+    AgentId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId,
+};
 use turnway_core::limits::{
     LINK_SUBSCRIPTIONS_MAX, REASON_BYTES_MAX, RUNNER_TOOLS_MAX, SESSION_AGENTS_MAX, SUBSCRIBE_TYPES_MAX,
 };

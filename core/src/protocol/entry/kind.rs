@@ -49,7 +49,10 @@ impl Fact {
     }
     /// Whether a transaction begins with it: then it gives it its name.
     pub fn begins_change(&self) -> bool {
-        matches!(self, Self::AgentAdding(_) | Self::AgentRemoving(_) | Self::HandoverRequested(_) | Self::AgentAction(_))
+        matches!(
+            self,
+            Self::AgentAdding(_) | Self::AgentRemoving(_) | Self::HandoverRequested(_) | Self::AgentAction(_)
+        )
     }
     /// Whether a turn ends with it.
     pub fn is_terminal(&self) -> bool {

@@ -22,7 +22,8 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
     let invoked = ToolInvoked { action_id, tool: tool.clone(), args, runner_id };
     let error = Some(ToolError::of("boom", "why"));
     let ended = ToolEnded { action_id, name, tool, ok: false, result: None, error };
-    let told = ProcessTold { action_id, process_id: action_id, pid: Some(7), abnormal_exit: false, data: None };
+    let told =
+        ProcessTold { action_id, process_id: action_id, pid: Some(7), abnormal_exit: false, data: None };
     let event = |name: &str, data: Value| vec![placed("tool_event", json!({"name": name, "data": data}))];
     vec![
         (Fact::AgentAction(asked), vec![]),
