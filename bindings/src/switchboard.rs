@@ -42,7 +42,6 @@ use link::Links;
 use seat::Seat;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 use turnway_core::id::{EventId, LinkId, NodeId, RequestId, Seen, SessionKey, Stamp};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Directory;
@@ -183,11 +182,6 @@ impl Switchboard {
             stats: Stats::default(),
             outbox: VecDeque::new(),
         }
-    }
-
-    fn jitter(&mut self, base: Duration) -> Duration {
-        let millis = u64::try_from(base.as_millis()).unwrap_or(u64::MAX);
-        base + Duration::from_millis(self.rng.below(millis))
     }
 
     fn store(&mut self, op: Op) {
@@ -374,9 +368,7 @@ impl Machine for Switchboard {
                 let told = |event| Told::Agent { run_id: run_id.clone(), attempt, epoch, event };
                 self.reported(now, &key, events.into_iter().map(told));
             }
-            Input::Tool { key, action_id, report } => {
-                self.reported(now, &key, std::iter::once(Told::Tool { action_id, report }));
-            }
+            Input::Tool { key, action_id, report } => self.tool(now, &key, action_id, report),
             Input::Drain => self.begin_drain(now),
             Input::Heirs(heirs) => self.hand_over(now, heirs),
         }

@@ -41,7 +41,6 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use turnway_core::id::{AgentId, Epoch, RunId, SessionKey, TenantId};
-use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Directory, Invoke, OnOwnerLoss, Order};
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
@@ -335,29 +334,6 @@ impl Agents {
             (Some(Agent::Builtin(_) | Agent::DialIn(_)), Some(running)) => running.line.steer(steer),
             (Some(_) | None, _) => self.report(answered(steer, SteerOutcome::Refused)),
         }
-    }
-
-    /// Tells an attempt that runs what has become of what its agent has asked for. What it does not take is told to its
-    /// agent with the next turn.
-    fn news(&self, news: News) {
-        let Some(running) = self.0.running.get(&(news.run_id.clone(), news.attempt)) else { return };
-        let agent = self.0.agents.get(&news.agent_id);
-        if !running.line.tell(news) {
-            return;
-        }
-        let Some(Agent::Http(agent)) = agent else { return };
-        let Some(auth) = running.token.as_ref().and_then(bearer).filter(|_| running.line.begin_telling())
-        else {
-            return;
-        };
-        let (agent, client, line) = (Arc::clone(agent), self.0.client.clone(), Arc::clone(&running.line));
-        let over = Arc::clone(&line);
-        self.0.runtime.spawn(async move {
-            tokio::select! {
-                () = news::tell(agent, client, line, auth) => {}
-                () = over.over() => {}
-            }
-        });
     }
 
     /// Of an attempt that runs nowhere any more; only an agent that outlives its request has anything to stop.

@@ -139,18 +139,7 @@ impl Transcript {
             Fact::RunCancelled { attempt, text_bytes, .. } => {
                 self.ended(seq, entry, run_id, ("cancelled", None), (*attempt, *text_bytes));
             }
-            Fact::AgentStreamDelta { attempt, offset, text, .. } => {
-                let bytes = text.reveal().len();
-                if let Some(finding) = self.lacking(run_id)
-                    && let Some(lacks) = &mut finding.lacks
-                    && lacks.attempt == *attempt
-                    && *offset < lacks.text_bytes
-                {
-                    lacks.pieces.push(Arc::clone(entry));
-                    finding.bytes += bytes;
-                    self.trim();
-                }
-            }
+            Fact::AgentStreamDelta { .. } => self.stretch(run_id, entry),
             Fact::RunStarted { agent_id, attempt, .. } | Fact::RunRestarted { agent_id, attempt, .. } => {
                 if let Some(finding) = self.lacking(run_id)
                     && finding.lacks.as_ref().is_some_and(|lacks| lacks.attempt == *attempt)
@@ -216,6 +205,20 @@ impl Transcript {
         let unended = unended.map(|finding| finding.said.run_id.clone()).collect();
         let messages = self.found.into_iter().map(|finding| finding.said).collect();
         Found { messages, next, unended }
+    }
+
+    /// Takes a stretch of an answer, if that lacks it.
+    fn stretch(&mut self, run_id: &RunId, entry: &Arc<Entry>) {
+        if let Fact::AgentStreamDelta { attempt, offset, text, .. } = &entry.fact
+            && let Some(finding) = self.lacking(run_id)
+            && let Some(lacks) = &mut finding.lacks
+            && lacks.attempt == *attempt
+            && *offset < lacks.text_bytes
+        {
+            lacks.pieces.push(Arc::clone(entry));
+            finding.bytes += text.reveal().len();
+            self.trim();
+        }
     }
 
     /// Takes a question: the first fact of its turn.

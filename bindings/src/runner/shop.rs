@@ -262,7 +262,7 @@ impl Shop {
         }
     }
 
-    /// What a runner says counts only for what it was given or asked about (S-37).
+    /// What a runner says counts only for what it was given or asked about.
     fn said(&mut self, connection: Connection, word: FromRunner) {
         let (action_id, report) = match word {
             FromRunner::Invoked { action_id, pid } => {

@@ -6,9 +6,10 @@ use super::view::Asked;
 use super::{Switchboard, Timer};
 use crate::peer::{Item, Words};
 use std::sync::Arc;
-use turnway_core::id::{Epoch, Holder, NodeId, Nonce, Place, Seen, Seq, SessionKey, Token};
+use turnway_core::id::{Epoch, EventId, Holder, NodeId, Nonce, Place, Seen, Seq, SessionKey, Token};
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::protocol::action::ToolReport;
 use turnway_core::protocol::agent::Order;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as Told, Output as Said, SessionRuntime, State};
@@ -263,6 +264,11 @@ impl Switchboard {
             self.read_inbox(key);
         }
         self.pump(now, key);
+    }
+
+    /// What is heard of an action.
+    pub(super) fn tool(&mut self, now: Now, key: &SessionKey, action_id: EventId, report: ToolReport) {
+        self.reported(now, key, std::iter::once(Told::Tool { action_id, report }));
     }
 
     /// What agents and tool runners report.

@@ -53,6 +53,12 @@ impl Lease {
 }
 
 impl Switchboard {
+    /// A wait, and up to as much again by chance.
+    pub(super) fn jitter(&mut self, base: Duration) -> Duration {
+        let millis = u64::try_from(base.as_millis()).unwrap_or(u64::MAX);
+        base + Duration::from_millis(self.rng.below(millis))
+    }
+
     /// Whether this node may still act as an owner, by its own clock.
     pub(super) fn is_lawful(&self, now: Now) -> bool {
         self.lease.held && (now.mono < self.lease.until || planted(Mutant::NoSelfFence))

@@ -241,7 +241,8 @@ impl SessionRuntime {
     fn record_of(&mut self, now: Now, action_id: EventId, fact: Fact) {
         let Some(action) = self.state.actions.open.get(&action_id) else { return };
         let (run_id, cause) = (action.run_id.clone(), action.cause);
-        let begins = if let Fact::ToolInvoke(invoked) = &fact { Some(invoked.runner_id.clone()) } else { None };
+        let begins =
+            if let Fact::ToolInvoke(invoked) = &fact { Some(invoked.runner_id.clone()) } else { None };
         let runner = begins.or_else(|| action.runner.clone());
         let source = if runner.is_some() { Source::Runner } else { Source::Gateway };
         let about = About { source, runner: runner.as_ref(), cause: Some(cause), ..About::run(&run_id) };

@@ -258,19 +258,9 @@ impl State {
             Fact::RunResumed { .. } => (run.cause, run.resumed) = (entry.id, run.resumed + 1),
             Fact::AgentInvokeStarted { .. } | Fact::RunState { scope: Scope::Run, .. } => run.runs_on(),
             Fact::AgentStreamDelta { offset, text, mark, .. } => {
-                run.saved = offset + text.reveal().len() as u64;
-                run.spoke = true;
-                if let Some(resume) = &mut run.resume {
-                    resume.hash.update(text.reveal().as_bytes());
-                    resume.reach(mark.as_ref());
-                }
+                run.said(*offset, text.reveal(), mark.as_ref());
             }
-            Fact::RunState { scope: Scope::Agent, mark, .. } => {
-                if let Some(resume) = &mut run.resume {
-                    resume.states += 1;
-                    resume.reach(mark.as_ref());
-                }
-            }
+            Fact::RunState { scope: Scope::Agent, mark, .. } => run.told(mark.as_ref()),
             Fact::AgentInvokeDone { .. } | Fact::AgentSteerAcked { .. } => {}
             Fact::RunSuspended { .. } => run.excused += 1,
             Fact::RunCancelling { reason, deadline_ms, .. } => {
@@ -342,6 +332,23 @@ impl Run {
         self.phase = RunPhase::Routing;
         (self.attempt, self.began, self.saved) = (attempt, seq, 0);
         self.resume = resumable.then(Box::default);
+    }
+
+    /// A stretch of its text is recorded.
+    fn said(&mut self, offset: u64, text: &str, mark: Option<&Mark>) {
+        (self.saved, self.spoke) = (offset + text.len() as u64, true);
+        if let Some(resume) = &mut self.resume {
+            resume.hash.update(text.as_bytes());
+            resume.reach(mark);
+        }
+    }
+
+    /// A state of its agent is recorded.
+    fn told(&mut self, mark: Option<&Mark>) {
+        if let Some(resume) = &mut self.resume {
+            resume.states += 1;
+            resume.reach(mark);
+        }
     }
 
     /// Owners that were lost with it, counting the one that has it now (ownership.md §2.5).

@@ -197,7 +197,7 @@ fn every_action_ends_once() {
         "act t; close; cancel-ack",
         &format!(
             "{ASKED} session.closing run.cancelling result(canceled) CANCEL SIGNAL(KILL) cancelled(session_close) \
-             session.closed DROP answered"
+             DROP session.closed answered"
         ),
     );
 }

@@ -2,6 +2,7 @@
 mod callers;
 mod identity;
 mod quic;
+mod store;
 
 pub(super) use self::{identity::Upkeep, quic::Served};
 use crate::agent::{Agents, Report, directory::BadAgent, plugins::Plugins};
@@ -10,7 +11,7 @@ use crate::bus::alone::Alone;
 use crate::bus::{self, Bus, Mouth};
 use crate::cli::plan::Plan;
 use crate::clock::Clock;
-use crate::config::{Durability, Networks, StoreConfig};
+use crate::config::{Networks, StoreConfig};
 use crate::door::{Door, browser::Rules, pepper::BadPepper};
 use crate::driver::{AnswerQueue, Driver, Hands, Inbox};
 use crate::keys::Keys;
@@ -21,11 +22,10 @@ use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
 use crate::metrics::{Metrics, Unanswered};
 use crate::phase::{Life, Phase};
-use crate::store::embedded::{self, Copier, Embedded, OpenError};
-use crate::store::memory::Memory;
-use crate::store::redis::{self, Redis};
+use crate::store::Store;
+use crate::store::embedded::{Copier, OpenError};
+use crate::store::redis;
 use crate::store::registers::Counter;
-use crate::store::{Answers, Store};
 use crate::tls::{Keeper, Shown, development::NoPair, keeper::NoTls};
 use crate::tools::Tools;
 use crate::{admin, http};
@@ -255,47 +255,6 @@ impl Shared {
         };
         let (clock, life, metrics) = (self.clock.clone(), self.life.clone(), Arc::clone(&self.metrics));
         Ok(Driver::new(switchboard, inbox, hands, clock, life, metrics))
-    }
-
-    fn store(
-        &self,
-        config: &StoreConfig,
-        fatal: &Arc<Notify>,
-        answers: Answers,
-        runtime: &Handle,
-    ) -> Result<(Arc<dyn Store>, Option<Copier>), BuildError> {
-        let clock = self.clock.clone();
-        let clock: embedded::Clock = Arc::new(move || clock.now());
-        match config {
-            StoreConfig::Memory => Ok((Arc::new(Memory::new(clock, answers)), None)),
-            StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes } => {
-                let fatal = Arc::clone(fatal);
-                let mut options = embedded::Options::new(clock, Arc::new(move |_| fatal.notify_one()));
-                options.durability = match durability {
-                    Durability::Mem => embedded::Durability::Os,
-                    // What is not synced yet may still be in the process, and would die with it: only a
-                    // synced file keeps the promise of `os`.
-                    Durability::Os | Durability::Fsync | Durability::FsyncReplica => {
-                        embedded::Durability::Fsync
-                    }
-                };
-                options.cache_bytes = usize::try_from(*cache_bytes).unwrap_or(usize::MAX);
-                options.reserve_bytes = *reserve_bytes;
-                let metrics = Arc::clone(&self.metrics);
-                options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
-                let store = Embedded::open(dir, options, answers)?;
-                let copier = store.copier();
-                Ok((Arc::new(store), Some(copier)))
-            }
-            StoreConfig::Redis { url, durability, deployer } => {
-                let options =
-                    redis::Options { durability: *durability, deployer: deployer.clone(), clock: None };
-                let store = runtime.block_on(Redis::open(url.clone(), options, answers));
-                let store = store
-                    .map_err(|error| BuildError::Redis { url: url.to_string(), error: Box::new(error) })?;
-                Ok((Arc::new(store), None))
-            }
-        }
     }
 
     /// Behind the public listener.

@@ -7,6 +7,7 @@ mod agent;
 mod credential;
 mod runner;
 
+use self::runner::Calling;
 use super::Arrival;
 use super::end::End;
 use super::upgrade::Reception;
@@ -70,12 +71,6 @@ enum Stage {
     Connected,
     /// An agent has dialed in, or a tool runner; what they do is told when they are gone.
     Calling,
-}
-
-/// Who serves the gateway instead of asking it.
-enum Calling {
-    Agent(agent::Arrived),
-    Runner(runner::Arrived),
 }
 
 /// What woke a link.
@@ -146,10 +141,6 @@ impl<'a, W: Wire> Visit<'a, W> {
             admitted: None,
             arrived: None,
         }
-    }
-
-    fn heartbeat_permille(&self) -> u32 {
-        heartbeat_permille(&self.seat)
     }
 
     async fn run(&mut self) -> End {

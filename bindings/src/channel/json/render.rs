@@ -277,20 +277,7 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
         | Fact::ProcessProgress(told)
         | Fact::ProcessExited(told)
         | Fact::ProcessCanceled(told) => raw(tell, entry, asked, told),
-        Fact::UserMessage {
-            message_id,
-            request_id,
-            user,
-            message,
-            agent_id,
-            history_sha256: _,
-            strategy: _,
-            metadata: _,
-        } => {
-            let (content, agent_id) = (&message.content, agent_id.as_ref());
-            let body = Said { role: "user", message, content, message_id, user_id: user, agent_id };
-            tell.last("message", request_id, 2 * entry.weight(), body);
-        }
+        Fact::UserMessage { .. } => said(tell, entry),
         Fact::TurnAdmitted { .. } | Fact::AgentSteerAcked { .. } => admission(tell, &entry.fact),
         Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {
             tell.last("run_started", request_id, 320, Attempt { agent_id, attempt: *attempt });
@@ -322,6 +309,15 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
             tell.last("event", request_id, 320, body);
         }
         Fact::RunDone { .. } | Fact::RunFailed { .. } | Fact::RunCancelled { .. } => end(tell, &entry.fact),
+    }
+}
+
+/// Somebody said something.
+fn said<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry) {
+    if let Fact::UserMessage { message_id, request_id, user, message, agent_id, .. } = &entry.fact {
+        let (content, agent_id) = (&message.content, agent_id.as_ref());
+        let body = Said { role: "user", message, content, message_id, user_id: user, agent_id };
+        tell.last("message", request_id, 2 * entry.weight(), body);
     }
 }
 

@@ -2,7 +2,8 @@
 //! attempts that run over it.
 use super::super::end::End;
 use super::super::wire::{Beat, Heard, Wire};
-use super::{Calling, LONG, Stage, Visit};
+use super::runner::Calling;
+use super::{LONG, Stage, Visit, heartbeat_permille};
 use crate::agent::dialin::{Letter, NoPlace, Place};
 use crate::door::{Admitted, Proof};
 use crate::links::{Fate, Mail};
@@ -76,7 +77,7 @@ impl<W: Wire> Visit<'_, W> {
                     node: self.reception.node,
                     connection_id: format!("{}-{}", &node[..8], self.seat.id().0),
                     expires: admitted.proof.ends(),
-                    heartbeat_permille: self.heartbeat_permille(),
+                    heartbeat_permille: heartbeat_permille(&self.seat),
                 };
                 self.reception.metrics.links.began(Handshake::Admitted);
                 self.stage = Stage::Calling;

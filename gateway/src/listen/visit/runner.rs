@@ -2,7 +2,7 @@
 //! tools.
 use super::super::end::End;
 use super::super::wire::{Beat, Heard, Wire};
-use super::{Calling, LONG, Stage, Visit};
+use super::{LONG, Stage, Visit, agent, heartbeat_permille};
 use crate::door::{Admitted, Proof};
 use crate::links::{Fate, Mail};
 use crate::metrics::{Denial, Direction, Handshake};
@@ -17,6 +17,14 @@ use turnway_bindings::runner::line::{Input, Line, LineConfig, Output};
 use turnway_bindings::runner::words::ToRunner;
 use turnway_core::id::RequestId;
 use turnway_core::machine::Machine;
+
+/// Who serves the gateway instead of asking it.
+pub(super) enum Calling {
+    /// An agent that has dialed in.
+    Agent(agent::Arrived),
+    /// A tool runner.
+    Runner(Arrived),
+}
 
 /// A tool runner that was admitted, and its place.
 pub(super) struct Arrived {
@@ -60,7 +68,7 @@ impl<W: Wire> Visit<'_, W> {
                     node: self.reception.node,
                     connection_id: format!("{}-{}", &node[..8], self.seat.id().0),
                     expires: admitted.proof.ends(),
-                    heartbeat_permille: self.heartbeat_permille(),
+                    heartbeat_permille: heartbeat_permille(&self.seat),
                 };
                 self.reception.metrics.links.began(Handshake::Admitted);
                 self.stage = Stage::Calling;
