@@ -4,7 +4,7 @@
 //! # Layout (each line leans only on those below it)
 //! - [`switchboard`]: one node's brain: asks, feeds, seats, leases.
 //! - [`link`]: one connection's machine: hello, heartbeats, bad input, rendering; [`dialin`]: one agent's that has
-//!   dialed in; [`runner`]: those of tool runners, and who of them does what.
+//!   dialed in; [`runner`]: those of tool runners, and who of them does what; [`toolbox`]: a tool runner's own side.
 //! - [`channel`]: what clients may say and are shown, and its JSON; [`peer`]: what nodes say to each other.
 pub mod channel;
 pub mod dialin;
@@ -12,3 +12,4 @@ pub mod link;
 pub mod peer;
 pub mod runner;
 pub mod switchboard;
+pub mod toolbox;

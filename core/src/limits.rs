@@ -222,6 +222,41 @@ pub const RUNNER_UNTAKEN_MAX: usize = 1024;
 /// Actions that a node waits for at a time; past it they fail at once.
 pub const NODE_ACTIONS_MAX: usize = 16 * 1024;
 
+// === a tool runner's own side ===
+
+/// Processes of one runner at a time, of all programs: a program has less, as its operator says.
+pub const TOOLBOX_PROCESSES_MAX: usize = 64;
+/// Actions that a runner knows of, with what came of them: at the 64 that it can have under way, hours of them.
+pub const TOOLBOX_KNOWN_MAX: usize = 4096;
+/// An action that was asked for so long ago and is not known is not begun: whoever asked has long given it up, and
+/// it may be one that was forgotten. A node waits for a runner 5 s, and for a connection that stalls 30 s.
+pub const TOOLBOX_AGE_MAX: Duration = Duration::from_secs(60);
+/// What has ended is known so long at least, counted from when it was asked for: more than the age above, so that
+/// nothing that may still be begun is ever forgotten.
+pub const TOOLBOX_KNOWN_MIN: Duration = Duration::from_secs(180);
+/// From TERM to KILL: time to write what is open to a disk.
+pub const TOOLBOX_GRACE: Duration = Duration::from_secs(5);
+/// What a process prints leaves in pieces of this size …
+pub const CHUNK_BYTES_MAX: usize = 16 * 1024;
+/// … after so long at the latest, so that a line at a time is not a message a letter …
+pub const CHUNK_WAIT: Duration = Duration::from_millis(50);
+/// … and no more than this in a second, of both streams; what is more is left out, and said to be.
+pub const CHUNK_BYTES_PER_SECOND: u64 = 256 * 1024;
+/// The end of each stream that is kept for its result: the lines that say what went wrong.
+pub const OUTPUT_TAIL_BYTES: usize = 4 * 1024;
+/// The same as JSON, where most of it may have to be escaped: both fit a result.
+pub const OUTPUT_TAIL_JSON_BYTES_MAX: usize = 6 * 1024;
+/// Results that were said and are not known to have been read.
+pub const RESULTS_UNREAD_MAX: usize = 64;
+/// Programs of one list of what is allowed.
+pub const PROGRAMS_MAX: usize = 256;
+/// Arguments of one program, and the words of its command line.
+pub const PROGRAM_ARGS_MAX: usize = 64;
+/// One argument as an agent gives it: the length of a path.
+pub const PROGRAM_ARG_BYTES_MAX: usize = 4 * 1024;
+/// What a pattern may take once compiled: hundreds of letters' worth.
+pub const PATTERN_BYTES_MAX: usize = 256 * 1024;
+
 // === agents that dial in ===
 
 /// A run of an agent of which no connection is there waits for one so long: an agent that lost its node, or whose node

@@ -19,6 +19,11 @@ impl Default for Backoff {
 }
 
 impl Backoff {
+    /// The wait after `failures` failures in a row, by a random number.
+    pub fn after(self, failures: u32, random: u64) -> Duration {
+        self.wait(failures, &mut Chance::from_seed(random))
+    }
+
     /// The wait after `failures` failures in a row, by `chance`.
     pub(crate) fn wait(self, failures: u32, chance: &mut Chance) -> Duration {
         let whole = self.base.saturating_mul(1u32 << failures.min(16)).min(self.max);

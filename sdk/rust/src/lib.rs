@@ -35,6 +35,7 @@ mod listen;
 mod options;
 mod place;
 mod quic;
+mod raw;
 mod refuse;
 mod road;
 mod silence;
@@ -54,5 +55,6 @@ pub use event::{
 pub use fx::{Lost, Output};
 pub use invoke::{Invoke, Open, Start, Strategy, Subscribe};
 pub use options::Options;
+pub use raw::Raw;
 pub use state::ClientState;
 pub use trust::trust;

@@ -1,0 +1,334 @@
+//! What may be run: programs that an operator has listed, and what an agent may say about their command lines.
+//!
+//! There is no shell in it: a command line is a list of words, and what an agent gives is a part of one of them.
+use regex_automata::nfa::thompson::Config as Compile;
+use regex_automata::nfa::thompson::pikevm::PikeVM;
+use regex_automata::util::syntax;
+use regex_automata::{Anchored, Input};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+use turnway_core::limits::{PATTERN_BYTES_MAX, PROGRAM_ARG_BYTES_MAX};
+use turnway_core::protocol::action::ToolError;
+
+/// All programs, by the names that agents know them by.
+pub type Allowed = BTreeMap<String, Program>;
+
+/// A program that may be run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Where it is.
+    pub path: String,
+    /// What it is told, word by word.
+    pub words: Vec<Word>,
+    /// What agents may, or must, say about that.
+    pub args: BTreeMap<String, Arg>,
+    /// Where it runs.
+    pub cwd: String,
+    /// All of its environment.
+    pub env: BTreeMap<String, String>,
+    /// How long it may run.
+    pub time_limit: Duration,
+    /// How many of it may run at a time.
+    pub parallel: usize,
+}
+
+/// A word of a command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Arg(String),
+}
+
+/// What an agent may give as one argument.
+#[derive(Clone, Debug)]
+pub struct Arg {
+    /// Which texts.
+    pub rule: Rule,
+    /// What it is where the agent says nothing; none: it must.
+    pub default: Option<String>,
+    /// It may begin with `-`, where a program would take it for an option.
+    pub dash: bool,
+}
+
+/// Which texts an argument may be.
+#[derive(Clone, Debug)]
+pub enum Rule {
+    /// One of these.
+    OneOf(Vec<String>),
+    /// What is this as a whole.
+    Pattern(Pattern),
+}
+
+/// A regular expression. A search takes time in proportion to the text, whatever the expression.
+#[derive(Clone)]
+pub struct Pattern(PikeVM);
+
+/// A process to be: everything about it is decided. Prints no content (S-38).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Which program, by its name in the list.
+    pub program: String,
+    /// Where that is.
+    pub path: String,
+    /// What it is told.
+    pub words: Vec<String>,
+    /// Where it runs.
+    pub cwd: String,
+    /// All of its environment.
+    pub env: BTreeMap<String, String>,
+}
+
+// === impl Program ===
+
+impl Program {
+    /// Its command line with what an agent gives, or why not.
+    pub fn command(&self, name: &str, given: &Map<String, Value>) -> Result<Command, ToolError> {
+        let mut values = BTreeMap::new();
+        for (name, arg) in &self.args {
+            values.insert(name.as_str(), arg.value(name, given.get(name))?);
+        }
+        if let Some(stranger) = given.keys().find(|name| !self.args.contains_key(*name)) {
+            let known: Vec<&str> = self.args.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(forbidden(&format!("{stranger:?} is none of its arguments; there are: {known}")));
+        }
+        let mut words = Vec::with_capacity(self.words.len());
+        for word in &self.words {
+            words.push(word.with(&values, &self.args)?);
+        }
+        let (program, path) = (name.to_owned(), self.path.clone());
+        Ok(Command { program, path, words, cwd: self.cwd.clone(), env: self.env.clone() })
+    }
+}
+
+// === impl Word ===
+
+impl Word {
+    /// Reads one: `{name}` stands for an argument, everything else for itself.
+    pub fn parse(text: &str) -> Self {
+        let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
+        while let Some(at) = rest.find('{') {
+            let (before, behind) = rest.split_at(at);
+            let name = behind[1..].split('}').next().filter(|name| is_arg_name(name) && behind.len() > name.len() + 1);
+            plain.push_str(before);
+            match name {
+                Some(name) => {
+                    parts.extend((!plain.is_empty()).then(|| Part::Text(std::mem::take(&mut plain))));
+                    parts.push(Part::Arg(name.to_owned()));
+                    rest = &behind[name.len() + 2..];
+                }
+                None => {
+                    plain.push('{');
+                    rest = &behind[1..];
+                }
+            }
+        }
+        plain.push_str(rest);
+        parts.extend((!plain.is_empty() || parts.is_empty()).then_some(Part::Text(plain)));
+        Self(parts)
+    }
+
+    /// The arguments that it has.
+    pub fn args(&self) -> BTreeSet<&str> {
+        let name = |part| match part {
+            &Part::Arg(ref name) => Some(name.as_str()),
+            &Part::Text(_) => None,
+        };
+        self.0.iter().filter_map(name).collect()
+    }
+
+    fn with(&self, values: &BTreeMap<&str, String>, args: &BTreeMap<String, Arg>) -> Result<String, ToolError> {
+        let mut word = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => word.push_str(text),
+                Part::Arg(name) => {
+                    let value = values.get(name.as_str()).map_or("", String::as_str);
+                    let may = args.get(name).is_some_and(|arg| arg.dash);
+                    if word.is_empty() && value.starts_with('-') && !may {
+                        return Err(forbidden(&format!("{name:?} begins with \"-\"")));
+                    }
+                    word.push_str(value);
+                }
+            }
+        }
+        Ok(word)
+    }
+}
+
+/// Whether a text can be an argument's name: a letter, then letters, digits and `_`.
+pub fn is_arg_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    text.len() <= 32 && text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(plain)
+}
+
+// === impl Arg ===
+
+impl Arg {
+    fn value(&self, name: &str, given: Option<&Value>) -> Result<String, ToolError> {
+        let value = match given {
+            None => {
+                let missing = || ToolError::of("bad_args", &format!("{name:?} is missing"));
+                return self.default.clone().ok_or_else(missing);
+            }
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
+                return Err(ToolError::of("bad_args", &format!("{name:?} is neither a text nor a number")));
+            }
+        };
+        if self.admits(&value) { Ok(value) } else { Err(forbidden(&format!("{name:?} may not be this"))) }
+    }
+
+    /// Whether it may be this.
+    pub fn admits(&self, value: &str) -> bool {
+        // No argument of any program can hold the one, and the other is a line more in whatever reads lines.
+        let clean = !value.contains(['\0', '\n', '\r']) && value.len() <= PROGRAM_ARG_BYTES_MAX;
+        clean
+            && match &self.rule {
+                Rule::OneOf(all) => all.iter().any(|one| one == value),
+                Rule::Pattern(pattern) => pattern.is_all_of(value),
+            }
+    }
+}
+
+// === impl Pattern ===
+
+impl Pattern {
+    /// Compiles one; or why it is none.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        // Checked by itself first: a stray bracket must not close ours.
+        let build = |text: &str| {
+            PikeVM::builder()
+                .syntax(syntax::Config::new().unicode(true))
+                .thompson(Compile::new().nfa_size_limit(Some(PATTERN_BYTES_MAX)))
+                .build(text)
+        };
+        let why = |error: &dyn std::error::Error| {
+            let mut whole = error.to_string();
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                whole = error.to_string();
+                cause = error.source();
+            }
+            whole.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        };
+        build(text).map_err(|error| why(&error))?;
+        build(&format!("(?:{text})\\z")).map(Self).map_err(|error| why(&error))
+    }
+
+    /// Whether it is all of a text.
+    pub fn is_all_of(&self, text: &str) -> bool {
+        let mut cache = self.0.create_cache();
+        let input = Input::new(text).anchored(Anchored::Yes);
+        self.0.find_iter(&mut cache, input).next().is_some_and(|found| found.range() == (0..text.len()))
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<pattern>")
+    }
+}
+
+// === impl Command ===
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Command").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+fn forbidden(message: &str) -> ToolError {
+    ToolError::of("forbidden", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn arg(rule: Rule) -> Arg {
+        Arg { rule, default: None, dash: false }
+    }
+
+    fn pattern(text: &str) -> Rule {
+        Rule::Pattern(Pattern::parse(text).expect("a pattern"))
+    }
+
+    fn program() -> Program {
+        let one_of = |all: &[&str]| Rule::OneOf(all.iter().map(|&one| one.to_owned()).collect());
+        let default = Some("main".to_owned());
+        Program {
+            path: "/usr/bin/git".to_owned(),
+            words: ["log", "--format={format}", "{branch}", "{}", "--"].map(Word::parse).to_vec(),
+            args: BTreeMap::from([
+                ("branch".to_owned(), Arg { rule: pattern("[a-z-]{1,9}"), default, dash: false }),
+                ("format".to_owned(), arg(one_of(&["short", "-"]))),
+            ]),
+            cwd: "/".to_owned(),
+            env: BTreeMap::new(),
+            time_limit: Duration::from_secs(9),
+            parallel: 1,
+        }
+    }
+
+    fn check(given: Value, expected: Result<&[&str], &str>) {
+        let Value::Object(map) = given.clone() else { panic!("an object") };
+        match (program().command("log", &map), expected) {
+            (Ok(command), Ok(words)) => assert_eq!(command.words, words, "{given}"),
+            (Err(error), Err(why)) => {
+                let told = format!("{}: {}", error.code, error.message.reveal());
+                assert!(told.contains(why), "{given}: {told}");
+            }
+            (got, _) => panic!("{given}: {got:?}"),
+        }
+    }
+
+    /// Covers: S-34.
+    #[test]
+    fn a_command_line_is_what_the_operator_and_the_agent_have_decided_each_for_its_part() {
+        check(json!({"format": "short"}), Ok(&["log", "--format=short", "main", "{}", "--"]));
+        check(json!({"format": "-", "branch": "ab"}), Ok(&["log", "--format=-", "ab", "{}", "--"]));
+        check(json!({"format": "short", "branch": "-p"}), Err("forbidden: \"branch\" begins with"));
+        check(json!({"format": "short", "branch": "a b"}), Err("forbidden: \"branch\" may not be this"));
+        check(json!({"format": "short", "branch": "ab\n"}), Err("forbidden"));
+        check(json!({"format": "short", "branch": "a;ls"}), Err("forbidden"));
+        check(json!({"format": "long"}), Err("forbidden"));
+        check(json!({}), Err("bad_args: \"format\" is missing"));
+        check(json!({"format": ["short"]}), Err("bad_args"));
+        check(json!({"format": "short", "output": "x"}), Err("forbidden: \"output\" is none of its arguments"));
+    }
+
+    #[test]
+    fn a_pattern_is_about_the_whole_text() {
+        let all = [("a|b", "a", true), ("a|b", "ab", false), ("a|ab", "ab", true), ("", "", true), ("", "a", false)];
+        for (text, value, expected) in all {
+            assert_eq!(Pattern::parse(text).expect("a pattern").is_all_of(value), expected, "{text} {value}");
+        }
+        assert!(Pattern::parse("\\d+").expect("a pattern").is_all_of("42"));
+        for (bad, why) in [("(", "unclosed"), ("a)(b", "unopened"), ("[z-a]", "invalid"), ("(a{99}){9999}", "")] {
+            let told = Pattern::parse(bad).expect_err("no pattern");
+            assert!(told.contains(why) && !told.contains('\n'), "{bad}: {told}");
+        }
+        // What would take other engines years.
+        assert!(!Pattern::parse("(a*)*b").expect("a pattern").is_all_of(&"a".repeat(4000)));
+    }
+
+    #[test]
+    fn braces_are_arguments_only_around_a_name() {
+        for (text, args) in
+            [("{a}{b_1}", vec!["a", "b_1"]), ("x{A}", vec![]), ("{", vec![]), ("{a", vec![]), ("{{a}}", vec!["a"])]
+        {
+            assert_eq!(Word::parse(text).args().into_iter().collect::<Vec<_>>(), args, "{text}");
+        }
+        let values = BTreeMap::from([("a", "1".to_owned())]);
+        let word = Word::parse("{{a}}").with(&values, &BTreeMap::new());
+        assert_eq!(word.ok().as_deref(), Some("{1}"));
+    }
+}

@@ -1,0 +1,472 @@
+//! A tool runner, as a machine: what it is asked to do is done once, and what came of it is said until somebody has read it.
+//!
+//! An action is recorded before its process is started, and its result before that is told. So whatever ends this runner,
+//! the next one with the same journal knows of it, does it no second time, and says of what was under way that it was
+//! interrupted (LN-EV12).
+use super::allowed::{Allowed, Command};
+use super::process::{How, Process, Signal, Why};
+use super::record::{Outcome, Record};
+use super::spool::Stream;
+use super::words::{self, Asked, Told};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use turnway_core::id::{EventId, SessionId};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::time::{Deadline, Mono, Now};
+use turnway_core::timers::Timers;
+
+/// What may happen.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// There is a connection, and it was said what this runner is.
+    Opened,
+    /// There is none any more.
+    Closed,
+    /// The gateway says this.
+    Heard(Told),
+    /// What [`Output::Spawn`] asked for runs.
+    Spawned {
+        /// Which.
+        action_id: EventId,
+        /// As its system calls it.
+        pid: Option<u64>,
+    },
+    /// It cannot be started.
+    Failed {
+        /// Which.
+        action_id: EventId,
+        /// Why, for people.
+        why: String,
+    },
+    /// It prints.
+    Printed {
+        /// Which.
+        action_id: EventId,
+        /// Where.
+        stream: Stream,
+        /// What; any bytes.
+        bytes: Vec<u8>,
+    },
+    /// It has ended, and prints nothing more.
+    Exited {
+        /// Which.
+        action_id: EventId,
+        /// How.
+        how: How,
+    },
+    /// It is to leave: nothing new is begun, and what runs may do so for this long.
+    Leave(Duration),
+}
+
+/// What is to be done, in this order: whatever comes after a [`Output::Record`] waits until that is durable.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// End whatever is left of these: a runner before this one had started it.
+    Sweep(Vec<EventId>),
+    /// Keep this.
+    Record(Record),
+    /// Start a process; answered by `Spawned` or `Failed` before anything else, and after that by `Exited`.
+    Spawn {
+        /// Which.
+        action_id: EventId,
+        /// What.
+        command: Box<Command>,
+    },
+    /// Send this to a process and all that it has started.
+    Signal {
+        /// Which.
+        action_id: EventId,
+        /// What.
+        signal: Signal,
+    },
+    /// Say this.
+    Say(String),
+    /// Say this if there is room: nobody misses it for good.
+    Show(String),
+    /// Nothing runs any more and everything was read: there is nothing to stay for.
+    Left,
+}
+
+/// What is known of an action.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) session: SessionId,
+    /// Of a process.
+    pub(super) program: Option<String>,
+    pub(super) state: State,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Running(Box<Process>),
+    Ended(Outcome),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Alarm {
+    Stop(EventId),
+    Kill(EventId),
+    Flush(EventId, Stream),
+    Leave,
+}
+
+/// A tool runner.
+#[derive(Debug)]
+pub struct Toolbox {
+    pub(super) allowed: Allowed,
+    pub(super) known: BTreeMap<EventId, Known>,
+    timers: Timers<Alarm>,
+    /// Why a process is stopped where its time is up.
+    due: BTreeMap<EventId, Why>,
+    connected: bool,
+    /// Results that have to be said, were said, and of which the gateway is asked whether it has read them.
+    unsaid: BTreeSet<EventId>,
+    said: BTreeSet<EventId>,
+    asked: BTreeSet<EventId>,
+    /// What a tool does besides answering, done once its answer is recorded.
+    effects: Vec<Output>,
+    leaving: bool,
+    left: bool,
+    outputs: VecDeque<Output>,
+}
+
+// === impl Toolbox ===
+
+impl Toolbox {
+    /// A runner that may run this, with what its journal has. What was under way is over.
+    pub fn new(allowed: Allowed, records: Vec<Record>) -> Self {
+        let (known, timers, due, outputs) = <(BTreeMap<_, _>, Timers<_>, BTreeMap<_, _>, VecDeque<_>)>::default();
+        let (unsaid, said, asked) = <(BTreeSet<_>, BTreeSet<_>, BTreeSet<_>)>::default();
+        let (connected, leaving, left, effects) = (false, false, false, Vec::new());
+        let mut this =
+            Self { allowed, known, timers, due, connected, unsaid, said, asked, effects, leaving, left, outputs };
+        let mut begun = BTreeMap::new();
+        for record in records {
+            match record {
+                Record::Begun { id, session, program } => _ = begun.insert(id, (session, program)),
+                Record::Ended { id, session, program, outcome } => {
+                    begun.remove(&id);
+                    this.known.insert(id, Known { session, program, state: State::Ended(outcome) });
+                }
+            }
+        }
+        if !begun.is_empty() {
+            this.outputs.push_back(Output::Sweep(begun.keys().copied().collect()));
+        }
+        for (id, (session, program)) in begun {
+            let outcome = Outcome::failed("abnormal_exit", "its runner ended before it did");
+            this.keep(id, session, Some(program), outcome);
+        }
+        this.known_within(limits::TOOLBOX_KNOWN_MAX);
+        this
+    }
+
+    /// Everything that a journal has to have: a shorter way of saying what it says.
+    pub fn records(&self) -> impl Iterator<Item = Record> {
+        self.known.iter().map(|(id, known)| {
+            let (id, session, program) = (*id, known.session.clone(), known.program.clone());
+            match &known.state {
+                State::Running(process) => Record::Begun { id, session, program: process.program.clone() },
+                State::Ended(outcome) => Record::Ended { id, session, program, outcome: outcome.clone() },
+            }
+        })
+    }
+
+    /// How many processes run.
+    pub fn running(&self) -> usize {
+        self.processes().count()
+    }
+
+    // --- what the tools lean on ---
+
+    pub(super) fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.known.values().filter_map(|known| match &known.state {
+            State::Running(process) => Some(&**process),
+            State::Ended(_) => None,
+        })
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    pub(super) fn output(&mut self, output: Output) {
+        self.outputs.push_back(output);
+    }
+
+    pub(super) fn record(&mut self, record: Record) {
+        self.outputs.push_back(Output::Record(record));
+    }
+
+    pub(super) fn effect(&mut self, output: Output) {
+        self.effects.push(output);
+    }
+
+    /// What a tool has done, besides answering.
+    pub(super) fn effects(&mut self) {
+        self.outputs.extend(self.effects.drain(..));
+    }
+
+    pub(super) fn stop_at(&mut self, id: EventId, at: Mono, why: Why) {
+        self.due.insert(id, why);
+        self.timers.set(Alarm::Stop(id), at);
+    }
+
+    /// A process is asked to end, and ends a while later. It has the first reason that it was given.
+    pub(super) fn stop(&mut self, now: Now, id: EventId, why: Why) {
+        if self.reason(id, why) {
+            self.timers.clear(&Alarm::Stop(id));
+            self.timers.set(Alarm::Kill(id), now.mono + limits::TOOLBOX_GRACE);
+            self.effect(Output::Signal { action_id: id, signal: Signal::Term });
+        }
+    }
+
+    /// Whether it runs and had no reason to end.
+    pub(super) fn reason(&mut self, id: EventId, why: Why) -> bool {
+        let Some(Known { state: State::Running(process), .. }) = self.known.get_mut(&id) else { return false };
+        let first = process.why.is_none();
+        process.why.get_or_insert(why);
+        first
+    }
+
+    /// An action is over: it is recorded, and is going to be told.
+    pub(super) fn keep(&mut self, id: EventId, session: SessionId, program: Option<String>, outcome: Outcome) {
+        let (kept, of) = (outcome.clone(), session.clone());
+        self.record(Record::Ended { id, session: of, program: program.clone(), outcome: kept });
+        self.know(id, Known { session, program, state: State::Ended(outcome) });
+    }
+
+    /// The same of what may be done again by who comes after this runner.
+    pub(super) fn know(&mut self, id: EventId, known: Known) {
+        self.known.insert(id, known);
+        self.unsaid.insert(id);
+    }
+
+    // --- what the gateway says ---
+
+    fn heard(&mut self, now: Now, told: Told) {
+        match told {
+            Told::Execute(asked) => self.execute(now, &asked),
+            Told::Signal { action_id } => {
+                self.stop(now, action_id, Why::Canceled);
+                self.effects();
+            }
+            Told::Query { action_id } => self.answer(now, action_id),
+            Told::Pong => {
+                self.asked.clear();
+                self.say(now);
+            }
+            Told::Welcome | Told::Error { .. } | Told::GoAway | Told::Other => {}
+        }
+    }
+
+    /// What is known is not done again: what has become of it is said instead (EV-N5, EV-N6).
+    fn execute(&mut self, now: Now, asked: &Asked) {
+        let id = asked.action_id;
+        if self.known.contains_key(&id) {
+            return self.answer(now, id);
+        }
+        let age = Duration::from_millis(asked.ts.0.saturating_sub(asked_at(id)));
+        let refused = if age > limits::TOOLBOX_AGE_MAX {
+            Outcome::failed(crate::runner::words::UNKNOWN_ACTION, "it was asked for too long ago to be begun")
+        } else if !self.has_room(asked.ts.0) {
+            Outcome::failed("busy", "too much was asked for in a short time")
+        } else {
+            return self.begin(now, asked);
+        };
+        self.output(Output::Say(words::result(now.store, id, &refused)));
+    }
+
+    fn answer(&mut self, now: Now, id: EventId) {
+        match self.known.get(&id).map(|known| &known.state) {
+            None => {
+                let unknown = Outcome::failed(crate::runner::words::UNKNOWN_ACTION, "this runner does not know of it");
+                self.output(Output::Say(words::result(now.store, id, &unknown)));
+            }
+            Some(State::Running(process)) => {
+                let pid = process.pid;
+                self.output(Output::Say(words::invoked(now.store, id, pid)));
+            }
+            Some(State::Ended(_)) => {
+                self.said.remove(&id);
+                self.asked.remove(&id);
+                self.unsaid.insert(id);
+                self.say(now);
+            }
+        }
+    }
+
+    /// Results are said as far as the gateway reads them, and it is asked now and then how far that is.
+    pub(super) fn say(&mut self, now: Now) {
+        while self.connected && self.said.len() + self.asked.len() < limits::RESULTS_UNREAD_MAX {
+            let Some(id) = self.unsaid.pop_first() else { break };
+            let Some(Known { state: State::Ended(outcome), .. }) = self.known.get(&id) else { continue };
+            self.outputs.push_back(Output::Say(words::result(now.store, id, outcome)));
+            self.said.insert(id);
+        }
+        if self.connected && self.asked.is_empty() && !self.said.is_empty() {
+            self.asked = std::mem::take(&mut self.said);
+            self.outputs.push_back(Output::Say(words::ping(now.store)));
+        }
+    }
+
+    // --- what processes do ---
+
+    fn spawned(&mut self, now: Now, id: EventId, pid: Option<u64>) {
+        let Some(Known { state: State::Running(process), .. }) = self.known.get_mut(&id) else { return };
+        process.pid = pid;
+        if self.connected {
+            self.outputs.push_back(Output::Say(words::invoked(now.store, id, pid)));
+        }
+    }
+
+    fn printed(&mut self, now: Now, id: EventId, stream: Stream, bytes: &[u8]) {
+        let Some(Known { state: State::Running(process), .. }) = self.known.get_mut(&id) else { return };
+        let mut told = Vec::new();
+        let throttled = process.print(now.mono, stream, bytes, &mut told);
+        self.timers.put(Alarm::Flush(id, stream), process.due(stream));
+        self.show(now, id, stream, (told, throttled));
+    }
+
+    fn flush(&mut self, now: Now, id: EventId, stream: Stream, last: bool) {
+        let Some(Known { state: State::Running(process), .. }) = self.known.get_mut(&id) else { return };
+        let mut told = Vec::new();
+        let throttled = process.flush(now.mono, stream, last, &mut told);
+        self.timers.put(Alarm::Flush(id, stream), process.due(stream).filter(|_| !last));
+        self.show(now, id, stream, (told, throttled));
+    }
+
+    fn show(&mut self, now: Now, id: EventId, stream: Stream, told: (Vec<super::spool::Piece>, bool)) {
+        let (told, throttled) = told;
+        if !self.connected {
+            return;
+        }
+        for piece in told {
+            self.outputs.push_back(Output::Show(words::chunk(now.store, id, stream.name(), &piece)));
+        }
+        if throttled {
+            self.outputs.push_back(Output::Say(words::throttled(now.store, id, stream.name())));
+        }
+    }
+
+    fn over(&mut self, now: Now, id: EventId, how: Result<How, String>) {
+        self.flush(now, id, Stream::Stdout, true);
+        self.flush(now, id, Stream::Stderr, true);
+        let Some(Known { state: State::Running(process), .. }) = self.known.get(&id) else { return };
+        let outcome = match how {
+            Ok(how) => process.outcome(now.mono, how),
+            Err(why) => Outcome::failed("spawn_failed", &why),
+        };
+        let (session, program) = (process.session.clone(), process.program.clone());
+        self.due.remove(&id);
+        self.timers.clear(&Alarm::Stop(id));
+        self.timers.clear(&Alarm::Kill(id));
+        self.keep(id, session, Some(program), outcome);
+        self.say(now);
+    }
+
+    fn leave(&mut self, now: Now, wait: Duration) {
+        self.leaving = true;
+        self.timers.set_earlier(Alarm::Leave, now.mono + wait);
+    }
+
+    /// Said once, and last.
+    fn check_left(&mut self) {
+        let told = self.unsaid.is_empty() && self.said.is_empty() && self.asked.is_empty();
+        if self.leaving && !self.left && (told || !self.connected) && self.running() == 0 {
+            self.left = true;
+            self.timers.clear(&Alarm::Leave);
+            self.outputs.push_back(Output::Left);
+        }
+    }
+
+    // --- what is forgotten ---
+
+    /// Whether one more may be known, at this time of the gateway. What ended long ago is forgotten for it.
+    fn has_room(&mut self, ts: u64) -> bool {
+        if self.known.len() < limits::TOOLBOX_KNOWN_MAX {
+            return true;
+        }
+        let keep = u64::try_from(limits::TOOLBOX_KNOWN_MIN.as_millis()).unwrap_or(u64::MAX);
+        // Names begin with their time: the first are the oldest.
+        let old = self.known.iter().find(|(_, known)| matches!(known.state, State::Ended(_))).map(|(id, _)| *id);
+        let Some(old) = old.filter(|id| asked_at(*id).saturating_add(keep) < ts) else { return false };
+        self.forget(old);
+        true
+    }
+
+    /// A journal may have more than is kept, of an earlier release for example.
+    fn known_within(&mut self, max: usize) {
+        while self.known.len() > max {
+            let Some(old) = self.known.keys().next().copied() else { return };
+            self.forget(old);
+        }
+    }
+
+    fn forget(&mut self, id: EventId) {
+        self.known.remove(&id);
+        self.unsaid.remove(&id);
+        self.said.remove(&id);
+        self.asked.remove(&id);
+    }
+}
+
+impl Machine for Toolbox {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle_input(&mut self, now: Now, input: Input) {
+        match input {
+            Input::Opened => {
+                self.connected = true;
+                self.say(now);
+            }
+            Input::Closed => {
+                self.connected = false;
+                self.unsaid.append(&mut self.said);
+                self.unsaid.append(&mut self.asked);
+            }
+            Input::Heard(told) => self.heard(now, told),
+            Input::Spawned { action_id, pid } => self.spawned(now, action_id, pid),
+            Input::Failed { action_id, why } => self.over(now, action_id, Err(why)),
+            Input::Printed { action_id, stream, bytes } => self.printed(now, action_id, stream, &bytes),
+            Input::Exited { action_id, how } => self.over(now, action_id, Ok(how)),
+            Input::Leave(wait) => self.leave(now, wait),
+        }
+        self.check_left();
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        while let Some(alarm) = self.timers.pop_due(now.mono) {
+            match alarm {
+                Alarm::Stop(id) => {
+                    let why = self.due.remove(&id).unwrap_or(Why::Deadline);
+                    self.stop(now, id, why);
+                }
+                Alarm::Kill(id) => self.effect(Output::Signal { action_id: id, signal: Signal::Kill }),
+                Alarm::Flush(id, stream) => self.flush(now, id, stream, false),
+                Alarm::Leave => {
+                    let running = self.known.iter().filter(|(_, known)| matches!(known.state, State::Running(_)));
+                    let running: Vec<EventId> = running.map(|(id, _)| *id).collect();
+                    running.into_iter().for_each(|id| self.stop(now, id, Why::Leaving));
+                }
+            }
+            self.effects();
+        }
+        self.check_left();
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        self.timers.next("tool runner's own")
+    }
+}
+
+/// When an action was asked for, as its name says (RFC 9562 §5.7), in milliseconds.
+fn asked_at(id: EventId) -> u64 {
+    u64::try_from(id.0.as_u128() >> 80).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,177 @@
+//! One process of a tool runner, from its start to its result.
+use super::record::Outcome;
+use super::spool::{Pace, Piece, Spool, Stream};
+use serde_json::{Value, json};
+use turnway_core::id::SessionId;
+use turnway_core::protocol::action::ToolError;
+use turnway_core::protocol::json::Json;
+use turnway_core::time::Mono;
+
+/// What a process can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// It is asked to end.
+    Term,
+    /// It ends.
+    Kill,
+    /// As by Ctrl-C.
+    Int,
+    /// As by a terminal that closes.
+    Hup,
+    /// What it makes of it.
+    Usr1,
+    /// What it makes of it.
+    Usr2,
+}
+
+/// How a process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// With this code.
+    Code(i32),
+    /// By this signal, as its system counts them.
+    Signal(i32),
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Why it is to end before it does by itself. The first reason counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// What the gateway gave it is over.
+    Deadline,
+    /// What the operator gave it is over.
+    TimeLimit,
+    /// The gateway wants nothing more of it.
+    Canceled,
+    /// An agent has asked for its end.
+    Killed,
+    /// The runner leaves.
+    Leaving,
+}
+
+/// A process that has not ended.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) session: SessionId,
+    pub(super) program: String,
+    pub(super) pid: Option<u64>,
+    pub(super) why: Option<Why>,
+    begun: Mono,
+    stdout: Spool,
+    stderr: Spool,
+    pace: Pace,
+    throttled: bool,
+}
+
+// === impl Signal ===
+
+impl Signal {
+    /// By its name, with or without `SIG`.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name.strip_prefix("SIG").unwrap_or(name) {
+            "TERM" => Self::Term,
+            "KILL" => Self::Kill,
+            "INT" => Self::Int,
+            "HUP" => Self::Hup,
+            "USR1" => Self::Usr1,
+            "USR2" => Self::Usr2,
+            _ => return None,
+        })
+    }
+}
+
+// === impl Why ===
+
+impl Why {
+    fn error(self) -> ToolError {
+        match self {
+            Self::Deadline => ToolError::of("tool_timeout", "its time was up"),
+            Self::TimeLimit => ToolError::of("time_limit", "it ran longer than its runner allows"),
+            Self::Canceled => ToolError::of("canceled", "the gateway has stopped it"),
+            Self::Killed => ToolError::of("killed", "it was stopped as was asked for"),
+            Self::Leaving => ToolError::of("runner_stopped", "its runner has left"),
+        }
+    }
+}
+
+// === impl Process ===
+
+impl Process {
+    pub(super) fn new(now: Mono, session: SessionId, program: String) -> Self {
+        let (stdout, stderr, pace) = (Spool::default(), Spool::default(), Pace::default());
+        Self { session, program, pid: None, why: None, begun: now, stdout, stderr, pace, throttled: false }
+    }
+
+    /// It prints. True: for the first time more than is carried.
+    pub(super) fn print(&mut self, now: Mono, stream: Stream, bytes: &[u8], told: &mut Vec<Piece>) -> bool {
+        let (spool, pace) = match stream {
+            Stream::Stdout => (&mut self.stdout, &mut self.pace),
+            Stream::Stderr => (&mut self.stderr, &mut self.pace),
+        };
+        spool.print(now, bytes, pace, told);
+        self.is_throttled()
+    }
+
+    /// What waits of a stream leaves, if it is time or if this was all.
+    pub(super) fn flush(&mut self, now: Mono, stream: Stream, last: bool, told: &mut Vec<Piece>) -> bool {
+        let (spool, pace) = match stream {
+            Stream::Stdout => (&mut self.stdout, &mut self.pace),
+            Stream::Stderr => (&mut self.stderr, &mut self.pace),
+        };
+        if last { spool.end(now, pace, told) } else { spool.flush(now, pace, told) }
+        self.is_throttled()
+    }
+
+    fn is_throttled(&mut self) -> bool {
+        (self.stdout.lost() || self.stderr.lost()) && !std::mem::replace(&mut self.throttled, true)
+    }
+
+    /// When something of a stream has to leave.
+    pub(super) fn due(&self, stream: Stream) -> Option<Mono> {
+        match stream {
+            Stream::Stdout => self.stdout.due(),
+            Stream::Stderr => self.stderr.due(),
+        }
+    }
+
+    /// What it does, for who asks.
+    pub(super) fn status(&self, now: Mono) -> Value {
+        let mut status = self.told(now);
+        (status["state"], status["pid"]) = ("running".into(), self.pid.into());
+        if self.why.is_some() {
+            status["state"] = "stopping".into();
+        }
+        status
+    }
+
+    /// What came of it.
+    pub(super) fn outcome(&self, now: Mono, how: How) -> Outcome {
+        let mut result = self.told(now);
+        result["state"] = "exited".into();
+        let (exit, error) = match how {
+            How::Code(0) => (json!(0), None),
+            How::Code(code) => (json!(code), Some(ToolError::of("exit_code", &format!("its exit code is {code}")))),
+            How::Signal(signal) => {
+                result["signal"] = signal.into();
+                (Value::Null, Some(ToolError::of("signal", &format!("signal {signal} has ended it"))))
+            }
+            How::Unknown => (Value::Null, Some(ToolError::of("abnormal_exit", "nobody knows how it ended"))),
+        };
+        result["exit_code"] = exit;
+        let error = self.why.map(Why::error).or(error);
+        Outcome { ok: error.is_none(), result: Some(Json(result)), error }
+    }
+
+    fn told(&self, now: Mono) -> Value {
+        let mut told = json!({
+            "program": self.program, "runtime_ms": u64::try_from((now - self.begun).as_millis()).unwrap_or(u64::MAX),
+            "stdout": self.stdout.tail(), "stdout_bytes": self.stdout.bytes(),
+            "stderr": self.stderr.tail(), "stderr_bytes": self.stderr.bytes(),
+        });
+        if self.stdout.lost() || self.stderr.lost() {
+            told["throttled"] = true.into();
+        }
+        told
+    }
+}

@@ -1,0 +1,268 @@
+//! What a process prints: cut into pieces, no more of them than are carried, and the end of it kept.
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::collections::VecDeque;
+use std::time::Duration;
+use turnway_core::limits::{
+    CHUNK_BYTES_MAX, CHUNK_BYTES_PER_SECOND, CHUNK_WAIT, OUTPUT_TAIL_BYTES, OUTPUT_TAIL_JSON_BYTES_MAX,
+};
+use turnway_core::protocol::json::text_within;
+use turnway_core::time::Mono;
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stream {
+    /// What it answers.
+    Stdout,
+    /// What it tells of itself.
+    Stderr,
+}
+
+/// How the bytes of a piece are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// As they are: they are a text.
+    Utf8,
+    /// They are not.
+    Base64,
+}
+
+/// A piece of one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which byte of the stream is its first.
+    pub offset: u64,
+    /// At most [`CHUNK_BYTES_MAX`] bytes, as `encoding` has them.
+    pub data: String,
+    /// How.
+    pub encoding: Encoding,
+    /// Something before it was left out.
+    pub truncated: bool,
+}
+
+/// How much of one process is carried: so many bytes in a second, and as many at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// When a whole second's worth may come at once again.
+    full: Mono,
+}
+
+/// One stream of one process.
+#[derive(Clone, Debug, Default)]
+pub struct Spool {
+    /// Of the first byte that waits.
+    offset: u64,
+    waits: Vec<u8>,
+    /// When what waits leaves, however little it is.
+    due: Option<Mono>,
+    /// Something was left out since the last piece.
+    gap: bool,
+    lost: bool,
+    tail: VecDeque<u8>,
+}
+
+// === impl Stream ===
+
+impl Stream {
+    /// As the protocol writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+// === impl Encoding ===
+
+impl Encoding {
+    /// As the protocol writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Utf8 => "utf8",
+            Self::Base64 => "base64",
+        }
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    /// Whether so many bytes more may leave now; they are counted if so.
+    fn take(&mut self, now: Mono, bytes: usize) -> bool {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let cost = Duration::from_micros(bytes.saturating_mul(1_000_000) / CHUNK_BYTES_PER_SECOND);
+        let full = self.full.max(now) + cost;
+        let may = full - now <= Duration::from_secs(1);
+        if may {
+            self.full = full;
+        }
+        may
+    }
+}
+
+// === impl Spool ===
+
+impl Spool {
+    /// More is printed. What leaves at once is `told`.
+    pub fn print(&mut self, now: Mono, mut bytes: &[u8], pace: &mut Pace, told: &mut Vec<Piece>) {
+        let keep = &bytes[bytes.len().saturating_sub(OUTPUT_TAIL_BYTES)..];
+        self.tail.extend(keep);
+        self.tail.drain(..self.tail.len().saturating_sub(OUTPUT_TAIL_BYTES));
+        while !bytes.is_empty() {
+            let (part, rest) = bytes.split_at(bytes.len().min(CHUNK_BYTES_MAX - self.waits.len()));
+            self.waits.extend_from_slice(part);
+            bytes = rest;
+            if self.waits.len() == CHUNK_BYTES_MAX {
+                self.cut(now, false, pace, told);
+            }
+        }
+        if self.due.is_none() && !self.waits.is_empty() {
+            self.due = Some(now + CHUNK_WAIT);
+        }
+    }
+
+    /// What waits leaves, if it is time.
+    pub fn flush(&mut self, now: Mono, pace: &mut Pace, told: &mut Vec<Piece>) {
+        if self.due.is_some_and(|due| due <= now) {
+            self.cut(now, false, pace, told);
+        }
+    }
+
+    /// Nothing more comes. That the end was left out is said by a piece without bytes.
+    pub fn end(&mut self, now: Mono, pace: &mut Pace, told: &mut Vec<Piece>) {
+        self.cut(now, true, pace, told);
+        if std::mem::take(&mut self.gap) {
+            let (data, encoding) = (String::new(), Encoding::Utf8);
+            told.push(Piece { offset: self.offset, data, encoding, truncated: true });
+        }
+    }
+
+    /// When [`Self::flush`] has something to do.
+    pub fn due(&self) -> Option<Mono> {
+        self.due
+    }
+
+    /// How much was printed.
+    pub fn bytes(&self) -> u64 {
+        self.offset.saturating_add(u64::try_from(self.waits.len()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether anything was left out.
+    pub fn lost(&self) -> bool {
+        self.lost
+    }
+
+    /// The end of it, as a text that fits a result.
+    pub fn tail(&self) -> String {
+        let bytes: Vec<u8> = self.tail.iter().copied().collect();
+        let reversed: String = String::from_utf8_lossy(&bytes).chars().rev().collect();
+        reversed[..text_within(&reversed, OUTPUT_TAIL_JSON_BYTES_MAX)].chars().rev().collect()
+    }
+
+    fn cut(&mut self, now: Mono, last: bool, pace: &mut Pace, told: &mut Vec<Piece>) {
+        self.due = None;
+        let (end, encoding) = match std::str::from_utf8(&self.waits) {
+            Ok(_) => (self.waits.len(), Encoding::Utf8),
+            // A letter whose rest has not come yet waits for it.
+            Err(error) if error.error_len().is_none() && !last => (error.valid_up_to(), Encoding::Utf8),
+            Err(_) => (self.waits.len(), Encoding::Base64),
+        };
+        if end == 0 {
+            return;
+        }
+        let piece: Vec<u8> = self.waits.drain(..end).collect();
+        let offset = self.offset;
+        self.offset = offset.saturating_add(u64::try_from(end).unwrap_or(u64::MAX));
+        if !pace.take(now, end) {
+            (self.gap, self.lost) = (true, true);
+            return;
+        }
+        let data = match encoding {
+            Encoding::Utf8 => String::from_utf8_lossy(&piece).into_owned(),
+            Encoding::Base64 => STANDARD.encode(&piece),
+        };
+        told.push(Piece { offset, data, encoding, truncated: std::mem::take(&mut self.gap) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Mono {
+        Mono(Duration::from_millis(ms))
+    }
+
+    /// Covers: LN-EV7.
+    #[test]
+    fn little_waits_a_moment_and_much_leaves_in_pieces() {
+        let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
+        spool.print(at(0), b"a", &mut pace, &mut told);
+        spool.print(at(10), b"b", &mut pace, &mut told);
+        assert_eq!((told.len(), spool.due()), (0, Some(at(50))));
+        spool.flush(at(49), &mut pace, &mut told);
+        spool.flush(at(50), &mut pace, &mut told);
+        assert_eq!((told[0].data.as_str(), told[0].offset, spool.due()), ("ab", 0, None));
+        spool.print(at(60), &[b'x'; 40_000], &mut pace, &mut told);
+        let sizes: Vec<usize> = told.iter().map(|piece| piece.data.len()).collect();
+        assert_eq!(sizes, [2, 16_384, 16_384]);
+        spool.end(at(61), &mut pace, &mut told);
+        assert_eq!((told[3].offset, told[3].data.len(), spool.bytes()), (32_770, 7232, 40_002));
+        assert!(told.iter().all(|piece| !piece.truncated) && !spool.lost());
+    }
+
+    /// Covers: LN-EV8.
+    #[test]
+    fn what_is_more_than_is_carried_is_left_out_and_said_to_be() {
+        let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
+        for ms in 0..2000 {
+            spool.print(at(ms), &[b'x'; 4096], &mut pace, &mut told);
+        }
+        let carried: usize = told.iter().map(|piece| piece.data.len()).sum();
+        assert!((500_000..800_000).contains(&carried), "{carried} in 2 s and what may come at once");
+        for pair in told.windows(2) {
+            let end = pair[0].offset + pair[0].data.len() as u64;
+            assert_eq!(pair[1].truncated, pair[1].offset != end);
+        }
+        assert!(spool.lost() && spool.bytes() == 2000 * 4096);
+        told.clear();
+        spool.end(at(2000), &mut pace, &mut told);
+        let end = told.last().expect("an end");
+        assert!(end.truncated && end.offset + end.data.len() as u64 == spool.bytes());
+    }
+
+    /// Covers: LN-EV7.
+    #[test]
+    fn letters_stay_whole_and_other_bytes_are_encoded() {
+        let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
+        let letters = "ä".repeat(10_000);
+        spool.print(at(0), b"x", &mut pace, &mut told);
+        spool.print(at(0), letters.as_bytes(), &mut pace, &mut told);
+        spool.end(at(1), &mut pace, &mut told);
+        let text: String = told.iter().map(|piece| piece.data.as_str()).collect();
+        assert_eq!(text, format!("x{letters}"));
+        assert!(told.iter().all(|piece| piece.encoding == Encoding::Utf8 && piece.data.len() <= 16_384));
+        told.clear();
+        spool.print(at(2), &[0xff, 0, b'a'], &mut pace, &mut told);
+        spool.flush(at(52), &mut pace, &mut told);
+        assert_eq!((told[0].encoding, told[0].data.as_str()), (Encoding::Base64, "/wBh"));
+        // Half a letter at the very end is none.
+        spool.print(at(60), &[0xc3], &mut pace, &mut told);
+        spool.flush(at(110), &mut pace, &mut told);
+        assert_eq!((told.len(), spool.due()), (1, None));
+        spool.end(at(111), &mut pace, &mut told);
+        assert_eq!(told[1].encoding, Encoding::Base64);
+    }
+
+    #[test]
+    fn the_end_is_kept_and_fits_a_result() {
+        let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
+        spool.print(at(0), &[b'a'; 10_000], &mut pace, &mut told);
+        spool.print(at(0), b"the end", &mut pace, &mut told);
+        assert!(spool.tail().ends_with("aathe end") && spool.tail().len() == OUTPUT_TAIL_BYTES);
+        spool.print(at(0), &[1; 5000], &mut pace, &mut told);
+        let written = serde_json::to_string(&spool.tail()).expect("a text").len();
+        assert!((6000..=OUTPUT_TAIL_JSON_BYTES_MAX + 2).contains(&written), "{written}");
+    }
+}

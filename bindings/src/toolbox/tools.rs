@@ -1,0 +1,151 @@
+//! The tools of a tool runner: `process.spawn`, `process.status`, `process.signal`, `process.kill`.
+//!
+//! A process belongs to the session that has asked for it; to all others it does not exist (LN-EV9).
+use super::allowed::Command;
+use super::machine::{Known, Output, State, Toolbox};
+use super::process::{Process, Signal, Why};
+use super::record::{Outcome, Record};
+use super::words::Asked;
+use serde_json::{Map, Value, json};
+use turnway_core::id::{EventId, SessionId};
+use turnway_core::limits;
+use turnway_core::protocol::action::{SPAWN, ToolError};
+use turnway_core::time::Now;
+
+const STATUS: &str = "process.status";
+/// What this runner can do, as it says in its `hello`.
+pub const TOOLS: [&str; 4] = [SPAWN, STATUS, "process.signal", "process.kill"];
+
+// === impl Toolbox ===
+
+impl Toolbox {
+    /// Something is to be done that was never asked for before.
+    pub(super) fn begin(&mut self, now: Now, asked: &Asked) {
+        let done = match asked.tool.as_str() {
+            _ if self.is_leaving() => Err(ToolError::of("runner_stopped", "this runner leaves")),
+            SPAWN => match self.spawn(asked) {
+                Ok(command) => return self.started(now, asked, command),
+                Err(why) => Err(why),
+            },
+            STATUS => self.status(now, asked),
+            "process.signal" => self.signal(asked),
+            "process.kill" => self.kill(now, asked),
+            _ => Err(ToolError::of("unknown_tool", "this runner has no such tool")),
+        };
+        let outcome = match done {
+            Ok(result) => Outcome::fine(result),
+            Err(error) => Outcome { ok: false, result: None, error: Some(error) },
+        };
+        let (id, session) = (asked.action_id, asked.session.clone());
+        if asked.tool == STATUS {
+            // To look again does no harm, and needs no disk.
+            self.know(id, Known { session, program: None, state: State::Ended(outcome) });
+        } else {
+            self.keep(id, session, None, outcome);
+            self.effects();
+        }
+        self.say(now);
+    }
+
+    fn spawn(&self, asked: &Asked) -> Result<Command, ToolError> {
+        let args = object(&asked.args.0)?;
+        if let Some(stranger) = args.keys().find(|key| !["program", "args"].contains(&key.as_str())) {
+            return Err(bad(&format!("{stranger:?} is none of program, args")));
+        }
+        let name = args.get("program").and_then(Value::as_str).ok_or_else(|| bad("\"program\" is missing"))?;
+        let none = Map::new();
+        let given = args.get("args").map_or(Ok(&none), object)?;
+        let Some(program) = self.allowed.get(name) else {
+            let all: Vec<&str> = self.allowed.keys().map(String::as_str).collect();
+            return Err(ToolError::of("forbidden", &format!("no such program; there are: {}", all.join(", "))));
+        };
+        let command = program.command(name, given)?;
+        let running = self.processes().filter(|process| process.program == name).count();
+        if running >= program.parallel || self.processes().count() >= limits::TOOLBOX_PROCESSES_MAX {
+            return Err(ToolError::of("busy", "as many processes run as may at a time"));
+        }
+        Ok(command)
+    }
+
+    fn started(&mut self, now: Now, asked: &Asked, command: Command) {
+        let (id, session, program) = (asked.action_id, asked.session.clone(), command.program.clone());
+        let limit = self.allowed.get(&program).map_or(limits::PROCESS_TIMEOUT, |program| program.time_limit);
+        // The gateway's clock may be another one than ours; how long it allows is the same on both.
+        let given = std::time::Duration::from_millis(asked.deadline.0.saturating_sub(asked.ts.0));
+        let why = if given <= limit { Why::Deadline } else { Why::TimeLimit };
+        self.record(Record::Begun { id, session: session.clone(), program: program.clone() });
+        let process = Process::new(now.mono, session.clone(), program.clone());
+        let state = State::Running(Box::new(process));
+        self.known.insert(id, Known { session, program: Some(program), state });
+        self.stop_at(id, now.mono + given.min(limit), why);
+        self.output(Output::Spawn { action_id: id, command: Box::new(command) });
+    }
+
+    fn status(&self, now: Now, asked: &Asked) -> Result<Value, ToolError> {
+        let args = object(&asked.args.0)?;
+        if !args.contains_key("process_id") {
+            let own = self.known.iter().filter(|(_, known)| known.session == asked.session);
+            let running = own.filter(|(_, known)| matches!(known.state, State::Running(_)));
+            let running: Vec<Value> =
+                running.map(|(id, known)| json!({"process_id": id, "program": known.program})).collect();
+            let programs: Vec<&str> = self.allowed.keys().map(String::as_str).collect();
+            return Ok(json!({"programs": programs, "running": running}));
+        }
+        let (id, known) = self.process(&asked.session, args)?;
+        let mut told = match &known.state {
+            State::Running(process) => process.status(now.mono),
+            State::Ended(Outcome { result: Some(result), .. }) => result.0.clone(),
+            State::Ended(Outcome { error, .. }) => {
+                json!({"state": "exited", "program": known.program, "error": error.as_ref().map(|error| &error.code)})
+            }
+        };
+        told["process_id"] = id.to_string().into();
+        Ok(told)
+    }
+
+    /// A process that has ended needs no signal; that is no mistake of who sends one.
+    fn signal(&mut self, asked: &Asked) -> Result<Value, ToolError> {
+        let args = object(&asked.args.0)?;
+        let signal = args.get("signal").and_then(Value::as_str).and_then(Signal::named);
+        let signal = signal.ok_or_else(|| bad("\"signal\" is one of TERM, KILL, INT, HUP, USR1, USR2"))?;
+        let (action_id, known) = self.process(&asked.session, args)?;
+        let runs = matches!(known.state, State::Running(_));
+        if runs {
+            self.effect(Output::Signal { action_id, signal });
+            if signal == Signal::Kill {
+                self.reason(action_id, Why::Killed);
+            }
+        }
+        Ok(json!({"process_id": action_id, "state": if runs { "signaled" } else { "exited" }}))
+    }
+
+    fn kill(&mut self, now: Now, asked: &Asked) -> Result<Value, ToolError> {
+        let (id, known) = self.process(&asked.session, object(&asked.args.0)?)?;
+        let runs = matches!(known.state, State::Running(_));
+        if runs {
+            self.stop(now, id, Why::Killed);
+        }
+        Ok(json!({"process_id": id, "state": if runs { "stopping" } else { "exited" }}))
+    }
+
+    /// A process of this session.
+    fn process(&self, session: &SessionId, args: &Map<String, Value>) -> Result<(EventId, &Known), ToolError> {
+        let id = args.get("process_id").and_then(Value::as_str).ok_or_else(|| bad("\"process_id\" is missing"))?;
+        let known = EventId::parse(id).ok().and_then(|id| self.known.get(&id).map(|known| (id, known)));
+        let own = known.filter(|(_, known)| known.session == *session && known.program.is_some());
+        own.ok_or_else(|| ToolError::of("unknown_process", "this session has no such process here"))
+    }
+}
+
+fn object(value: &Value) -> Result<&Map<String, Value>, ToolError> {
+    static NONE: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+    match value {
+        Value::Null => Ok(&NONE),
+        Value::Object(map) => Ok(map),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Err(bad("arguments are an object")),
+    }
+}
+
+fn bad(message: &str) -> ToolError {
+    ToolError::of("bad_args", message)
+}

@@ -1,0 +1,209 @@
+//! What a tool runner is told and says, as JSON texts: the other end of [`crate::runner::words`].
+use super::record::Outcome;
+use super::spool::Piece;
+use crate::channel::json::strict;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use turnway_core::id::{EventId, SessionId};
+use turnway_core::protocol::action::ToolError;
+use turnway_core::protocol::json::Json;
+use turnway_core::time::Millis;
+
+/// What a gateway says to a tool runner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It is one of its runners now.
+    Welcome,
+    /// Do this, once.
+    Execute(Box<Asked>),
+    /// Stop it.
+    Signal {
+        /// Which action.
+        action_id: EventId,
+    },
+    /// What has become of it?
+    Query {
+        /// Which action.
+        action_id: EventId,
+    },
+    /// It has read everything up to our question.
+    Pong,
+    /// It does not want what was said.
+    Error {
+        /// Why, for programs.
+        code: String,
+        /// Why, for people.
+        message: String,
+    },
+    /// It leaves before long, and closes the connection then. Until it does, what has become of its actions is its business.
+    GoAway,
+    /// Of a later version.
+    Other,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Which action.
+    pub action_id: EventId,
+    /// Whose.
+    pub session: SessionId,
+    /// Which tool.
+    pub tool: String,
+    /// With what.
+    pub args: Json,
+    /// When the gateway said so, by its own clock.
+    pub ts: Millis,
+    /// When it is over at the latest, by that clock.
+    pub deadline: Millis,
+}
+
+/// A text that is none of these, and why, without content (S-38).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoWord(pub &'static str);
+
+#[derive(Serialize)]
+struct ResultBody<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    ts: Millis,
+    action_id: EventId,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a ToolError>,
+}
+
+// === impl Told ===
+
+impl Told {
+    /// Reads a message.
+    pub fn read(text: &str) -> Result<Self, NoWord> {
+        let Ok(Value::Object(body)) = strict::value(text) else { return Err(NoWord("no JSON object within limits")) };
+        let word = |key: &str| body.get(key).and_then(Value::as_str);
+        let action = || word("action_id").and_then(|id| EventId::parse(id).ok()).ok_or(NoWord("action_id is none"));
+        Ok(match word("type").ok_or(NoWord("type is missing"))? {
+            "welcome" => Self::Welcome,
+            "execute" => Self::Execute(Box::new(asked(action()?, &body)?)),
+            "signal" => Self::Signal { action_id: action()? },
+            "query" => Self::Query { action_id: action()? },
+            "pong" => Self::Pong,
+            "go_away" => Self::GoAway,
+            "error" => {
+                let text = |key| word(key).unwrap_or_default().to_owned();
+                Self::Error { code: text("code"), message: text("message") }
+            }
+            _ => Self::Other,
+        })
+    }
+}
+
+fn asked(action_id: EventId, body: &Map<String, Value>) -> Result<Asked, NoWord> {
+    let word = |key: &str| body.get(key).and_then(Value::as_str);
+    let time = |key: &str| body.get(key).and_then(Value::as_u64).map(Millis);
+    let session = word("session_id").and_then(|id| SessionId::parse(id).ok());
+    Ok(Asked {
+        action_id,
+        session: session.ok_or(NoWord("session_id is none"))?,
+        tool: word("tool").ok_or(NoWord("tool is missing"))?.to_owned(),
+        args: Json(body.get("args").cloned().unwrap_or_default()),
+        ts: time("ts").ok_or(NoWord("ts is missing"))?,
+        deadline: time("deadline_ts").ok_or(NoWord("deadline_ts is missing"))?,
+    })
+}
+
+/// It has begun.
+pub fn invoked(ts: Millis, action_id: EventId, pid: Option<u64>) -> String {
+    match pid {
+        Some(pid) => json!({"type": "invoked", "ts": ts, "action_id": action_id, "pid": pid}),
+        None => json!({"type": "invoked", "ts": ts, "action_id": action_id}),
+    }
+    .to_string()
+}
+
+/// It is over.
+pub fn result(ts: Millis, action_id: EventId, outcome: &Outcome) -> String {
+    let Outcome { ok, result, error } = outcome;
+    let (kind, ok, result, error) = ("result", *ok, result.as_ref(), error.as_ref());
+    // String keys and finite numbers always serialise.
+    serde_json::to_string(&ResultBody { kind, ts, action_id, ok, result, error }).unwrap_or_default()
+}
+
+/// A piece of what it prints.
+pub fn chunk(ts: Millis, action_id: EventId, stream: &str, piece: &Piece) -> String {
+    let mut body = json!({"type": "chunk", "ts": ts, "action_id": action_id, "stream": stream,
+        "offset": piece.offset, "data": piece.data, "encoding": piece.encoding.name()});
+    if piece.truncated {
+        body["truncated"] = true.into();
+    }
+    body.to_string()
+}
+
+/// More is printed than is carried: the one time that this is said of a process.
+pub fn throttled(ts: Millis, action_id: EventId, stream: &str) -> String {
+    let data = json!({"process_id": action_id, "stream": stream});
+    json!({"type": "system", "ts": ts, "name": "process.output.throttled", "data": data}).to_string()
+}
+
+/// Whether everything was read up to here.
+pub fn ping(ts: Millis) -> String {
+    json!({"type": "ping", "ts": ts}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spool::Encoding;
+    use super::*;
+    use crate::runner::words::FromRunner;
+
+    const ID: &str = "0190f4a0-0000-7000-8000-000000000001";
+
+    fn id() -> EventId {
+        EventId::parse(ID).expect("an id")
+    }
+
+    /// Covers: S-13.
+    #[test]
+    fn what_a_gateway_says_is_read() {
+        let execute = json!({"type": "execute", "ts": 5, "action_id": ID, "run_id": "r", "session_id": "s1", "tool": "t",
+            "args": {"x": 1}, "deadline_ts": 9});
+        let Ok(Told::Execute(asked)) = Told::read(&execute.to_string()) else { panic!("an execute") };
+        assert_eq!((asked.action_id, asked.session.as_str(), asked.tool.as_str()), (id(), "s1", "t"));
+        assert_eq!((asked.args, asked.ts, asked.deadline), (Json(json!({"x": 1})), Millis(5), Millis(9)));
+        for missing in ["action_id", "session_id", "tool", "ts", "deadline_ts"] {
+            let mut less = execute.clone();
+            less.as_object_mut().expect("an object").remove(missing);
+            assert!(Told::read(&less.to_string()).is_err_and(|why| why.0.contains(missing)), "{missing}");
+        }
+        let read = |body: Value| Told::read(&body.to_string());
+        assert_eq!(read(json!({"type": "signal", "action_id": ID})), Ok(Told::Signal { action_id: id() }));
+        assert_eq!(read(json!({"type": "query", "action_id": ID})), Ok(Told::Query { action_id: id() }));
+        assert_eq!(read(json!({"type": "pong"})), Ok(Told::Pong));
+        assert_eq!(read(json!({"type": "news"})), Ok(Told::Other));
+        assert_eq!(read(json!({})), Err(NoWord("type is missing")));
+        assert!(Told::read("x").is_err() && Told::read("[]").is_err());
+    }
+
+    /// Covers: EV-G3, LN-EV7: what one end writes the other one reads.
+    #[test]
+    fn what_it_says_a_gateway_understands() {
+        let read = |text: &str| {
+            let body: Value = serde_json::from_str(text).expect("JSON");
+            let kind = body["type"].as_str().expect("a type").to_owned();
+            (FromRunner::read(&kind, text).expect("a runner's").expect("well said"), body)
+        };
+        assert_eq!(read(&invoked(Millis(1), id(), Some(7))).0, FromRunner::Invoked { action_id: id(), pid: Some(7) });
+        assert_eq!(read(&invoked(Millis(1), id(), None)).0, FromRunner::Invoked { action_id: id(), pid: None });
+        let outcome = Outcome { ok: false, result: Some(Json(json!(1))), error: Some(ToolError::of("c", "m")) };
+        let (said, _) = read(&result(Millis(1), id(), &outcome));
+        let Outcome { ok, result, error } = outcome;
+        assert_eq!(said, FromRunner::Result { action_id: id(), ok, result, error });
+        let piece = Piece { offset: 3, data: "hi".to_owned(), encoding: Encoding::Utf8, truncated: true };
+        let (said, body) = read(&chunk(Millis(1), id(), "stdout", &piece));
+        assert_eq!(said, FromRunner::Chunk { action_id: id() });
+        assert_eq!((&body["offset"], &body["data"], &body["truncated"]), (&json!(3), &json!("hi"), &json!(true)));
+        assert_eq!(read(&throttled(Millis(1), id(), "stderr")).0, FromRunner::System);
+        assert!(ping(Millis(1)).contains("ping"));
+    }
+}
