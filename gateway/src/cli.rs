@@ -15,6 +15,7 @@ pub mod serve;
 pub mod sessions;
 pub mod store;
 mod table;
+pub mod tool_runner;
 pub mod trouble;
 pub mod version;
 
@@ -70,6 +71,8 @@ pub enum Command {
     /// Look after an embedded store: check it, back it up, restore it
     #[command(subcommand)]
     Store(store::StoreCommand),
+    /// Run listed programs for agents that ask
+    ToolRunner(tool_runner::ToolRunnerArgs),
     /// Say which build this is
     Version,
 }

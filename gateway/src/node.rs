@@ -7,7 +7,7 @@ use crate::cli::plan::{self, Plan};
 use crate::cli::serve::ServeArgs;
 use crate::cli::{
     self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, dev_cert, key, nodes, replay,
-    sessions, store, version,
+    sessions, store, tool_runner, version,
 };
 use crate::config::LogFormat;
 use crate::trace::{self, Shape};
@@ -93,6 +93,7 @@ fn obey(command: Command, json: bool, plugins: Plugins) -> Result<Exit, Trouble>
             Some(wish) => in_runtime(store::ask(wish, json)),
             None => store::run(&command, json),
         },
+        Command::ToolRunner(args) => in_runtime(tool_runner::run(args, json)),
         Command::Version => version::run(json),
     }
 }

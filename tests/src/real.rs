@@ -1,5 +1,6 @@
 //! Real things for tests: the node's binary as its operator runs it, agents behind HTTP, raw clients.
 pub mod agent;
+pub mod asking;
 pub mod bare;
 pub mod bench;
 pub mod chromium;

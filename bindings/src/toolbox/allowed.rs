@@ -114,7 +114,10 @@ impl Word {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some(at) = rest.find('{') {
             let (before, behind) = rest.split_at(at);
-            let name = behind[1..].split('}').next().filter(|name| is_arg_name(name) && behind.len() > name.len() + 1);
+            let name = behind[1..]
+                .split('}')
+                .next()
+                .filter(|name| is_arg_name(name) && behind.len() > name.len() + 1);
             plain.push_str(before);
             match name {
                 Some(name) => {
@@ -142,7 +145,11 @@ impl Word {
         self.0.iter().filter_map(name).collect()
     }
 
-    fn with(&self, values: &BTreeMap<&str, String>, args: &BTreeMap<String, Arg>) -> Result<String, ToolError> {
+    fn with(
+        &self,
+        values: &BTreeMap<&str, String>,
+        args: &BTreeMap<String, Arg>,
+    ) -> Result<String, ToolError> {
         let mut word = String::new();
         for part in &self.0 {
             match part {
@@ -302,17 +309,28 @@ mod tests {
         check(json!({"format": "long"}), Err("forbidden"));
         check(json!({}), Err("bad_args: \"format\" is missing"));
         check(json!({"format": ["short"]}), Err("bad_args"));
-        check(json!({"format": "short", "output": "x"}), Err("forbidden: \"output\" is none of its arguments"));
+        check(
+            json!({"format": "short", "output": "x"}),
+            Err("forbidden: \"output\" is none of its arguments"),
+        );
     }
 
     #[test]
     fn a_pattern_is_about_the_whole_text() {
-        let all = [("a|b", "a", true), ("a|b", "ab", false), ("a|ab", "ab", true), ("", "", true), ("", "a", false)];
+        let all = [
+            ("a|b", "a", true),
+            ("a|b", "ab", false),
+            ("a|ab", "ab", true),
+            ("", "", true),
+            ("", "a", false),
+        ];
         for (text, value, expected) in all {
             assert_eq!(Pattern::parse(text).expect("a pattern").is_all_of(value), expected, "{text} {value}");
         }
         assert!(Pattern::parse("\\d+").expect("a pattern").is_all_of("42"));
-        for (bad, why) in [("(", "unclosed"), ("a)(b", "unopened"), ("[z-a]", "invalid"), ("(a{99}){9999}", "")] {
+        for (bad, why) in
+            [("(", "unclosed"), ("a)(b", "unopened"), ("[z-a]", "invalid"), ("(a{99}){9999}", "")]
+        {
             let told = Pattern::parse(bad).expect_err("no pattern");
             assert!(told.contains(why) && !told.contains('\n'), "{bad}: {told}");
         }
@@ -322,9 +340,13 @@ mod tests {
 
     #[test]
     fn braces_are_arguments_only_around_a_name() {
-        for (text, args) in
-            [("{a}{b_1}", vec!["a", "b_1"]), ("x{A}", vec![]), ("{", vec![]), ("{a", vec![]), ("{{a}}", vec!["a"])]
-        {
+        for (text, args) in [
+            ("{a}{b_1}", vec!["a", "b_1"]),
+            ("x{A}", vec![]),
+            ("{", vec![]),
+            ("{a", vec![]),
+            ("{{a}}", vec!["a"]),
+        ] {
             assert_eq!(Word::parse(text).args().into_iter().collect::<Vec<_>>(), args, "{text}");
         }
         let values = BTreeMap::from([("a", "1".to_owned())]);

@@ -136,11 +136,24 @@ pub struct Toolbox {
 impl Toolbox {
     /// A runner that may run this, with what its journal has. What was under way is over.
     pub fn new(allowed: Allowed, records: Vec<Record>) -> Self {
-        let (known, timers, due, outputs) = <(BTreeMap<_, _>, Timers<_>, BTreeMap<_, _>, VecDeque<_>)>::default();
+        let (known, timers, due, outputs) =
+            <(BTreeMap<_, _>, Timers<_>, BTreeMap<_, _>, VecDeque<_>)>::default();
         let (unsaid, said, asked) = <(BTreeSet<_>, BTreeSet<_>, BTreeSet<_>)>::default();
         let (connected, leaving, left, effects) = (false, false, false, Vec::new());
-        let mut this =
-            Self { allowed, known, timers, due, connected, unsaid, said, asked, effects, leaving, left, outputs };
+        let mut this = Self {
+            allowed,
+            known,
+            timers,
+            due,
+            connected,
+            unsaid,
+            said,
+            asked,
+            effects,
+            leaving,
+            left,
+            outputs,
+        };
         let mut begun = BTreeMap::new();
         for record in records {
             match record {
@@ -171,6 +184,11 @@ impl Toolbox {
                 State::Ended(outcome) => Record::Ended { id, session, program, outcome: outcome.clone() },
             }
         })
+    }
+
+    /// How many actions that is about.
+    pub fn known(&self) -> usize {
+        self.known.len()
     }
 
     /// How many processes run.
@@ -224,14 +242,22 @@ impl Toolbox {
 
     /// Whether it runs and had no reason to end.
     pub(super) fn reason(&mut self, id: EventId, why: Why) -> bool {
-        let Some(Known { state: State::Running(process), .. }) = self.known.get_mut(&id) else { return false };
+        let Some(Known { state: State::Running(process), .. }) = self.known.get_mut(&id) else {
+            return false;
+        };
         let first = process.why.is_none();
         process.why.get_or_insert(why);
         first
     }
 
     /// An action is over: it is recorded, and is going to be told.
-    pub(super) fn keep(&mut self, id: EventId, session: SessionId, program: Option<String>, outcome: Outcome) {
+    pub(super) fn keep(
+        &mut self,
+        id: EventId,
+        session: SessionId,
+        program: Option<String>,
+        outcome: Outcome,
+    ) {
         let (kept, of) = (outcome.clone(), session.clone());
         self.record(Record::Ended { id, session: of, program: program.clone(), outcome: kept });
         self.know(id, Known { session, program, state: State::Ended(outcome) });
@@ -281,16 +307,19 @@ impl Toolbox {
     fn answer(&mut self, now: Now, id: EventId) {
         match self.known.get(&id).map(|known| &known.state) {
             None => {
-                let unknown = Outcome::failed(crate::runner::words::UNKNOWN_ACTION, "this runner does not know of it");
+                let unknown =
+                    Outcome::failed(crate::runner::words::UNKNOWN_ACTION, "this runner does not know of it");
                 self.output(Output::Say(words::result(now.store, id, &unknown)));
             }
             Some(State::Running(process)) => {
                 let pid = process.pid;
                 self.output(Output::Say(words::invoked(now.store, id, pid)));
             }
+            Some(State::Ended(outcome)) if self.said.contains(&id) || self.asked.contains(&id) => {
+                let again = words::result(now.store, id, outcome);
+                self.output(Output::Say(again));
+            }
             Some(State::Ended(_)) => {
-                self.said.remove(&id);
-                self.asked.remove(&id);
                 self.unsaid.insert(id);
                 self.say(now);
             }
@@ -390,7 +419,8 @@ impl Toolbox {
         }
         let keep = u64::try_from(limits::TOOLBOX_KNOWN_MIN.as_millis()).unwrap_or(u64::MAX);
         // Names begin with their time: the first are the oldest.
-        let old = self.known.iter().find(|(_, known)| matches!(known.state, State::Ended(_))).map(|(id, _)| *id);
+        let old =
+            self.known.iter().find(|(_, known)| matches!(known.state, State::Ended(_))).map(|(id, _)| *id);
         let Some(old) = old.filter(|id| asked_at(*id).saturating_add(keep) < ts) else { return false };
         self.forget(old);
         true
@@ -447,7 +477,8 @@ impl Machine for Toolbox {
                 Alarm::Kill(id) => self.effect(Output::Signal { action_id: id, signal: Signal::Kill }),
                 Alarm::Flush(id, stream) => self.flush(now, id, stream, false),
                 Alarm::Leave => {
-                    let running = self.known.iter().filter(|(_, known)| matches!(known.state, State::Running(_)));
+                    let running =
+                        self.known.iter().filter(|(_, known)| matches!(known.state, State::Running(_)));
                     let running: Vec<EventId> = running.map(|(id, _)| *id).collect();
                     running.into_iter().for_each(|id| self.stop(now, id, Why::Leaving));
                 }

@@ -119,7 +119,11 @@ impl Process {
             Stream::Stdout => (&mut self.stdout, &mut self.pace),
             Stream::Stderr => (&mut self.stderr, &mut self.pace),
         };
-        if last { spool.end(now, pace, told) } else { spool.flush(now, pace, told) }
+        if last {
+            spool.end(now, pace, told)
+        } else {
+            spool.flush(now, pace, told)
+        }
         self.is_throttled()
     }
 
@@ -151,7 +155,9 @@ impl Process {
         result["state"] = "exited".into();
         let (exit, error) = match how {
             How::Code(0) => (json!(0), None),
-            How::Code(code) => (json!(code), Some(ToolError::of("exit_code", &format!("its exit code is {code}")))),
+            How::Code(code) => {
+                (json!(code), Some(ToolError::of("exit_code", &format!("its exit code is {code}"))))
+            }
             How::Signal(signal) => {
                 result["signal"] = signal.into();
                 (Value::Null, Some(ToolError::of("signal", &format!("signal {signal} has ended it"))))

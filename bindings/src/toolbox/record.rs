@@ -67,7 +67,12 @@ mod tests {
     fn lines_are_read_as_they_were_written() {
         let (id, session) = (EventId::default(), SessionId::parse("s1").expect("a name"));
         let begun = Record::Begun { id, session: session.clone(), program: "make".to_owned() };
-        let fine = Record::Ended { id, session: session.clone(), program: None, outcome: Outcome::fine(json!({"n": 1})) };
+        let fine = Record::Ended {
+            id,
+            session: session.clone(),
+            program: None,
+            outcome: Outcome::fine(json!({"n": 1})),
+        };
         let bad = Outcome::failed("busy", "later");
         let failed = Record::Ended { id, session, program: Some("make".to_owned()), outcome: bad };
         for record in [begun, fine, failed] {

@@ -52,12 +52,16 @@ impl Toolbox {
         if let Some(stranger) = args.keys().find(|key| !["program", "args"].contains(&key.as_str())) {
             return Err(bad(&format!("{stranger:?} is none of program, args")));
         }
-        let name = args.get("program").and_then(Value::as_str).ok_or_else(|| bad("\"program\" is missing"))?;
+        let name =
+            args.get("program").and_then(Value::as_str).ok_or_else(|| bad("\"program\" is missing"))?;
         let none = Map::new();
         let given = args.get("args").map_or(Ok(&none), object)?;
         let Some(program) = self.allowed.get(name) else {
             let all: Vec<&str> = self.allowed.keys().map(String::as_str).collect();
-            return Err(ToolError::of("forbidden", &format!("no such program; there are: {}", all.join(", "))));
+            return Err(ToolError::of(
+                "forbidden",
+                &format!("no such program; there are: {}", all.join(", ")),
+            ));
         };
         let command = program.command(name, given)?;
         let running = self.processes().filter(|process| process.program == name).count();
@@ -129,8 +133,13 @@ impl Toolbox {
     }
 
     /// A process of this session.
-    fn process(&self, session: &SessionId, args: &Map<String, Value>) -> Result<(EventId, &Known), ToolError> {
-        let id = args.get("process_id").and_then(Value::as_str).ok_or_else(|| bad("\"process_id\" is missing"))?;
+    fn process(
+        &self,
+        session: &SessionId,
+        args: &Map<String, Value>,
+    ) -> Result<(EventId, &Known), ToolError> {
+        let id =
+            args.get("process_id").and_then(Value::as_str).ok_or_else(|| bad("\"process_id\" is missing"))?;
         let known = EventId::parse(id).ok().and_then(|id| self.known.get(&id).map(|known| (id, known)));
         let own = known.filter(|(_, known)| known.session == *session && known.program.is_some());
         own.ok_or_else(|| ToolError::of("unknown_process", "this session has no such process here"))
@@ -142,7 +151,9 @@ fn object(value: &Value) -> Result<&Map<String, Value>, ToolError> {
     match value {
         Value::Null => Ok(&NONE),
         Value::Object(map) => Ok(map),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Err(bad("arguments are an object")),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(bad("arguments are an object"))
+        }
     }
 }
 

@@ -80,9 +80,12 @@ struct ResultBody<'a> {
 impl Told {
     /// Reads a message.
     pub fn read(text: &str) -> Result<Self, NoWord> {
-        let Ok(Value::Object(body)) = strict::value(text) else { return Err(NoWord("no JSON object within limits")) };
+        let Ok(Value::Object(body)) = strict::value(text) else {
+            return Err(NoWord("no JSON object within limits"));
+        };
         let word = |key: &str| body.get(key).and_then(Value::as_str);
-        let action = || word("action_id").and_then(|id| EventId::parse(id).ok()).ok_or(NoWord("action_id is none"));
+        let action =
+            || word("action_id").and_then(|id| EventId::parse(id).ok()).ok_or(NoWord("action_id is none"));
         Ok(match word("type").ok_or(NoWord("type is missing"))? {
             "welcome" => Self::Welcome,
             "execute" => Self::Execute(Box::new(asked(action()?, &body)?)),
@@ -193,16 +196,26 @@ mod tests {
             let kind = body["type"].as_str().expect("a type").to_owned();
             (FromRunner::read(&kind, text).expect("a runner's").expect("well said"), body)
         };
-        assert_eq!(read(&invoked(Millis(1), id(), Some(7))).0, FromRunner::Invoked { action_id: id(), pid: Some(7) });
-        assert_eq!(read(&invoked(Millis(1), id(), None)).0, FromRunner::Invoked { action_id: id(), pid: None });
-        let outcome = Outcome { ok: false, result: Some(Json(json!(1))), error: Some(ToolError::of("c", "m")) };
+        assert_eq!(
+            read(&invoked(Millis(1), id(), Some(7))).0,
+            FromRunner::Invoked { action_id: id(), pid: Some(7) }
+        );
+        assert_eq!(
+            read(&invoked(Millis(1), id(), None)).0,
+            FromRunner::Invoked { action_id: id(), pid: None }
+        );
+        let outcome =
+            Outcome { ok: false, result: Some(Json(json!(1))), error: Some(ToolError::of("c", "m")) };
         let (said, _) = read(&result(Millis(1), id(), &outcome));
         let Outcome { ok, result, error } = outcome;
         assert_eq!(said, FromRunner::Result { action_id: id(), ok, result, error });
         let piece = Piece { offset: 3, data: "hi".to_owned(), encoding: Encoding::Utf8, truncated: true };
         let (said, body) = read(&chunk(Millis(1), id(), "stdout", &piece));
         assert_eq!(said, FromRunner::Chunk { action_id: id() });
-        assert_eq!((&body["offset"], &body["data"], &body["truncated"]), (&json!(3), &json!("hi"), &json!(true)));
+        assert_eq!(
+            (&body["offset"], &body["data"], &body["truncated"]),
+            (&json!(3), &json!("hi"), &json!(true))
+        );
         assert_eq!(read(&throttled(Millis(1), id(), "stderr")).0, FromRunner::System);
         assert!(ping(Millis(1)).contains("ping"));
     }

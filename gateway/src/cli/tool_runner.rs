@@ -1,0 +1,82 @@
+//! `turnway tool-runner`: runs the programs that an operator has listed, for agents that ask (docs/tools.md).
+//!
+//! - [`allow`]: the list; [`journal`]: what was begun and what came of it; [`process`], [`remains`]: processes.
+//! - [`link`]: the connection to a gateway; [`shell`]: does what the machine says.
+mod allow;
+mod journal;
+mod link;
+mod process;
+mod remains;
+mod shell;
+
+use super::gateway::Gateway;
+use super::{Exit, Trouble, say, say_json};
+use crate::config::amount::parse_wait;
+use crate::trace::{self, Shape};
+use clap::Args;
+use serde_json::json;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+use turnway_core::id::RunnerId;
+
+/// What may be run, and for whom.
+#[derive(Clone, Debug, Args)]
+pub struct ToolRunnerArgs {
+    /// The programs that may be run: a TOML file (docs/tools.md)
+    #[arg(long, value_name = "FILE")]
+    pub allow: PathBuf,
+    /// What it is called: the same each time, and another one for each runner; without it the machine's name
+    #[arg(long, value_name = "ID", value_parser = RunnerId::parse, env = "TURNWAY_RUNNER_ID")]
+    pub runner_id: Option<RunnerId>,
+    /// A directory of its own for what it has begun and what came of it; made if it is not there
+    #[arg(long, value_name = "DIR", default_value = "turnway-runner")]
+    pub state: PathBuf,
+    /// After SIGTERM, how long processes may go on before they are stopped; a second SIGTERM stops them at once
+    #[arg(long, value_name = "WAIT", default_value = "10s", value_parser = wait)]
+    pub wait: Duration,
+    /// Only say whether the list is right, or everything that is wrong with it
+    #[arg(long)]
+    pub check: bool,
+    /// Where, and as whom.
+    #[command(flatten)]
+    pub gateway: Gateway,
+}
+
+/// Runs what is asked for until it is told to leave.
+pub async fn run(args: ToolRunnerArgs, json: bool) -> Result<Exit, Trouble> {
+    let allowed = allow::read(&args.allow).map_err(Trouble::Mistakes)?;
+    if args.check {
+        let names: Vec<&str> = allowed.keys().map(String::as_str).collect();
+        if json {
+            say_json(&json!({ "programs": names }))?;
+        } else {
+            say(&format!("{}: fine: {}\n", args.allow.display(), names.join(", ")))?;
+        }
+        return Ok(Exit::Fine);
+    }
+    let shape = if std::io::stderr().is_terminal() && !json { Shape::Pretty } else { Shape::Json };
+    trace::start(shape, std::env::var("RUST_LOG").ok().as_deref());
+    let id = args.runner_id.clone().map_or_else(machine, Ok)?;
+    let options = args.gateway.options();
+    // Said now, for what is wrong with an address is not going to pass.
+    options.endpoint().map_err(|error| Trouble::Usage(error.to_string()))?;
+    let (journal, records) = journal::Journal::open(&args.state)?;
+    shell::Shell::new(shell::Plan { id, options, wait: args.wait, json }, allowed, journal, records)?
+        .run()
+        .await
+}
+
+fn wait(text: &str) -> Result<Duration, String> {
+    const MAX: Duration = Duration::from_secs(3600);
+    let wait = parse_wait(text).ok_or("expected a wait such as 10s")?;
+    if wait > MAX { Err("at most 1h".to_owned()) } else { Ok(wait) }
+}
+
+/// The machine's name, as far as it can be a runner's.
+fn machine() -> Result<RunnerId, Trouble> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let name: String = name.trim().chars().map(plain).take(64).collect();
+    RunnerId::parse(&name).map_err(|_| Trouble::Usage("this machine has no name: say --runner-id".to_owned()))
+}

@@ -1,0 +1,388 @@
+//! The list of programs that may be run: TOML, every mistake with its line and column.
+use crate::config::amount::parse_wait;
+use crate::config::nearest::hint;
+use crate::config::{Mistake, Place};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use turnway_bindings::toolbox::allowed::{Allowed, Arg, Pattern, Program, Rule, Word, is_arg_name};
+use turnway_core::id::ToolName;
+use turnway_core::limits::{
+    ACTION_TIMEOUT_MAX, PROCESS_TIMEOUT, PROGRAM_ARGS_MAX, PROGRAMS_MAX, TOOLBOX_PROCESSES_MAX,
+};
+
+/// How many of one program run at a time where its operator says nothing.
+const PARALLEL: usize = 4;
+const PROGRAM_KEYS: [&str; 7] = ["run", "args", "cwd", "env", "pass_env", "time_limit", "parallel"];
+const ARG_KEYS: [&str; 4] = ["one_of", "pattern", "default", "dash"];
+
+type Value<'a> = Spanned<DeValue<'a>>;
+
+/// Reads it, or everything that is wrong with it.
+pub(super) fn read(path: &Path) -> Result<Allowed, Vec<Mistake>> {
+    let whole = Place::File { path: path.to_owned(), line: 1, column: 1 };
+    let alone = |what: String| vec![Mistake::new(&whole, what)];
+    let text = std::fs::read_to_string(path).map_err(|error| alone(format!("cannot be read: {error}")))?;
+    if std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o002 != 0) {
+        return Err(alone("everybody may write to it (chmod o-w)".to_owned()));
+    }
+    parse(path, &text)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Allowed, Vec<Mistake>> {
+    let mut list = List { path, text, mistakes: Vec::new() };
+    let allowed = list.programs();
+    if list.mistakes.is_empty() && allowed.is_empty() {
+        list.wrong(0..0, "", "there is no [programs.NAME] in it");
+    }
+    list.mistakes.sort();
+    if list.mistakes.is_empty() { Ok(allowed) } else { Err(list.mistakes) }
+}
+
+/// A list that is being read.
+struct List<'a> {
+    path: &'a Path,
+    text: &'a str,
+    mistakes: Vec<Mistake>,
+}
+
+// === impl List ===
+
+impl List<'_> {
+    fn programs(&mut self) -> Allowed {
+        let (root, errors) = DeTable::parse_recoverable(self.text);
+        for error in errors {
+            self.wrong(error.span().unwrap_or_default(), "", error.message());
+        }
+        let mut allowed = Allowed::new();
+        for (name, value) in root.get_ref() {
+            let table = value.get_ref().as_table();
+            match (name.get_ref().as_ref(), table) {
+                ("programs", Some(programs)) => {
+                    for (name, value) in programs {
+                        let (at, name) = (name.span(), name.get_ref().to_string());
+                        if ToolName::parse(&name).is_err() || allowed.len() >= PROGRAMS_MAX {
+                            let what = format!(
+                                "a name is [A-Za-z0-9_.-]{{1,64}}, and there are at most {PROGRAMS_MAX}"
+                            );
+                            self.wrong(at.clone(), &name, &what);
+                        }
+                        if let Some(program) = self.program(&name, at, value) {
+                            allowed.insert(name, program);
+                        }
+                    }
+                }
+                ("programs", None) => {
+                    self.wrong(value.span(), "programs", "expected tables: [programs.NAME]")
+                }
+                (other, _) => {
+                    let what = format!("unknown key{}", hint(other, ["programs"]));
+                    self.wrong(name.span(), other, &what);
+                }
+            }
+        }
+        allowed
+    }
+
+    fn program(&mut self, name: &str, at: Range<usize>, value: &Value<'_>) -> Option<Program> {
+        let key = |part: &str| format!("programs.{name}.{part}");
+        let Some(table) = value.get_ref().as_table() else {
+            self.wrong(value.span(), &format!("programs.{name}"), "expected a table with `run`");
+            return None;
+        };
+        self.only(table, &PROGRAM_KEYS, &format!("programs.{name}"));
+        let (path, words) = match table.get("run") {
+            Some(run) => self.run(&key("run"), run)?,
+            None => {
+                self.wrong(
+                    at,
+                    &key("run"),
+                    "is missing: the program and its words, such as [\"/bin/ls\", \"-l\"]",
+                );
+                return None;
+            }
+        };
+        let args = table.get("args").map(|args| self.args(&key("args"), args)).unwrap_or_default();
+        self.fit(&key("run"), table.get("run").map(Spanned::span).unwrap_or_default(), &words, &args);
+        let cwd = match table.get("cwd") {
+            Some(cwd) => self.directory(&key("cwd"), cwd),
+            None => "/".to_owned(),
+        };
+        let env = self.environment(&key("env"), table);
+        let time_limit = match table.get("time_limit") {
+            Some(limit) => self.limit(&key("time_limit"), limit),
+            None => PROCESS_TIMEOUT,
+        };
+        let parallel = match table.get("parallel") {
+            Some(count) => self.count(&key("parallel"), count),
+            None => PARALLEL,
+        };
+        Some(Program { path, words, args, cwd, env, time_limit, parallel })
+    }
+
+    fn run(&mut self, key: &str, value: &Value<'_>) -> Option<(String, Vec<Word>)> {
+        let words = self.texts(key, value)?;
+        let Some((path, words)) = words.split_first().filter(|_| words.len() <= PROGRAM_ARGS_MAX) else {
+            let what = format!("expected a program and at most {} words", PROGRAM_ARGS_MAX - 1);
+            self.wrong(value.span(), key, &what);
+            return None;
+        };
+        let what = match std::fs::metadata(path) {
+            _ if !path.starts_with('/') => Some("a program is named by its whole path, from /".to_owned()),
+            Err(error) => Some(format!("{path}: {error}")),
+            Ok(file) if !file.is_file() => Some(format!("{path} is no file")),
+            Ok(file) if file.permissions().mode() & 0o111 == 0 => Some(format!("{path} cannot be executed")),
+            Ok(_) => None,
+        };
+        if let Some(what) = what {
+            self.wrong(value.span(), key, &what);
+        }
+        Some((path.clone(), words.iter().map(|word| Word::parse(word)).collect()))
+    }
+
+    fn args(&mut self, key: &str, value: &Value<'_>) -> BTreeMap<String, Arg> {
+        let Some(table) = value.get_ref().as_table() else {
+            self.wrong(
+                value.span(),
+                key,
+                "expected a table: NAME = { one_of = […] } or NAME = { pattern = \"…\" }",
+            );
+            return BTreeMap::new();
+        };
+        let mut args = BTreeMap::new();
+        for (name, value) in table {
+            let (at, name) = (name.span(), name.get_ref().to_string());
+            let key = format!("{key}.{name}");
+            if !is_arg_name(&name) {
+                self.wrong(at, &key, "a name is [a-z][a-z0-9_]{0,31}");
+            } else if let Some(arg) = self.arg(&key, value) {
+                args.insert(name, arg);
+            }
+        }
+        args
+    }
+
+    fn arg(&mut self, key: &str, value: &Value<'_>) -> Option<Arg> {
+        let Some(table) = value.get_ref().as_table() else {
+            self.wrong(value.span(), key, "expected { one_of = […] } or { pattern = \"…\" }");
+            return None;
+        };
+        self.only(table, &ARG_KEYS, key);
+        let rule = match (table.get("one_of"), table.get("pattern")) {
+            (Some(all), None) => Rule::OneOf(self.texts(&format!("{key}.one_of"), all)?),
+            (None, Some(pattern)) => {
+                let key = format!("{key}.pattern");
+                let text = self.string(&key, pattern)?;
+                let compiled = Pattern::parse(&text);
+                Rule::Pattern(compiled.map_err(|why| self.wrong(pattern.span(), &key, &why)).ok()?)
+            }
+            _ => {
+                self.wrong(value.span(), key, "needs one of `one_of` and `pattern`");
+                return None;
+            }
+        };
+        let dash = match table.get("dash").map(|dash| (dash.span(), dash.get_ref().as_bool())) {
+            None => false,
+            Some((_, Some(dash))) => dash,
+            Some((at, None)) => {
+                self.wrong(at, key, "dash: expected true or false");
+                false
+            }
+        };
+        let mut arg = Arg { rule, default: None, dash };
+        if let Some(default) = table.get("default") {
+            let text = self.string(&format!("{key}.default"), default)?;
+            if !arg.admits(&text) {
+                self.wrong(default.span(), &format!("{key}.default"), "is not what the argument may be");
+            }
+            arg.default = Some(text);
+        }
+        Some(arg)
+    }
+
+    /// Every argument has a place, and every place an argument.
+    fn fit(&mut self, key: &str, at: Range<usize>, words: &[Word], args: &BTreeMap<String, Arg>) {
+        let places: BTreeSet<&str> = words.iter().flat_map(Word::args).collect();
+        for name in places.iter().filter(|name| !args.contains_key(**name)) {
+            self.wrong(at.clone(), key, &format!("{{{name}}} is none of its args"));
+        }
+        for name in args.keys().filter(|name| !places.contains(name.as_str())) {
+            self.wrong(at.clone(), key, &format!("has no {{{name}}}, which is one of its args"));
+        }
+    }
+
+    fn environment(&mut self, key: &str, table: &DeTable<'_>) -> BTreeMap<String, String> {
+        let mut env = BTreeMap::new();
+        if let Some(names) = table.get("pass_env") {
+            for name in self.texts(&key.replace(".env", ".pass_env"), names).unwrap_or_default() {
+                if let Ok(value) = std::env::var(&name) {
+                    env.insert(name, value);
+                }
+            }
+        }
+        let Some(given) = table.get("env") else { return env };
+        let Some(given_table) = given.get_ref().as_table() else {
+            self.wrong(given.span(), key, "expected a table: { NAME = \"…\" }");
+            return env;
+        };
+        for (name, value) in given_table {
+            let key = format!("{key}.{}", name.get_ref());
+            if name.get_ref().is_empty() || name.get_ref().contains(['=', '\0']) {
+                self.wrong(name.span(), &key, "is no name of a variable");
+            } else if let Some(text) = self.string(&key, value) {
+                env.insert(name.get_ref().to_string(), text);
+            }
+        }
+        env
+    }
+
+    fn directory(&mut self, key: &str, value: &Value<'_>) -> String {
+        let path = self.string(key, value).unwrap_or_default();
+        if !path.starts_with('/') || !Path::new(&path).is_dir() {
+            self.wrong(value.span(), key, "is no directory that is there, by its whole path");
+        }
+        path
+    }
+
+    fn limit(&mut self, key: &str, value: &Value<'_>) -> Duration {
+        let wait = self.string(key, value).and_then(|text| parse_wait(&text));
+        let wait = wait.filter(|wait| !wait.is_zero() && *wait <= ACTION_TIMEOUT_MAX);
+        wait.unwrap_or_else(|| {
+            self.wrong(value.span(), key, "expected a wait such as \"10m\", at most 24h");
+            PROCESS_TIMEOUT
+        })
+    }
+
+    fn count(&mut self, key: &str, value: &Value<'_>) -> usize {
+        let count = value.get_ref().as_integer().and_then(|count| count.as_str().parse::<usize>().ok());
+        count.filter(|count| (1..=TOOLBOX_PROCESSES_MAX).contains(count)).unwrap_or_else(|| {
+            self.wrong(value.span(), key, &format!("expected a number from 1 to {TOOLBOX_PROCESSES_MAX}"));
+            PARALLEL
+        })
+    }
+
+    // --- what values are ---
+
+    fn only(&mut self, table: &DeTable<'_>, known: &[&str], of: &str) {
+        for (name, _) in table {
+            let text = name.get_ref().as_ref();
+            if !known.contains(&text) {
+                let what = format!("unknown key{}", hint(text, known.iter().copied()));
+                self.wrong(name.span(), &format!("{of}.{text}"), &what);
+            }
+        }
+    }
+
+    fn string(&mut self, key: &str, value: &Value<'_>) -> Option<String> {
+        let text = value.get_ref().as_str().filter(|text| !text.contains('\0'));
+        if text.is_none() {
+            self.wrong(value.span(), key, "expected a string");
+        }
+        text.map(str::to_owned)
+    }
+
+    fn texts(&mut self, key: &str, value: &Value<'_>) -> Option<Vec<String>> {
+        let Some(list) = value.get_ref().as_array() else {
+            self.wrong(value.span(), key, "expected a list of strings");
+            return None;
+        };
+        list.iter().map(|item| self.string(key, item)).collect()
+    }
+
+    fn wrong(&mut self, at: Range<usize>, key: &str, what: &str) {
+        let before = self.text.get(..at.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let place = Place::File { path: self.path.to_owned(), line, column };
+        let key = Some(key.to_owned()).filter(|key| !key.is_empty());
+        self.mistakes.push(Mistake { place, key, what: what.to_owned() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &[&str]) {
+        let told = match parse(Path::new("a.toml"), text) {
+            Ok(allowed) => vec![format!("fine {:?}", allowed.keys().collect::<Vec<_>>())],
+            Err(mistakes) => mistakes.iter().map(ToString::to_string).collect(),
+        };
+        assert_eq!(told.len(), expected.len(), "{text}\n{told:#?}");
+        for (told, expected) in told.iter().zip(expected) {
+            assert!(told.contains(expected), "{text}\n{told:?}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn a_list_says_what_may_be_run() {
+        let text = "
+            [programs.list]
+            run = [\"/bin/ls\", \"-l\", \"{what}\"]
+            args.what = { pattern = \"[a-z]+\", default = \"tmp\" }
+            cwd = \"/\"
+            env = { LANG = \"C\" }
+            pass_env = [\"PATH\", \"NO_SUCH_VARIABLE\"]
+            time_limit = \"90s\"
+            parallel = 2
+            [programs.now]
+            run = [\"/bin/date\"]";
+        let allowed = parse(Path::new("a.toml"), text).expect("it is right");
+        let list = &allowed["list"];
+        assert_eq!((list.time_limit, list.parallel, list.cwd.as_str()), (Duration::from_secs(90), 2, "/"));
+        assert_eq!(list.env.keys().map(String::as_str).collect::<Vec<_>>(), ["LANG", "PATH"]);
+        assert_eq!((allowed["now"].time_limit, allowed["now"].parallel), (PROCESS_TIMEOUT, PARALLEL));
+    }
+
+    #[test]
+    fn every_mistake_has_its_place() {
+        check("", &["a.toml:1:1: there is no [programs.NAME] in it"]);
+        check("[programs.x]\nrun = [\"/bin/ls\"]\n", &["fine"]);
+        check(
+            "x = 1\n[program.y]\n",
+            &["a.toml:1:1: x: unknown key", "a.toml:2:2: program: unknown key; did you mean"],
+        );
+        check("[programs.x]\n", &["a.toml:1:11: programs.x.run: is missing"]);
+        check("[programs.x]\nrun = \"ls\"", &["a.toml:2:7: programs.x.run: expected a list of strings"]);
+        check("[programs.x]\nrun = [\"ls\"]", &["programs.x.run: a program is named by its whole path"]);
+        check("[programs.x]\nrun = [\"/no/such\"]", &["/no/such: No such file"]);
+        check("[programs.x]\nrun = [\"/etc/passwd\"]", &["/etc/passwd cannot be executed"]);
+        check("[programs.x]\nrun = [\"/bin\"]", &["/bin is no file"]);
+        check("[programs.\"a b\"]\nrun = [\"/bin/ls\"]", &["a name is"]);
+        check(
+            "[programs.x]\nrun = [\"/bin/ls\", \"{a}\"]\nargs.b = { one_of = [] }",
+            &["{a} is none", "has no {b}"],
+        );
+        check(
+            "[programs.x]\nrun = [\"/bin/ls\", \"{a}\"]\nargs.a = { pattern = \"[\" }\n",
+            &["2:7: programs.x.run: {a} is none", "a.toml:3:22: programs.x.args.a.pattern: unclosed"],
+        );
+        let with = |line: &str| format!("[programs.x]\nrun = [\"/bin/ls\"]\n{line}\n");
+        check(&with("cwd = \"/no/such\""), &["3:7: programs.x.cwd: is no directory"]);
+        check(&with("paralel = 1"), &["3:1: programs.x.paralel: unknown key; did you mean \"parallel\"?"]);
+        check(&with("parallel = 0"), &["expected a number from 1 to 64"]);
+        check(&with("time_limit = \"2d\""), &["programs.x.time_limit: expected a wait"]);
+        check(&with("env = { A = 1 }"), &["programs.x.env.A: expected a string"]);
+        check(&with("pass_env = \"PATH\""), &["programs.x.pass_env: expected a list"]);
+        check("[programs.x\n", &["a.toml:1:12", "programs.x"]);
+    }
+
+    /// Covers: S-34.
+    #[test]
+    fn a_list_that_others_can_change_is_none() {
+        let path = std::env::temp_dir().join(format!("turnway-allow-{}.toml", std::process::id()));
+        std::fs::write(&path, "[programs.x]\nrun = [\"/bin/ls\"]\n").expect("written");
+        let mode =
+            |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+        mode(0o666);
+        assert!(read(&path).is_err_and(|mistakes| mistakes[0].what.contains("everybody may write")));
+        mode(0o644);
+        assert!(read(&path).is_ok());
+        std::fs::remove_file(&path).expect("removed");
+        assert!(read(&path).is_err_and(|mistakes| mistakes[0].what.contains("cannot be read")));
+    }
+}

@@ -1,0 +1,186 @@
+//! The journal of a tool runner: a line for each thing it has begun and for what came of it, on the disk before it counts.
+//!
+//! It is only ever added to, and written anew when most of it is about what was forgotten. A line that was torn by a crash
+//! was never acted upon, and is left out.
+use crate::cli::Trouble;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use turnway_bindings::toolbox::record::Record;
+
+const NAME: &str = "journal";
+/// Lines beyond twice those that count, past which it is written anew: seldom, and it stays small.
+const SPARE_LINES: usize = 1024;
+
+/// A journal that is open; nobody else has it.
+pub(super) struct Journal {
+    dir: PathBuf,
+    file: Arc<File>,
+    lines: usize,
+    /// Lines that are not on the disk yet.
+    waits: Vec<u8>,
+    /// Held as long as this is.
+    _lock: File,
+}
+
+// === impl Journal ===
+
+impl Journal {
+    /// Opens the one of a directory, which is made if it is not there, and reads it.
+    pub(super) fn open(dir: &Path) -> Result<(Self, Vec<Record>), Trouble> {
+        let no = |error: io::Error| Trouble::Unavailable(format!("{}: {error}", dir.display()));
+        std::fs::create_dir_all(dir).map_err(no)?;
+        let lock =
+            OpenOptions::new().create(true).truncate(false).write(true).open(dir.join("lock")).map_err(no)?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => {
+                Trouble::Unavailable(format!("{}: another tool runner uses this directory", dir.display()))
+            }
+            TryLockError::Error(error) => no(error),
+        })?;
+        let bytes = match std::fs::read(dir.join(NAME)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            other => other.map_err(no)?,
+        };
+        let records = records(&bytes);
+        let file = write_anew(dir, records.iter()).map_err(no)?;
+        let (dir, lines) = (dir.to_owned(), records.len());
+        Ok((Self { dir, file: Arc::new(file), lines, waits: Vec::new(), _lock: lock }, records))
+    }
+
+    /// Adds a line; it counts after [`Self::sync`].
+    pub(super) fn add(&mut self, record: &Record) {
+        push_line(&mut self.waits, record);
+        self.lines += 1;
+    }
+
+    /// Whether anything waits to be written.
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
+    /// Sees that all of it is on the disk.
+    pub(super) async fn sync(&mut self) -> io::Result<()> {
+        let (file, waits) = (Arc::clone(&self.file), std::mem::take(&mut self.waits));
+        let written = tokio::task::spawn_blocking(move || {
+            (&*file).write_all(&waits)?;
+            file.sync_data()
+        });
+        written.await.map_err(io::Error::other)?
+    }
+
+    /// Whether it says so much more than these lines that it should be written anew.
+    pub(super) fn is_long(&self, count: usize) -> bool {
+        self.lines > count * 2 + SPARE_LINES
+    }
+
+    /// Writes these lines instead of what it has.
+    pub(super) async fn replace(&mut self, records: Vec<Record>) -> io::Result<()> {
+        let (dir, lines) = (self.dir.clone(), records.len());
+        let written = tokio::task::spawn_blocking(move || write_anew(&dir, records.iter()));
+        self.file = Arc::new(written.await.map_err(io::Error::other)??);
+        (self.lines, self.waits) = (lines, Vec::new());
+        Ok(())
+    }
+}
+
+/// What whole lines say. What is none of ours is left out: whatever it was about is too old to be begun again.
+fn records(bytes: &[u8]) -> Vec<Record> {
+    let mut records = Vec::new();
+    for line in bytes.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n")) {
+        match serde_json::from_slice(line) {
+            Ok(record) => records.push(record),
+            Err(error) => {
+                tracing::warn!(bytes = line.len(), column = error.column(), "a line of the journal is none")
+            }
+        }
+    }
+    records
+}
+
+/// All or nothing: under another name until it is whole.
+fn write_anew<'a>(dir: &Path, records: impl Iterator<Item = &'a Record>) -> io::Result<File> {
+    let (path, whole) = (dir.join("journal.new"), dir.join(NAME));
+    let mut bytes = Vec::new();
+    for record in records {
+        push_line(&mut bytes, record);
+    }
+    std::fs::write(&path, &bytes)?;
+    File::open(&path)?.sync_all()?;
+    std::fs::rename(&path, &whole)?;
+    File::open(dir)?.sync_all()?;
+    OpenOptions::new().append(true).open(&whole)
+}
+
+fn push_line(bytes: &mut Vec<u8>, record: &Record) {
+    // String keys and finite numbers always serialise.
+    bytes.extend(serde_json::to_vec(record).unwrap_or_default());
+    bytes.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_bindings::toolbox::record::Outcome;
+    use turnway_core::id::{EventId, SessionId};
+    use turnway_core::time::Millis;
+
+    fn begun(n: u64) -> Record {
+        let session = SessionId::parse("s1").expect("a name");
+        Record::Begun { id: EventId::new(Millis(n), 7), session, program: "x".to_owned() }
+    }
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("turnway-journal-{name}-{}", std::process::id()));
+        // What an earlier process of this number has left.
+        let _ = std::fs::remove_dir_all(&path);
+        path
+    }
+
+    #[tokio::test]
+    async fn what_was_synced_is_there_and_what_was_torn_is_not() {
+        let dir = directory("synced");
+        let (mut journal, before) = Journal::open(&dir).expect("it opens");
+        assert_eq!(before, []);
+        assert!(Journal::open(&dir).is_err_and(|error| format!("{error:?}").contains("another tool runner")));
+        journal.add(&begun(1));
+        journal.add(&begun(2));
+        assert!(journal.is_dirty());
+        journal.sync().await.expect("synced");
+        assert!(!journal.is_dirty());
+        drop(journal);
+        let path = dir.join(NAME);
+        let mut bytes = std::fs::read(&path).expect("there");
+        bytes.extend(b"no record\n{\"t\":\"begun\",\"id\":\"019");
+        std::fs::write(&path, bytes).expect("written");
+        let (mut journal, records) = Journal::open(&dir).expect("it opens");
+        assert_eq!(records, [begun(1), begun(2)]);
+        journal.add(&begun(3));
+        journal.sync().await.expect("synced");
+        drop(journal);
+        assert_eq!(Journal::open(&dir).expect("it opens").1, [begun(1), begun(2), begun(3)]);
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[tokio::test]
+    async fn it_is_written_anew_when_it_is_long() {
+        let dir = directory("anew");
+        let (mut journal, _) = Journal::open(&dir).expect("it opens");
+        for n in 0..=SPARE_LINES as u64 {
+            assert!(!journal.is_long(0));
+            journal.add(&begun(n));
+        }
+        journal.sync().await.expect("synced");
+        assert!(journal.is_long(0) && !journal.is_long(1));
+        let session = SessionId::parse("s1").expect("a name");
+        let (id, outcome) = (EventId::default(), Outcome::failed("busy", "m"));
+        let ended = Record::Ended { id, session, program: None, outcome };
+        journal.replace(vec![ended.clone()]).await.expect("written");
+        journal.add(&begun(9));
+        journal.sync().await.expect("synced");
+        drop(journal);
+        assert_eq!(Journal::open(&dir).expect("it opens").1, [ended, begun(9)]);
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+}

@@ -1,0 +1,120 @@
+//! The connection of a tool runner to its gateway: made again whenever it is lost, until the gateway will not have it.
+use serde_json::{Map, Value};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use turnway_bindings::toolbox::words::Told;
+use turnway_client::{Backoff, Lost, Options, Raw};
+
+/// What waits to be written: results, and what processes print. More than that is a gateway that takes nothing.
+pub(super) const OUTGOING: usize = 1024;
+/// Who is back within 5 s has lost nothing: a node waits so long for a runner it has given something.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(4) };
+
+/// What becomes of it.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// There is one; what it is to carry goes here. When that is dropped, it ends.
+    Opened(mpsc::Sender<String>),
+    /// The gateway says this.
+    Told(Told),
+    /// There is none any more.
+    Closed,
+    /// There will not be one.
+    Refused(String),
+}
+
+/// Keeps a connection until nobody listens. `hello`: what it is.
+pub(super) async fn keep(options: Options, hello: Map<String, Value>, events: mpsc::Sender<Event>) {
+    let mut failures = 0;
+    loop {
+        let ended = visit(&options, hello.clone(), &events, &mut failures).await;
+        let Some(lost) = ended else { return };
+        if is_final(&lost) {
+            let _ = events.send(Event::Refused(lost.reason)).await;
+            return;
+        }
+        let mut random = [0; 8];
+        // Without chance everybody comes back at once; that is no reason not to come back.
+        let _ = getrandom::fill(&mut random);
+        let wait = BACKOFF.after(failures, u64::from_ne_bytes(random));
+        tracing::warn!(
+            reason = lost.reason,
+            code = lost.code,
+            again_ms = wait.as_millis(),
+            "no connection to the gateway"
+        );
+        failures += 1;
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = events.closed() => return,
+        }
+    }
+}
+
+/// One connection; how it was lost, or nothing where it was given up.
+async fn visit(
+    options: &Options,
+    hello: Map<String, Value>,
+    events: &mpsc::Sender<Event>,
+    failures: &mut u32,
+) -> Option<Lost> {
+    let mut raw = tokio::select! {
+        raw = Raw::connect(options, hello) => match raw {
+            Ok(raw) => raw,
+            Err(lost) => return Some(lost),
+        },
+        () = events.closed() => return None,
+    };
+    let mut why = None;
+    loop {
+        let heard = tokio::select! {
+            heard = raw.hear() => heard,
+            () = events.closed() => return None,
+        };
+        match heard.map(|text| text.map(|text| Told::read(&text))) {
+            Ok(Some(Ok(Told::Welcome))) => break,
+            Ok(Some(Ok(Told::Error { message, .. }))) => why = Some(message),
+            Ok(Some(_) | None) => {}
+            Err(lost) => return Some(Lost { reason: why.unwrap_or(lost.reason), ..lost }),
+        }
+    }
+    *failures = 0;
+    let (sender, outgoing) = mpsc::channel(OUTGOING);
+    events.send(Event::Opened(sender)).await.ok()?;
+    let ended = carry(raw, outgoing, events).await;
+    events.send(Event::Closed).await.ok()?;
+    ended
+}
+
+/// Both ways, until it is lost or nothing more is to be said.
+async fn carry(
+    mut raw: Raw,
+    mut outgoing: mpsc::Receiver<String>,
+    events: &mpsc::Sender<Event>,
+) -> Option<Lost> {
+    loop {
+        tokio::select! {
+            text = outgoing.recv() => match text {
+                Some(text) => if let Err(lost) = raw.say(text).await { return Some(lost) },
+                None => {
+                    raw.close().await;
+                    let reason = "it took nothing any more".to_owned();
+                    return Some(Lost { code: None, reason, refused: false });
+                }
+            },
+            heard = raw.hear() => match heard.map(|text| text.map(|text| Told::read(&text))) {
+                Ok(Some(Ok(told))) => events.send(Event::Told(told)).await.ok()?,
+                Ok(Some(Err(why))) => tracing::warn!(why = why.0, "the gateway says what is no message"),
+                Ok(None) => {}
+                Err(lost) => return Some(lost),
+            },
+        }
+    }
+}
+
+/// Whether it would be no other the next time (protocol.md §1.3).
+fn is_final(lost: &Lost) -> bool {
+    lost.refused
+        || lost.code.is_some_and(|code| (4400..4500).contains(&code) && ![4408, 4429].contains(&code))
+}

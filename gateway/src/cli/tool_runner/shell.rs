@@ -1,0 +1,329 @@
+//! What is around a [`Toolbox`]: its journal, its processes, its connection, its signals, and the time.
+use super::journal::Journal;
+use super::process::Running;
+use super::{link, process, remains};
+use crate::cli::{Exit, Trouble, say, say_json};
+use crate::clock::Clock;
+use crate::signal::Leave;
+use serde_json::{Map, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+use turnway_bindings::toolbox::allowed::Allowed;
+use turnway_bindings::toolbox::process::Signal;
+use turnway_bindings::toolbox::record::Record;
+use turnway_bindings::toolbox::tools::TOOLS;
+use turnway_bindings::toolbox::words::Told;
+use turnway_bindings::toolbox::{Input, Output, Toolbox};
+use turnway_client::Options;
+use turnway_core::id::{EventId, RunnerId};
+use turnway_core::limits::TOOLBOX_GRACE;
+use turnway_core::machine::Machine;
+
+/// What processes and the connection have said and was not heard yet. Past it they wait.
+const EVENTS: usize = 64;
+/// After it has left, how long the connection may take to say what is left to say, and processes to be gone.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// Where nothing is waited for.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// What it is, where it connects, and how it ends.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) id: RunnerId,
+    pub(super) options: Options,
+    pub(super) wait: Duration,
+    pub(super) json: bool,
+}
+
+/// A tool runner.
+pub(super) struct Shell {
+    plan: Plan,
+    toolbox: Toolbox,
+    journal: Journal,
+    clock: Clock,
+    running: BTreeMap<EventId, Running>,
+    processes: (mpsc::Sender<process::Event>, mpsc::Receiver<process::Event>),
+    /// What the connection is to carry, while there is one.
+    outgoing: Option<mpsc::Sender<String>>,
+    link: mpsc::Receiver<link::Event>,
+    linked: JoinHandle<()>,
+    signals: Leave,
+    /// It was asked to leave; when it does at the latest.
+    leaves: Option<Instant>,
+    ready: bool,
+}
+
+/// How it goes on.
+enum Next {
+    On,
+    End(Result<Exit, Trouble>),
+}
+
+// === impl Shell ===
+
+impl Shell {
+    /// One that connects from now on.
+    pub(super) fn new(
+        plan: Plan,
+        allowed: Allowed,
+        journal: Journal,
+        records: Vec<Record>,
+    ) -> Result<Self, Trouble> {
+        let signals = Leave::listen().map_err(|error| Trouble::Unavailable(error.to_string()))?;
+        let mut hello = Map::new();
+        hello.insert("role".to_owned(), "tool_runner".into());
+        hello.insert("runner_id".to_owned(), plan.id.as_str().into());
+        hello.insert("tools".to_owned(), json!(TOOLS));
+        let (events, link) = mpsc::channel(EVENTS);
+        let linked = tokio::spawn(link::keep(plan.options.clone(), hello, events));
+        let toolbox = Toolbox::new(allowed, records);
+        let (clock, running, processes) = (Clock::start(), BTreeMap::new(), mpsc::channel(EVENTS));
+        let (outgoing, leaves, ready) = (None, None, false);
+        Ok(Self {
+            plan,
+            toolbox,
+            journal,
+            clock,
+            running,
+            processes,
+            outgoing,
+            link,
+            linked,
+            signals,
+            leaves,
+            ready,
+        })
+    }
+
+    /// Until it is told to leave, or the gateway will not have it.
+    pub(super) async fn run(mut self) -> Result<Exit, Trouble> {
+        let ended = loop {
+            match self.perform().await {
+                Next::On => {}
+                Next::End(ended) => break ended,
+            }
+            if let Next::End(ended) = self.step().await {
+                break ended;
+            }
+        };
+        self.goodbye().await;
+        ended
+    }
+
+    async fn step(&mut self) -> Next {
+        let due = self.toolbox.poll_timeout().map(|deadline| deadline.at - self.clock.mono());
+        let due = Instant::now() + due.unwrap_or(LONG);
+        let leaves = self.leaves;
+        tokio::select! {
+            () = self.signals.asked() => return self.leave(),
+            () = sleep_until(leaves.unwrap_or(due)), if leaves.is_some() => {
+                tracing::warn!("it leaves though processes run or results were not read");
+                return Next::End(Ok(Exit::Failed));
+            }
+            () = sleep_until(due) => self.toolbox.handle_timeout(self.clock.now()),
+            Some(event) = self.processes.1.recv() => self.process(event),
+            event = self.link.recv() => match event {
+                Some(event) => return self.link(event),
+                None => return Next::End(Err(Trouble::Bug("the connection's task has ended".to_owned()))),
+            }
+        }
+        Next::On
+    }
+
+    fn leave(&mut self) -> Next {
+        if self.leaves.is_some() {
+            tracing::info!("told again: it leaves at once");
+            return Next::End(Ok(Exit::Fine));
+        }
+        tracing::info!(running = self.toolbox.running(), "it leaves");
+        self.leaves = Some(Instant::now() + self.plan.wait + TOOLBOX_GRACE + GOODBYE);
+        self.tell(Input::Leave(self.plan.wait));
+        Next::On
+    }
+
+    fn process(&mut self, event: process::Event) {
+        match event {
+            process::Event::Printed(action_id, stream, bytes) => {
+                self.tell(Input::Printed { action_id, stream, bytes });
+            }
+            process::Event::Exited(action_id, how) => {
+                tracing::info!(%action_id, ?how, "a process has ended");
+                self.running.remove(&action_id);
+                self.tell(Input::Exited { action_id, how });
+            }
+        }
+    }
+
+    fn link(&mut self, event: link::Event) -> Next {
+        match event {
+            link::Event::Opened(outgoing) => {
+                tracing::info!(runner = self.plan.id.as_str(), "connected to the gateway");
+                self.outgoing = Some(outgoing);
+                self.tell(Input::Opened);
+                if !std::mem::replace(&mut self.ready, true) {
+                    return self.tell_ready().err().map_or(Next::On, |trouble| Next::End(Err(trouble)));
+                }
+            }
+            link::Event::Told(told) => {
+                if let Told::Error { code, .. } = &told {
+                    tracing::warn!(code, "the gateway does not take what was said");
+                }
+                self.tell(Input::Heard(told));
+            }
+            link::Event::Closed => {
+                self.outgoing = None;
+                self.tell(Input::Closed);
+            }
+            link::Event::Refused(why) => {
+                return Next::End(Err(Trouble::Unavailable(format!(
+                    "the gateway will not have this runner: {why}"
+                ))));
+            }
+        }
+        Next::On
+    }
+
+    fn tell_ready(&self) -> Result<(), Trouble> {
+        let id = self.plan.id.as_str();
+        match self.plan.json {
+            true => say_json(&json!({ "ready": true, "runner_id": id })),
+            false => say(&format!("turnway tool-runner ready runner={id}\n")),
+        }
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.toolbox.handle_input(self.clock.now(), input);
+    }
+
+    // --- what the machine wants ---
+
+    /// All of it, and what comes of that at once.
+    async fn perform(&mut self) -> Next {
+        let mut answers = VecDeque::new();
+        loop {
+            while let Some(output) = self.toolbox.poll_output() {
+                match self.act(output, &mut answers).await {
+                    Ok(true) => {}
+                    Ok(false) => return Next::End(Ok(Exit::Fine)),
+                    Err(error) => {
+                        // What is not recorded must not be done.
+                        return Next::End(Err(Trouble::Unavailable(format!(
+                            "the journal cannot be written: {error}"
+                        ))));
+                    }
+                }
+            }
+            match answers.pop_front() {
+                Some(input) => self.tell(input),
+                None => break,
+            }
+        }
+        match self.keep_short().await {
+            Ok(()) => Next::On,
+            Err(error) => {
+                Next::End(Err(Trouble::Unavailable(format!("the journal cannot be written: {error}"))))
+            }
+        }
+    }
+
+    /// Whether there is more to come.
+    async fn act(&mut self, output: Output, answers: &mut VecDeque<Input>) -> std::io::Result<bool> {
+        if let Output::Record(record) = output {
+            self.journal.add(&record);
+            return Ok(true);
+        }
+        if self.journal.is_dirty() {
+            self.journal.sync().await?;
+        }
+        match output {
+            Output::Record(_) => {}
+            Output::Sweep(of) => {
+                let ended = tokio::task::spawn_blocking(move || (of.len(), remains::end(&of))).await;
+                let (actions, ended) = ended.unwrap_or_default();
+                tracing::warn!(
+                    actions,
+                    processes = ended,
+                    "what was under way when this runner ended is stopped"
+                );
+            }
+            Output::Spawn { action_id, command } => answers.push_back(self.spawn(action_id, &command)),
+            Output::Signal { action_id, signal } => {
+                if let Some(running) = self.running.get(&action_id) {
+                    tracing::info!(%action_id, ?signal, "a process is sent a signal");
+                    running.signal(signal);
+                }
+            }
+            Output::Say(text) => self.say(text),
+            Output::Show(text) => {
+                // Room is kept for what must be said.
+                let room = self.outgoing.as_ref().filter(|outgoing| outgoing.capacity() > link::OUTGOING / 2);
+                if let Some(outgoing) = room {
+                    let _ = outgoing.try_send(text);
+                }
+            }
+            Output::Left => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn spawn(&mut self, action_id: EventId, command: &turnway_bindings::toolbox::allowed::Command) -> Input {
+        match Running::start(action_id, command, self.processes.0.clone()) {
+            Ok(running) => {
+                let pid = running.pid;
+                tracing::info!(%action_id, program = command.program, pid, "a process was started");
+                self.running.insert(action_id, running);
+                Input::Spawned { action_id, pid }
+            }
+            Err(error) => {
+                tracing::warn!(%action_id, program = command.program, %error, "a process cannot be started");
+                Input::Failed { action_id, why: error.to_string() }
+            }
+        }
+    }
+
+    /// A gateway that has not taken a thousand messages is as good as gone; what was said is said again to the next.
+    fn say(&mut self, text: String) {
+        if self.outgoing.as_ref().is_some_and(|outgoing| outgoing.try_send(text).is_err()) {
+            self.outgoing = None;
+        }
+    }
+
+    async fn keep_short(&mut self) -> std::io::Result<()> {
+        if self.journal.is_dirty() {
+            self.journal.sync().await?;
+        }
+        if self.journal.is_long(self.toolbox.known()) {
+            let records = self.toolbox.records().collect();
+            self.journal.replace(records).await?;
+        }
+        Ok(())
+    }
+
+    // --- the end ---
+
+    /// Nothing outlives it: whatever still runs is killed, and what was to be said is on its way.
+    async fn goodbye(mut self) {
+        self.running.values().for_each(|running| running.signal(Signal::Kill));
+        self.outgoing = None;
+        self.running.clear();
+        let (sender, mut events) = self.processes;
+        drop(sender);
+        let gone = async { while events.recv().await.is_some() {} };
+        let _ = timeout(GOODBYE, gone).await;
+        // It has written everything when it says that it is closed.
+        let closed = async {
+            while let Some(event) = self.link.recv().await {
+                if matches!(event, link::Event::Closed | link::Event::Refused(_)) {
+                    break;
+                }
+            }
+        };
+        if self.ready {
+            let _ = timeout(GOODBYE, closed).await;
+        }
+        self.linked.abort();
+    }
+}

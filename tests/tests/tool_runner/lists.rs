@@ -1,0 +1,49 @@
+//! What an operator can get wrong.
+use super::{at_work, list};
+use std::os::unix::fs::PermissionsExt;
+use turnway_tests::real::asking::Runner;
+use turnway_tests::real::command::run;
+
+async fn check(list: &str, code: i32, expected: &[&str]) {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("a.toml"), list).expect("a list");
+    let ended = run(dir.path(), &["tool-runner", "--allow", "a.toml", "--check"], &[]).await;
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    for line in expected {
+        assert!((ended.out.clone() + &ended.err).contains(line), "{line}\n{ended:?}");
+    }
+}
+
+/// Covers: S-34.
+#[tokio::test]
+async fn a_list_is_checked_before_anything_runs() {
+    check("[programs.ls]\nrun = [\"/bin/ls\"]\n", 0, &["a.toml: fine: ls"]).await;
+    let bad = "[programs.ls]\nrun = [\"ls\", \"{a}\"]\ntime = \"1s\"\n";
+    let lines = [
+        "turnway: a.toml:2:7: programs.ls.run: a program is named by its whole path",
+        "turnway: a.toml:2:7: programs.ls.run: {a} is none of its args",
+        "turnway: a.toml:3:1: programs.ls.time: unknown key",
+    ];
+    check(bad, 64, &lines).await;
+    check("", 64, &["there is no [programs.NAME] in it"]).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("a.toml");
+    std::fs::write(&path, "[programs.ls]\nrun = [\"/bin/ls\"]\n").expect("a list");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).expect("set");
+    let ended = run(dir.path(), &["--json", "tool-runner", "--allow", "a.toml"], &[]).await;
+    assert_eq!((ended.code, &ended.error()["code"]), (Some(64), &"configuration".into()));
+    let ended = run(dir.path(), &["tool-runner", "--allow", "none.toml"], &[]).await;
+    assert!(ended.code == Some(64) && ended.err.contains("none.toml:1:1: cannot be read"), "{ended:?}");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
+    let ended = run(dir.path(), &["tool-runner", "--allow", "a.toml", "--url", "ftp://x"], &[]).await;
+    assert!(ended.code == Some(64) && ended.err.contains("begins with ws://"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_state_directory_has_one_runner() {
+    let (asking, _gateway, _runner, dir) = at_work().await;
+    let second = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
+    assert_eq!(second.exit().await, Some(69));
+    let log = std::fs::read_to_string(dir.path().join("runner.log")).expect("a log");
+    assert!(log.contains("another tool runner uses this directory"), "{log}");
+}

@@ -1,0 +1,129 @@
+//! Runners, connections and gateways that come and go.
+use super::{at_work, list};
+use serde_json::json;
+use turnway_tests::real::asking::{Asking, Runner, processes_of};
+
+/// Covers: EV-N5, EV-A2, LN-EV12: killed in the middle of a process.
+#[tokio::test]
+async fn who_comes_after_a_runner_that_was_killed_knows_what_it_did() {
+    let (asking, mut gateway, runner, dir) = at_work().await;
+    let done = gateway.spawn("tick", json!({})).await;
+    let before = gateway.result(&done).await;
+    let (family, stubborn) =
+        (gateway.spawn("family", json!({})).await, gateway.spawn("stubborn", json!({})).await);
+    gateway.until("chunk", &family).await;
+    gateway.until("invoked", &stubborn).await;
+    runner.kill().await;
+    assert!(gateway.next().await.is_none() || processes_of(&family) == 3);
+    assert_eq!(processes_of(&family), 3, "nobody has ended them yet");
+    let _runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
+    let mut gateway = asking.accept().await;
+    for id in [&family, &stubborn] {
+        assert_eq!(processes_of(id), 0);
+        gateway.say(json!({"type": "query", "action_id": id})).await;
+        let result = gateway.result(id).await;
+        assert_eq!((&result["ok"], &result["error"]["code"]), (&json!(false), &json!("abnormal_exit")));
+    }
+    gateway.execute(&family, "s1", "process.spawn", json!({"program": "family"}), 60_000).await;
+    assert_eq!(gateway.result(&family).await["error"]["code"], "abnormal_exit");
+    assert_eq!(processes_of(&family), 0);
+    gateway.say(json!({"type": "query", "action_id": done})).await;
+    assert_eq!(gateway.result(&done).await["result"], before["result"]);
+    let more = gateway.spawn("tick", json!({})).await;
+    assert_eq!(gateway.result(&more).await["result"]["stdout"], "x\nx\n");
+}
+
+/// Covers: EV-E5, EV-N5.
+#[tokio::test]
+async fn a_result_is_said_until_it_was_read_and_a_process_outlives_its_connection() {
+    let (asking, mut gateway, _runner, _dir) = at_work().await;
+    let sleep = gateway.spawn("sleep", json!({})).await;
+    gateway.until("invoked", &sleep).await;
+    gateway.answers = false;
+    let echo = gateway.spawn("echo", json!({"text": "a"})).await;
+    gateway.result(&echo).await;
+    // It is gone without having said that it has read that.
+    gateway.close(1001).await;
+    let mut gateway = asking.accept().await;
+    assert_eq!(gateway.result(&echo).await["ok"], true);
+    gateway.say(json!({"type": "query", "action_id": sleep})).await;
+    gateway.until("invoked", &sleep).await;
+    let other = gateway.spawn("echo", json!({"text": "b"})).await;
+    gateway.result(&other).await;
+    // What came after its answer to a question was read: it is not said again.
+    let third = gateway.spawn("echo", json!({"text": "c"})).await;
+    gateway.result(&third).await;
+    gateway.close(1001).await;
+    let mut gateway = asking.accept().await;
+    let fourth = gateway.spawn("echo", json!({"text": "d"})).await;
+    let mut said = Vec::new();
+    while said.last() != Some(&fourth) {
+        let message = gateway.next().await.expect("it goes on");
+        if message["type"] == "result" {
+            said.push(message["action_id"].as_str().expect("a name").to_owned());
+        }
+    }
+    assert!(!said.contains(&echo) && !said.contains(&sleep), "{said:?}");
+}
+
+/// Covers: EV-N5.
+#[tokio::test]
+async fn who_is_told_to_leave_stops_what_runs_and_says_so() {
+    let (asking, dir) = (Asking::listen().await, tempfile::tempdir().expect("a directory"));
+    let runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &["--wait", "300ms"]);
+    let mut gateway = asking.accept().await;
+    let sleep = gateway.spawn("sleep", json!({})).await;
+    gateway.until("invoked", &sleep).await;
+    let quick = gateway.spawn("sleep", json!({"seconds": 0})).await;
+    gateway.until("invoked", &quick).await;
+    runner.terminate().await;
+    let result = gateway.result(&sleep).await;
+    assert_eq!(result["error"]["code"], "runner_stopped");
+    assert_eq!(runner.exit().await, Some(0));
+    assert_eq!(processes_of(&sleep), 0);
+    while gateway.next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn who_is_told_twice_leaves_at_once_and_leaves_nothing_running() {
+    let (_asking, mut gateway, runner, _dir) = at_work().await;
+    let stubborn = gateway.spawn("stubborn", json!({})).await;
+    gateway.until("chunk", &stubborn).await;
+    runner.terminate().await;
+    // It has heard of the first when it refuses to begin anything.
+    loop {
+        let id = gateway.ask("process.status", json!({})).await;
+        if gateway.result(&id).await["error"]["code"] == "runner_stopped" {
+            break;
+        }
+    }
+    runner.terminate().await;
+    assert_eq!(runner.exit().await, Some(0));
+    assert_eq!(processes_of(&stubborn), 0);
+}
+
+/// Covers: S-02.
+#[tokio::test]
+async fn whom_no_gateway_will_have_ends_and_says_why() {
+    let (asking, dir) = (Asking::listen().await, tempfile::tempdir().expect("a directory"));
+    let runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
+    let mut gateway = asking.greeted().await;
+    gateway.say(json!({"type": "error", "code": "forbidden", "message": "operators only"})).await;
+    gateway.close(4403).await;
+    assert_eq!(runner.exit().await, Some(69));
+    let log = std::fs::read_to_string(dir.path().join("runner.log")).expect("a log");
+    assert!(log.contains("the gateway will not have this runner: operators only"), "{log}");
+}
+
+#[tokio::test]
+async fn a_gateway_that_comes_later_is_waited_for() {
+    let (asking, dir) = (Asking::listen().await, tempfile::tempdir().expect("a directory"));
+    let _runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
+    // It is turned away a few times, as by a node that is full or starts.
+    for code in [4408, 4429, 4503] {
+        asking.greeted().await.close(code).await;
+    }
+    let mut gateway = asking.accept().await;
+    let echo = gateway.spawn("echo", json!({"text": "a"})).await;
+    assert_eq!(gateway.result(&echo).await["ok"], true);
+}

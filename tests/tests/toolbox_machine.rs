@@ -1,0 +1,373 @@
+//! A tool runner's own side, by script: what it is asked, what it does once, and what it says of that.
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use turnway_bindings::toolbox::allowed::{Allowed, Arg, Pattern, Program, Rule, Word};
+use turnway_bindings::toolbox::process::How;
+use turnway_bindings::toolbox::record::Record;
+use turnway_bindings::toolbox::spool::Stream;
+use turnway_bindings::toolbox::words::{Asked, Told};
+use turnway_bindings::toolbox::{Input, Output, Toolbox};
+use turnway_core::id::{EventId, SessionId};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::protocol::json::Json;
+use turnway_core::time::{Millis, Now};
+use turnway_tests::laws::{Step, laws};
+
+/// When everything is asked for, by the gateway's clock, which is not the runner's.
+const TS: u64 = 50_000_000;
+
+fn allowed() -> Allowed {
+    let rule = Rule::Pattern(Pattern::parse("[a-z]+").expect("a pattern"));
+    let what = Arg { rule, default: Some("all".to_owned()), dash: false };
+    let program = |parallel| Program {
+        path: "/bin/make".to_owned(),
+        words: vec![Word::parse("{what}")],
+        args: BTreeMap::from([("what".to_owned(), what.clone())]),
+        cwd: "/".to_owned(),
+        env: BTreeMap::new(),
+        time_limit: Duration::from_secs(60),
+        parallel,
+    };
+    Allowed::from([("make".to_owned(), program(2)), ("one".to_owned(), program(1))])
+}
+
+/// The action of this number.
+fn id(n: &str) -> EventId {
+    EventId::new(Millis(TS), u128::from(n.parse::<u8>().expect("a number")) << 112)
+}
+
+fn execute(n: &str, tool: &str, args: Value, session: &str, wait_ms: u64) -> Input {
+    let session = SessionId::parse(session).expect("a name");
+    let (ts, deadline, tool) = (Millis(TS), Millis(TS + wait_ms), tool.to_owned());
+    let asked = Asked { action_id: id(n), session, tool, args: Json(args), ts, deadline };
+    Input::Heard(Told::Execute(Box::new(asked)))
+}
+
+/// What a word of a script stands for: what the gateway says in small letters, what happens here in capitals.
+fn input(words: &str) -> Input {
+    let process = |n| json!({"process_id": id(n)});
+    let parts: Vec<&str> = words.split(' ').collect();
+    match parts[..] {
+        ["spawn", n] => execute(n, "process.spawn", json!({"program": "make"}), "s1", 3_600_000),
+        ["spawn", n, "for", ms] => {
+            let ms = ms.parse().expect("ms");
+            execute(n, "process.spawn", json!({"program": "make"}), "s1", ms)
+        }
+        ["spawn", n, what] => {
+            let args = json!({"program": "make", "args": {"what": what}});
+            execute(n, "process.spawn", args, "s1", 9000)
+        }
+        ["run", n, program] => execute(n, "process.spawn", json!({"program": program}), "s1", 9000),
+        ["status", n, of] => execute(n, "process.status", process(of), "s1", 9000),
+        ["spy", n, of] => execute(n, "process.status", process(of), "s2", 9000),
+        ["list", n] => execute(n, "process.status", json!({}), "s1", 9000),
+        ["kill", n, of] => execute(n, "process.kill", process(of), "s1", 9000),
+        ["signal", n, of, signal] => {
+            execute(n, "process.signal", json!({"process_id": id(of), "signal": signal}), "s1", 9000)
+        }
+        ["tool", n, tool] => execute(n, tool, json!({}), "s1", 9000),
+        ["old", n] => {
+            let Input::Heard(Told::Execute(mut asked)) = input(&format!("spawn {n}")) else {
+                panic!("an execute")
+            };
+            asked.ts = Millis(TS + 61_000);
+            Input::Heard(Told::Execute(asked))
+        }
+        ["cancel", n] => Input::Heard(Told::Signal { action_id: id(n) }),
+        ["query", n] => Input::Heard(Told::Query { action_id: id(n) }),
+        ["pong"] => Input::Heard(Told::Pong),
+        ["OPEN"] => Input::Opened,
+        ["CLOSE"] => Input::Closed,
+        ["UP", n] => Input::Spawned { action_id: id(n), pid: Some(7) },
+        ["FAIL", n] => Input::Failed { action_id: id(n), why: "no such file".to_owned() },
+        ["PRINT", n, text] => {
+            let bytes = text.as_bytes().to_vec();
+            Input::Printed { action_id: id(n), stream: Stream::Stdout, bytes }
+        }
+        ["FLOOD", n] => {
+            let bytes = vec![b'x'; 600_000];
+            Input::Printed { action_id: id(n), stream: Stream::Stderr, bytes }
+        }
+        ["EXIT", n, code] => {
+            Input::Exited { action_id: id(n), how: How::Code(code.parse().expect("a code")) }
+        }
+        ["DIE", n] => Input::Exited { action_id: id(n), how: How::Signal(9) },
+        ["LEAVE", ms] => Input::Leave(Duration::from_millis(ms.parse().expect("ms"))),
+        _ => panic!("no such words: {words}"),
+    }
+}
+
+/// Which action's name this is.
+fn number(id: EventId) -> u8 {
+    let number = (1..=99).find(|n: &u8| self::id(&n.to_string()) == id);
+    number.unwrap_or_default()
+}
+
+fn named(value: &Value) -> u8 {
+    number(EventId::parse(value.as_str().expect("a name")).expect("an id"))
+}
+
+fn brief(output: &Output) -> String {
+    match output {
+        Output::Sweep(ids) => format!("SWEEP {}", ids.iter().map(|id| number(*id)).count()),
+        Output::Record(Record::Begun { id, .. }) => format!("+{}", number(*id)),
+        Output::Record(Record::Ended { id, .. }) => format!("-{}", number(*id)),
+        Output::Spawn { action_id, command } => {
+            format!("SPAWN {} {}", number(*action_id), command.words.join(" "))
+        }
+        Output::Signal { action_id, signal } => format!("{signal:?} {}", number(*action_id)).to_uppercase(),
+        Output::Say(text) | Output::Show(text) => said(text),
+        Output::Left => "LEFT".to_owned(),
+    }
+}
+
+fn said(text: &str) -> String {
+    let message: Value = serde_json::from_str(text).expect("JSON");
+    match message["type"].as_str().expect("a type") {
+        "result" if message["ok"] == true => {
+            let state = message["result"]["state"].as_str().unwrap_or("fine");
+            format!("{} {state}", named(&message["action_id"]))
+        }
+        "result" => {
+            format!("{} {}", named(&message["action_id"]), message["error"]["code"].as_str().expect("a code"))
+        }
+        "chunk" => {
+            let cut = if message["truncated"] == true { "…" } else { "" };
+            format!("{cut}{}@{}", message["data"].as_str().expect("data").len(), message["offset"])
+        }
+        "system" => message["name"].as_str().expect("a name").to_owned(),
+        kind @ ("invoked" | "ping") => kind.to_owned(),
+        kind => panic!("{kind}: {text}"),
+    }
+}
+
+/// Plays a script; `+N` lets N ms pass, waking it on time.
+fn play_on(machine: &mut Toolbox, now: &mut Now, script: &str) -> (String, Vec<Record>) {
+    let (mut told, mut records) = (Vec::new(), Vec::new());
+    let mut drain = |machine: &mut Toolbox, told: &mut Vec<String>| {
+        while let Some(output) = machine.poll_output() {
+            told.push(brief(&output));
+            if let Output::Record(record) = output {
+                records.push(record);
+            }
+        }
+    };
+    drain(machine, &mut told);
+    for words in script.split("; ") {
+        match words.strip_prefix('+') {
+            Some(ms) => {
+                let end = now.mono + Duration::from_millis(ms.parse().expect("ms"));
+                while let Some(deadline) = machine.poll_timeout().filter(|deadline| deadline.at <= end) {
+                    now.mono = deadline.at;
+                    machine.handle_timeout(*now);
+                    drain(machine, &mut told);
+                }
+                now.mono = end;
+            }
+            None => machine.handle_input(*now, input(words)),
+        }
+        drain(machine, &mut told);
+    }
+    (told.join("; "), records)
+}
+
+fn play(script: &str) -> (String, Vec<Record>) {
+    let mut now = Now { mono: Now::default().mono + Duration::from_secs(1000), store: Millis(1_000_000) };
+    play_on(&mut Toolbox::new(allowed(), Vec::new()), &mut now, script)
+}
+
+#[track_caller]
+fn check(script: &str, expected: &str) {
+    assert_eq!(play(script).0, expected, "{script}");
+}
+
+/// Covers: EV-N5, EV-N6, EV-R3, EV-T5.
+#[test]
+fn an_action_is_recorded_then_done_once() {
+    check(
+        "OPEN; spawn 1; UP 1; spawn 1; query 1; EXIT 1 0; spawn 1",
+        "+1; SPAWN 1 all; invoked; invoked; invoked; -1; 1 exited; ping; 1 exited",
+    );
+    check(
+        "OPEN; spawn 1 test; FAIL 1; query 1",
+        "+1; SPAWN 1 test; -1; 1 spawn_failed; ping; 1 spawn_failed",
+    );
+    check("OPEN; spawn 1; UP 1; EXIT 1 3", "+1; SPAWN 1 all; invoked; -1; 1 exit_code; ping");
+    check("OPEN; spawn 1; UP 1; DIE 1", "+1; SPAWN 1 all; invoked; -1; 1 signal; ping");
+    check("OPEN; query 1; old 2", "1 unknown_action; 2 unknown_action");
+    // What was never begun knows nothing of an end.
+    check("OPEN; EXIT 1 0; UP 1; PRINT 1 x; cancel 1", "");
+}
+
+/// Covers: S-34, EV-N2.
+#[test]
+fn what_is_not_allowed_is_refused_and_no_process_is_started() {
+    check("OPEN; spawn 1 A", "-1; 1 forbidden; ping");
+    check("OPEN; run 1 rm", "-1; 1 forbidden; ping");
+    check("OPEN; tool 1 process.exec", "-1; 1 unknown_tool; ping");
+    check("OPEN; tool 1 process.spawn", "-1; 1 bad_args; ping");
+    check("OPEN; run 1 one; run 2 one", "+1; SPAWN 1 all; -2; 2 busy; ping");
+    check(
+        "OPEN; spawn 1; spawn 2; spawn 3; EXIT 1 0; spawn 4",
+        "+1; SPAWN 1 all; +2; SPAWN 2 all; -3; 3 busy; ping; -1; 1 exited; +4; SPAWN 4 all",
+    );
+}
+
+/// Covers: EV-T11, EV-T14, LN-EV9, LN-EV10.
+#[test]
+fn a_process_is_looked_at_and_stopped_by_its_own_session() {
+    check(
+        "OPEN; spawn 1; UP 1; status 2 1; pong; EXIT 1 0; pong; status 3 1",
+        concat!("+1; SPAWN 1 all; invoked; 2 running; ping; -1; 1 exited; ping; 3 exited; ping"),
+    );
+    check(
+        "OPEN; spawn 1; spy 2 1; pong; spy 3 9",
+        "+1; SPAWN 1 all; 2 unknown_process; ping; 3 unknown_process; ping",
+    );
+    check("OPEN; list 1", "1 fine; ping");
+    check(
+        "OPEN; spawn 1; UP 1; kill 2 1; pong; status 3 1; pong; DIE 1; pong; +9999; kill 4 1",
+        "+1; SPAWN 1 all; invoked; -2; TERM 1; 2 stopping; ping; 3 stopping; ping; -1; 1 killed; ping; -4; 4 exited; ping",
+    );
+    check("OPEN; spawn 1; kill 2 1; +4999; +1", "+1; SPAWN 1 all; -2; TERM 1; 2 stopping; ping; KILL 1");
+    check(
+        "OPEN; spawn 1; signal 2 1 USR1; pong; signal 3 1 STOP; pong; signal 4 1 SIGKILL; pong; DIE 1",
+        "+1; SPAWN 1 all; -2; USR1 1; 2 signaled; ping; -3; 3 bad_args; ping; -4; KILL 1; 4 signaled; ping; -1; 1 killed; ping",
+    );
+    // Asked again it does nothing again.
+    check(
+        "OPEN; spawn 1; signal 2 1 USR1; pong; signal 2 1 USR1",
+        "+1; SPAWN 1 all; -2; USR1 1; 2 signaled; ping; 2 signaled; ping",
+    );
+}
+
+/// Covers: LN-EV10.
+#[test]
+fn what_takes_too_long_or_is_not_wanted_any_more_is_stopped() {
+    check(
+        "OPEN; spawn 1 for 2000; UP 1; +1999; +1; +5000; DIE 1",
+        "+1; SPAWN 1 all; invoked; TERM 1; KILL 1; -1; 1 tool_timeout; ping",
+    );
+    check("OPEN; spawn 1; +59999; +1; EXIT 1 0", "+1; SPAWN 1 all; TERM 1; -1; 1 time_limit; ping");
+    check(
+        "OPEN; spawn 1; cancel 1; cancel 1; EXIT 1 0; +9999",
+        "+1; SPAWN 1 all; TERM 1; -1; 1 canceled; ping",
+    );
+    check("OPEN; spawn 1 for 0; +0; EXIT 1 1", "+1; SPAWN 1 all; TERM 1; -1; 1 tool_timeout; ping");
+}
+
+/// Covers: EV-G3, LN-EV7, LN-EV8.
+#[test]
+fn what_is_printed_is_shown_while_somebody_is_there() {
+    check(
+        "OPEN; spawn 1; PRINT 1 ab; PRINT 1 c; +50; PRINT 1 d; EXIT 1 0",
+        "+1; SPAWN 1 all; 3@0; 1@3; -1; 1 exited; ping",
+    );
+    check("spawn 1; PRINT 1 ab; +50; OPEN; PRINT 1 c; +50", "+1; SPAWN 1 all; 1@2");
+    let (told, _) = play("OPEN; spawn 1; FLOOD 1; FLOOD 1; +2000; FLOOD 1; EXIT 1 0");
+    let pieces: Vec<&str> = told.split("; ").filter(|word| word.contains('@')).collect();
+    assert_eq!(
+        pieces.len(),
+        16 + 16 + 1,
+        "a second's worth at once, what is left when there is room, and so on"
+    );
+    assert!(pieces[16] == "…3968@1196032" && pieces[33] == "…0@1800000", "{pieces:?}");
+    assert_eq!(told.matches("process.output.throttled").count(), 1);
+}
+
+/// Covers: EV-E5, G8.
+#[test]
+fn a_result_is_said_until_it_was_read() {
+    check(
+        "spawn 1; EXIT 1 0; OPEN; CLOSE; OPEN; pong; CLOSE; OPEN",
+        "+1; SPAWN 1 all; -1; 1 exited; ping; 1 exited; ping",
+    );
+    // What is said after the question is asked about with the next one.
+    check(
+        "OPEN; tool 1 a; tool 2 a; pong; CLOSE; OPEN; pong",
+        "-1; 1 unknown_tool; ping; -2; 2 unknown_tool; ping; 2 unknown_tool; ping",
+    );
+    let many: Vec<String> = (1..=80).map(|n| format!("tool {n} a")).collect();
+    let (told, _) = play(&format!("{}; OPEN", many.join("; ")));
+    assert_eq!(told.matches("unknown_tool").count(), limits::RESULTS_UNREAD_MAX);
+    let (told, _) = play(&format!("{}; OPEN; pong", many.join("; ")));
+    assert_eq!(told.matches("unknown_tool").count(), 80);
+}
+
+/// Covers: EV-N5, EV-A2, LN-EV12.
+#[test]
+fn who_comes_after_it_knows_what_it_has_begun() {
+    let mut now = Now { mono: Now::default().mono + Duration::from_secs(1000), store: Millis(1_000_000) };
+    let script = "OPEN; spawn 1; UP 1; spawn 2; EXIT 2 0; tool 3 a; list 4";
+    let (_, records) = play(script);
+    let mut next = Toolbox::new(allowed(), records.clone());
+    let (told, more) =
+        play_on(&mut next, &mut now, "OPEN; spawn 1; query 2; spawn 2; query 3; query 4; status 5 1");
+    assert_eq!(
+        told,
+        "SWEEP 1; -1; 1 abnormal_exit; ping; 1 abnormal_exit; 2 exited; 2 exited; 3 unknown_tool; 4 unknown_action; 5 exited"
+    );
+    // However it is written down, it says the same; and the one after that has nothing to stop.
+    let whole: Vec<Record> = records.into_iter().chain(more).collect();
+    let short: Vec<Record> = Toolbox::new(allowed(), whole).records().collect();
+    assert_eq!(short.len(), 3);
+    let (told, _) = play_on(&mut Toolbox::new(allowed(), short), &mut now, "OPEN; spawn 1");
+    assert_eq!(told, "1 abnormal_exit; ping");
+}
+
+/// Covers: G8: what ended long ago makes room, and nothing that could still be begun does.
+#[test]
+fn what_it_knows_is_bounded() {
+    let now = Now { mono: Now::default().mono, store: Millis(1) };
+    let session = SessionId::parse("s1").expect("a name");
+    let mut machine = Toolbox::new(allowed(), Vec::new());
+    let mut ask = |n: u64, ts: u64| {
+        let action_id = EventId::new(Millis(ts), u128::from(n) << 48);
+        let (tool, args) = ("a".to_owned(), Json(json!({})));
+        let (ts, deadline) = (Millis(ts), Millis(ts + 1));
+        let asked = Asked { action_id, session: session.clone(), tool, args, ts, deadline };
+        machine.handle_input(now, Input::Heard(Told::Execute(Box::new(asked))));
+        let told: Vec<String> =
+            std::iter::from_fn(|| machine.poll_output()).map(|output| format!("{output:?}")).collect();
+        (told.join(" ").contains("busy"), machine.known())
+    };
+    for n in 0..limits::TOOLBOX_KNOWN_MAX as u64 {
+        assert!(!ask(n, TS).0);
+    }
+    assert_eq!(ask(9999, TS + 180_000), (true, limits::TOOLBOX_KNOWN_MAX));
+    assert_eq!(ask(9999, TS + 180_001), (false, limits::TOOLBOX_KNOWN_MAX));
+}
+
+#[test]
+fn who_leaves_begins_nothing_and_stops_what_runs() {
+    check("OPEN; LEAVE 0", "LEFT");
+    check(
+        "OPEN; spawn 1; LEAVE 1000; spawn 2; pong; EXIT 1 0; pong",
+        concat!("+1; SPAWN 1 all; -2; 2 runner_stopped; ping; -1; 1 exited; ping; LEFT"),
+    );
+    check(
+        "OPEN; spawn 1; LEAVE 1000; +1000; +5000; DIE 1; pong",
+        concat!("+1; SPAWN 1 all; TERM 1; KILL 1; -1; 1 runner_stopped; ping; LEFT"),
+    );
+    check("OPEN; spawn 1; LEAVE 1000; EXIT 1 0; CLOSE", "+1; SPAWN 1 all; -1; 1 exited; ping; LEFT");
+    check("OPEN; spawn 1; LEAVE 9000; LEAVE 0; +0", "+1; SPAWN 1 all; TERM 1");
+}
+
+#[test]
+fn it_keeps_the_laws_of_machines() {
+    let script = "OPEN; spawn 1; UP 1; PRINT 1 ab; +10; spawn 2 for 700; UP 2; FLOOD 2; +100; status 3 1; pong; +800; \
+                  kill 4 1; CLOSE; +2000; DIE 2; OPEN; pong; +4000; DIE 1; LEAVE 500; pong; pong; +9000";
+    let mut steps = Vec::new();
+    let mut after = Duration::ZERO;
+    for words in script.split("; ").map(str::trim) {
+        match words.strip_prefix('+') {
+            Some(ms) => after += Duration::from_millis(ms.parse().expect("ms")),
+            None => steps.push(Step { after: std::mem::take(&mut after), input: Some(input(words)) }),
+        }
+    }
+    steps.push(Step { after, input: None });
+    let outputs = laws(|_| Toolbox::new(allowed(), Vec::new()), &steps, 100, |output| format!("{output:?}"));
+    assert!(outputs.iter().any(|output| output.contains("Left")), "{outputs:?}");
+}
