@@ -270,7 +270,7 @@ fn what_is_printed_is_shown_while_somebody_is_there() {
     let pieces: Vec<&str> = told.split("; ").filter(|word| word.contains('@')).collect();
     assert_eq!(
         pieces.len(),
-        16 + 16 + 1,
+        16 + 1 + 16 + 1,
         "a second's worth at once, what is left when there is room, and so on"
     );
     assert!(pieces[16] == "…3968@1196032" && pieces[33] == "…0@1800000", "{pieces:?}");

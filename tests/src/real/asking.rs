@@ -12,8 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::{WebSocketStream, accept_async};
+use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use turnway_core::id::EventId;
 use turnway_core::time::Millis;
 
@@ -52,7 +54,7 @@ impl Asking {
     pub async fn greeted(&self) -> Serving {
         let (stream, _) =
             timeout(PATIENCE, self.0.accept()).await.expect("it comes in time").expect("a connection");
-        let socket = accept_async(stream).await.expect("a WebSocket");
+        let socket = accept_hdr_async(stream, agree).await.expect("a WebSocket");
         let mut serving = Serving { socket, hello: Value::Null, answers: true };
         serving.hello = serving.next().await.expect("hello");
         serving
@@ -133,6 +135,7 @@ impl Serving {
 
     /// Closes with this code.
     pub async fn close(mut self, code: u16) {
+        self.answers = false;
         let frame = CloseFrame { code: code.into(), reason: "".into() };
         self.socket.close(Some(frame)).await.expect("closed");
         while self.next().await.is_some() {}
@@ -188,6 +191,12 @@ impl Runner {
         let left = timeout(PATIENCE, self.0.wait()).await.expect("it leaves in time");
         left.expect("its exit is known").code()
     }
+}
+
+#[expect(clippy::result_large_err, reason = "as the library asks for it")]
+fn agree(_: &Request, mut answer: Response) -> Result<Response, ErrorResponse> {
+    answer.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("turnway.v1"));
+    Ok(answer)
 }
 
 /// The time of the gateway.
