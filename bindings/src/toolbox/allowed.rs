@@ -138,11 +138,7 @@ impl Word {
 
     /// The arguments that it has.
     pub fn args(&self) -> BTreeSet<&str> {
-        let name = |part| match part {
-            &Part::Arg(ref name) => Some(name.as_str()),
-            &Part::Text(_) => None,
-        };
-        self.0.iter().filter_map(name).collect()
+        self.0.iter().filter_map(Part::arg).collect()
     }
 
     fn with(
@@ -165,6 +161,17 @@ impl Word {
             }
         }
         Ok(word)
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    fn arg(&self) -> Option<&str> {
+        match self {
+            Self::Arg(name) => Some(name),
+            Self::Text(_) => None,
+        }
     }
 }
 
@@ -215,6 +222,7 @@ impl Pattern {
                 .syntax(syntax::Config::new().unicode(true))
                 .thompson(Compile::new().nfa_size_limit(Some(PATTERN_BYTES_MAX)))
                 .build(text)
+                .map_err(Box::new)
         };
         let why = |error: &dyn std::error::Error| {
             let mut whole = error.to_string();
@@ -225,8 +233,8 @@ impl Pattern {
             }
             whole.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
         };
-        build(text).map_err(|error| why(&error))?;
-        build(&format!("(?:{text})\\z")).map(Self).map_err(|error| why(&error))
+        build(text).map_err(|error| why(&*error))?;
+        build(&format!("(?:{text})\\z")).map(Self).map_err(|error| why(&*error))
     }
 
     /// Whether it is all of a text.
@@ -297,7 +305,6 @@ mod tests {
         }
     }
 
-    /// Covers: S-34.
     #[test]
     fn a_command_line_is_what_the_operator_and_the_agent_have_decided_each_for_its_part() {
         check(json!({"format": "short"}), Ok(&["log", "--format=short", "main", "{}", "--"]));

@@ -14,7 +14,6 @@ async fn check(list: &str, code: i32, expected: &[&str]) {
     }
 }
 
-/// Covers: S-34.
 #[tokio::test]
 async fn a_list_is_checked_before_anything_runs() {
     check("[programs.ls]\nrun = [\"/bin/ls\"]\n", 0, &["a.toml: fine: ls"]).await;

@@ -61,10 +61,10 @@ async fn at_work() -> (Asking, Serving, Runner, TempDir) {
     (asking, serving, runner, dir)
 }
 
-/// Covers: EV-R3, EV-T5, EV-G3, LN-EV7.
+/// Covers: EV-R3, EV-T5, EV-G3, LN-EV7, S-38.
 #[tokio::test]
 async fn a_program_runs_and_all_of_it_is_told() {
-    let (_asking, mut gateway, _runner, _dir) = at_work().await;
+    let (_asking, mut gateway, _runner, dir) = at_work().await;
     assert_eq!((&gateway.hello["role"], &gateway.hello["runner_id"]), (&json!("tool_runner"), &json!("r1")));
     assert_eq!(gateway.hello["tools"].as_array().map(Vec::len), Some(4));
     let id = gateway.spawn("echo", json!({"text": "hi; $(ls)"})).await;
@@ -93,6 +93,8 @@ async fn a_program_runs_and_all_of_it_is_told() {
     let mut names: Vec<&str> = result["result"]["stdout"].as_str().expect("a text").lines().collect();
     names.retain(|line| !line.starts_with("PATH=") && *line != format!("TURNWAY_ACTION_ID={id}"));
     assert_eq!(names, ["GREETING=hello"]);
+    let log = std::fs::read_to_string(dir.path().join("runner.log")).expect("a log");
+    assert!(log.contains(&id) && !log.contains("$(ls)") && !log.contains("broke"), "{log}");
 }
 
 /// Covers: EV-N5, EV-N6.
@@ -113,7 +115,6 @@ async fn what_is_asked_for_twice_is_done_once() {
     assert_eq!(gateway.result(&other).await["result"]["stdout"], "x\nx\n");
 }
 
-/// Covers: S-34.
 #[tokio::test]
 async fn what_is_not_in_the_list_is_not_run() {
     let (_asking, mut gateway, _runner, _dir) = at_work().await;

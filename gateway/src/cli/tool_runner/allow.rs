@@ -371,7 +371,6 @@ mod tests {
         check("[programs.x\n", &["a.toml:1:12", "programs.x"]);
     }
 
-    /// Covers: S-34.
     #[test]
     fn a_list_that_others_can_change_is_none() {
         let path = std::env::temp_dir().join(format!("turnway-allow-{}.toml", std::process::id()));
