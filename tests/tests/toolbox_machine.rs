@@ -258,7 +258,7 @@ fn what_takes_too_long_or_is_not_wanted_any_more_is_stopped() {
     check("OPEN; spawn 1 for 0; +0; EXIT 1 1", "+1; SPAWN 1 all; TERM 1; -1; 1 tool_timeout; ping");
 }
 
-/// Covers: EV-G3, LN-EV7, LN-EV8.
+/// Covers: LN-EV7, LN-EV8.
 #[test]
 fn what_is_printed_is_shown_while_somebody_is_there() {
     check(

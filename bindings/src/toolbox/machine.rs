@@ -3,11 +3,12 @@
 //! An action is recorded before its process is started, and its result before that is told. So whatever ends this runner,
 //! the next one with the same journal knows of it, does it no second time, and says of what was under way that it was
 //! interrupted (LN-EV12).
-use super::allowed::{Allowed, Command};
+use super::allowed::Allowed;
+use super::io::{Input, Output};
 use super::process::{How, Process, Signal, Why};
 use super::record::{Outcome, Record};
 use super::spool::Stream;
-use super::words::{self, Asked, Told};
+use super::words;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use turnway_core::id::{EventId, SessionId};
@@ -15,78 +16,6 @@ use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::time::{Deadline, Mono, Now};
 use turnway_core::timers::Timers;
-
-/// What may happen.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// There is a connection, and it was said what this runner is.
-    Opened,
-    /// There is none any more.
-    Closed,
-    /// The gateway says this.
-    Heard(Told),
-    /// What [`Output::Spawn`] asked for runs.
-    Spawned {
-        /// Which.
-        action_id: EventId,
-        /// As its system calls it.
-        pid: Option<u64>,
-    },
-    /// It cannot be started.
-    Failed {
-        /// Which.
-        action_id: EventId,
-        /// Why, for people.
-        why: String,
-    },
-    /// It prints.
-    Printed {
-        /// Which.
-        action_id: EventId,
-        /// Where.
-        stream: Stream,
-        /// What; any bytes.
-        bytes: Vec<u8>,
-    },
-    /// It has ended, and prints nothing more.
-    Exited {
-        /// Which.
-        action_id: EventId,
-        /// How.
-        how: How,
-    },
-    /// It is to leave: nothing new is begun, and what runs may do so for this long.
-    Leave(Duration),
-}
-
-/// What is to be done, in this order: whatever comes after a [`Output::Record`] waits until that is durable.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Output {
-    /// End whatever is left of these: a runner before this one had started it.
-    Sweep(Vec<EventId>),
-    /// Keep this.
-    Record(Record),
-    /// Start a process; answered by `Spawned` or `Failed` before anything else, and after that by `Exited`.
-    Spawn {
-        /// Which.
-        action_id: EventId,
-        /// What.
-        command: Box<Command>,
-    },
-    /// Send this to a process and all that it has started.
-    Signal {
-        /// Which.
-        action_id: EventId,
-        /// What.
-        signal: Signal,
-    },
-    /// Say this.
-    Say(String),
-    /// Say this if there is room: nobody misses it for good.
-    Show(String),
-    /// Nothing runs any more and everything was read: there is nothing to stay for.
-    Left,
-}
 
 /// What is known of an action.
 #[derive(Debug)]
@@ -119,16 +48,16 @@ pub struct Toolbox {
     timers: Timers<Alarm>,
     /// Why a process is stopped where its time is up.
     due: BTreeMap<EventId, Why>,
-    connected: bool,
+    pub(super) connected: bool,
     /// Results that have to be said, were said, and of which the gateway is asked whether it has read them.
-    unsaid: BTreeSet<EventId>,
-    said: BTreeSet<EventId>,
-    asked: BTreeSet<EventId>,
+    pub(super) unsaid: BTreeSet<EventId>,
+    pub(super) said: BTreeSet<EventId>,
+    pub(super) asked: BTreeSet<EventId>,
     /// What a tool does besides answering, done once its answer is recorded.
     effects: Vec<Output>,
     leaving: bool,
     left: bool,
-    outputs: VecDeque<Output>,
+    pub(super) outputs: VecDeque<Output>,
 }
 
 // === impl Toolbox ===
@@ -269,77 +198,6 @@ impl Toolbox {
         self.unsaid.insert(id);
     }
 
-    // --- what the gateway says ---
-
-    fn heard(&mut self, now: Now, told: Told) {
-        match told {
-            Told::Execute(asked) => self.execute(now, &asked),
-            Told::Signal { action_id } => {
-                self.stop(now, action_id, Why::Canceled);
-                self.effects();
-            }
-            Told::Query { action_id } => self.answer(now, action_id),
-            Told::Pong => {
-                self.asked.clear();
-                self.say(now);
-            }
-            Told::Welcome | Told::Error { .. } | Told::GoAway | Told::Other => {}
-        }
-    }
-
-    /// What is known is not done again: what has become of it is said instead (EV-N5, EV-N6).
-    fn execute(&mut self, now: Now, asked: &Asked) {
-        let id = asked.action_id;
-        if self.known.contains_key(&id) {
-            return self.answer(now, id);
-        }
-        let age = Duration::from_millis(asked.ts.0.saturating_sub(asked_at(id)));
-        let refused = if age > limits::TOOLBOX_AGE_MAX {
-            Outcome::failed(crate::runner::words::UNKNOWN_ACTION, "it was asked for too long ago to be begun")
-        } else if !self.has_room(asked.ts.0) {
-            Outcome::failed("busy", "too much was asked for in a short time")
-        } else {
-            return self.begin(now, asked);
-        };
-        self.output(Output::Say(words::result(now.store, id, &refused)));
-    }
-
-    fn answer(&mut self, now: Now, id: EventId) {
-        match self.known.get(&id).map(|known| &known.state) {
-            None => {
-                let unknown =
-                    Outcome::failed(crate::runner::words::UNKNOWN_ACTION, "this runner does not know of it");
-                self.output(Output::Say(words::result(now.store, id, &unknown)));
-            }
-            Some(State::Running(process)) => {
-                let pid = process.pid;
-                self.output(Output::Say(words::invoked(now.store, id, pid)));
-            }
-            Some(State::Ended(outcome)) if self.said.contains(&id) || self.asked.contains(&id) => {
-                let again = words::result(now.store, id, outcome);
-                self.output(Output::Say(again));
-            }
-            Some(State::Ended(_)) => {
-                self.unsaid.insert(id);
-                self.say(now);
-            }
-        }
-    }
-
-    /// Results are said as far as the gateway reads them, and it is asked now and then how far that is.
-    pub(super) fn say(&mut self, now: Now) {
-        while self.connected && self.said.len() + self.asked.len() < limits::RESULTS_UNREAD_MAX {
-            let Some(id) = self.unsaid.pop_first() else { break };
-            let Some(Known { state: State::Ended(outcome), .. }) = self.known.get(&id) else { continue };
-            self.outputs.push_back(Output::Say(words::result(now.store, id, outcome)));
-            self.said.insert(id);
-        }
-        if self.connected && self.asked.is_empty() && !self.said.is_empty() {
-            self.asked = std::mem::take(&mut self.said);
-            self.outputs.push_back(Output::Say(words::ping(now.store)));
-        }
-    }
-
     // --- what processes do ---
 
     fn spawned(&mut self, now: Now, id: EventId, pid: Option<u64>) {
@@ -409,37 +267,6 @@ impl Toolbox {
             self.outputs.push_back(Output::Left);
         }
     }
-
-    // --- what is forgotten ---
-
-    /// Whether one more may be known, at this time of the gateway. What ended long ago is forgotten for it.
-    fn has_room(&mut self, ts: u64) -> bool {
-        if self.known.len() < limits::TOOLBOX_KNOWN_MAX {
-            return true;
-        }
-        let keep = u64::try_from(limits::TOOLBOX_KNOWN_MIN.as_millis()).unwrap_or(u64::MAX);
-        // Names begin with their time: the first are the oldest.
-        let old =
-            self.known.iter().find(|(_, known)| matches!(known.state, State::Ended(_))).map(|(id, _)| *id);
-        let Some(old) = old.filter(|id| asked_at(*id).saturating_add(keep) < ts) else { return false };
-        self.forget(old);
-        true
-    }
-
-    /// A journal may have more than is kept, of an earlier release for example.
-    fn known_within(&mut self, max: usize) {
-        while self.known.len() > max {
-            let Some(old) = self.known.keys().next().copied() else { return };
-            self.forget(old);
-        }
-    }
-
-    fn forget(&mut self, id: EventId) {
-        self.known.remove(&id);
-        self.unsaid.remove(&id);
-        self.said.remove(&id);
-        self.asked.remove(&id);
-    }
 }
 
 impl Machine for Toolbox {
@@ -495,9 +322,4 @@ impl Machine for Toolbox {
     fn poll_timeout(&self) -> Option<Deadline> {
         self.timers.next("tool runner's own")
     }
-}
-
-/// When an action was asked for, as its name says (RFC 9562 §5.7), in milliseconds.
-fn asked_at(id: EventId) -> u64 {
-    u64::try_from(id.0.as_u128() >> 80).unwrap_or(u64::MAX)
 }

@@ -2,7 +2,8 @@
 //!
 //! A process belongs to the session that has asked for it; to all others it does not exist (LN-EV9).
 use super::allowed::Command;
-use super::machine::{Known, Output, State, Toolbox};
+use super::io::Output;
+use super::machine::{Known, State, Toolbox};
 use super::process::{Process, Signal, Why};
 use super::record::{Outcome, Record};
 use super::words::Asked;

@@ -188,7 +188,7 @@ mod tests {
         assert!(Told::read("x").is_err() && Told::read("[]").is_err());
     }
 
-    /// Covers: EV-G3, LN-EV7: what one end writes the other one reads.
+    /// Covers: LN-EV7: what one end writes the other one reads.
     #[test]
     fn what_it_says_a_gateway_understands() {
         let read = |text: &str| {

@@ -61,7 +61,7 @@ async fn at_work() -> (Asking, Serving, Runner, TempDir) {
     (asking, serving, runner, dir)
 }
 
-/// Covers: EV-R3, EV-T5, EV-G3, LN-EV7, S-38.
+/// Covers: EV-R3, EV-T5, LN-EV7, S-38.
 #[tokio::test]
 async fn a_program_runs_and_all_of_it_is_told() {
     let (_asking, mut gateway, _runner, dir) = at_work().await;
