@@ -18,9 +18,9 @@ async fn who_comes_after_a_runner_that_was_killed_knows_what_it_did() {
     let _runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
     let mut gateway = asking.accept().await;
     for id in [&family, &stubborn] {
-        assert_eq!(processes_of(id), 0);
         gateway.say(json!({"type": "query", "action_id": id})).await;
         let result = gateway.result(id).await;
+        assert_eq!(processes_of(id), 0);
         assert_eq!((&result["ok"], &result["error"]["code"]), (&json!(false), &json!("abnormal_exit")));
     }
     gateway.execute(&family, "s1", "process.spawn", json!({"program": "family"}), 60_000).await;

@@ -1,25 +1,31 @@
 //! What processes leave behind that are gone, or whose runner is: found by the name of their action, which everything that
 //! they start inherits in its environment.
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::BTreeSet;
 use turnway_core::id::EventId;
 
 /// The variable that has the action's id.
 pub(super) const VARIABLE: &str = "TURNWAY_ACTION_ID";
-/// Looks through the machine's processes at most: one that is started while we look is found by the next.
-const LOOKS_MAX: usize = 5;
+/// Looks through the machine's processes at most: what is started while we look is found by the next, and what was sent
+/// KILL takes a moment to end.
+const LOOKS_MAX: usize = 20;
 
 /// Ends all that is left of these actions; how many processes that were. Where there is no `/proc` it finds none.
 pub(super) fn end(of: &[EventId]) -> usize {
     let marks: Vec<Vec<u8>> = of.iter().map(|id| format!("{VARIABLE}={id}").into_bytes()).collect();
-    let mut ended = 0;
+    let mut ended = BTreeSet::new();
     for _ in 0..LOOKS_MAX {
-        let found = pids().filter(|pid| is_marked(*pid, &marks)).filter(|pid| end_one(*pid, &marks)).count();
-        ended += found;
-        if found == 0 {
+        let found = pids().filter(|pid| is_marked(*pid, &marks)).filter(|pid| end_one(*pid, &marks));
+        let before = ended.len();
+        let left = found.map(|pid| ended.insert(pid)).count();
+        if left == 0 {
             break;
         }
+        if before == ended.len() {
+            std::thread::yield_now();
+        }
     }
-    ended
+    ended.len()
 }
 
 fn pids() -> impl Iterator<Item = i32> {
