@@ -98,10 +98,8 @@ impl Order {
                 }
                 self.active = to;
             }
-            "run.started" => {
-                if !self.members.contains(&agent) {
-                    self.wrong.push(format!("asked though no member: {fact}"));
-                }
+            "run.started" if !self.members.contains(&agent) => {
+                self.wrong.push(format!("asked though no member: {fact}"));
             }
             "user.message" => _ = self.runs.insert(run, false),
             "run.done" | "run.failed" | "run.cancelled" => {
@@ -169,10 +167,13 @@ async fn whatever_dies_no_change_of_members_is_stuck_or_half_done() {
     }
     fleet.torment(&stage, &mut Rng::from_number(blows.seed), &blows).await;
     stage.end();
-    let (mut counts, mut wrong, mut accepted) = (BTreeMap::new(), Vec::new(), 0);
-    let journal = |run: &str| agents.journal().iter().any(|asked| asked.run_id == run);
+    let mut ended = Vec::new();
     while let Some(guest) = guests.join_next().await {
-        let mut guest = guest.expect("no client gave up");
+        ended.push(guest.expect("no client gave up"));
+    }
+    let asked: BTreeSet<String> = agents.journal().into_iter().map(|asked| asked.run_id).collect();
+    let (mut counts, mut wrong, mut accepted) = (BTreeMap::new(), Vec::new(), 0);
+    for mut guest in ended {
         let web = Web::new(fleet.nodes[0].http, Some(&guest.user));
         let mut order = Order::default();
         for fact in read(&web, &guest.session).await {
@@ -181,7 +182,7 @@ async fn whatever_dies_no_change_of_members_is_stuck_or_half_done() {
         let snapshot = web.json(&format!("/v1/sessions/{}", guest.session)).await;
         order.end(&guest.session, &guest, &snapshot);
         // What has become part of a run is never asked by itself.
-        order.wrong.extend(order.taken.iter().filter(|run| journal(run)).map(|run| format!("{run}: both")));
+        order.wrong.extend(order.taken.intersection(&asked).map(|run| format!("{run}: both")));
         accepted += guest.accepted.len();
         for (kind, count) in order.counts {
             *counts.entry(kind).or_insert(0) += count;
