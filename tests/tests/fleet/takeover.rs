@@ -59,10 +59,10 @@ async fn what_many_sessions_were_at_goes_on_elsewhere_when_their_owner_dies() {
         .unwrap_or_else(|_| panic!("asked for {} of {count}", fleet.attempts(1)));
     assert_eq!(fleet.owner("s0"), fleet.nodes[1].id);
 
+    let before = fleet.counted(0, TAKEOVERS).await as usize;
     let dead = Instant::now();
     fleet.nodes[1].kill().await;
     let (mut began, mut taken, mut asked) = (None, None, None);
-    let before = fleet.counted(0, TAKEOVERS).await as usize;
     let all_again = async {
         while asked.is_none() || taken.is_none() {
             often.tick().await;
