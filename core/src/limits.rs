@@ -19,6 +19,8 @@ pub const BAD_MESSAGES_WINDOW: Duration = Duration::from_secs(60);
 pub const LINK_SUBSCRIPTIONS_MAX: usize = 64;
 /// Requests of one link that wait for an answer: past it the link is answered `rate_limited`.
 pub const LINK_ASKS_MAX: usize = 64;
+/// Cancels of one link that may wait beside as many requests as [`LINK_ASKS_MAX`] (S-17): of its sessions each a few.
+pub const LINK_CANCELS_MAX: usize = 64;
 /// Patterns of one `subscribe.types`.
 pub const SUBSCRIBE_TYPES_MAX: usize = 32;
 /// Agents one session may have.

@@ -93,7 +93,7 @@ impl Switchboard {
 
     pub(super) fn say(&mut self, now: Now, link: LinkId, command: Command) {
         let Some(there) = self.links.get(link) else { return };
-        let (principal, busy) = (there.principal.clone(), there.asks.len() >= limits::LINK_ASKS_MAX);
+        let (principal, busy) = (there.principal.clone(), there.is_busy(&command));
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
         let plain = |board: &mut Self, request_id, session, what| {
             let asker = Asker::new(now, link, request_id);

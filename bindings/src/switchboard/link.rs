@@ -1,5 +1,6 @@
 //! The links of this node, and how much is under way to each.
 use super::{Switchboard, ask::AskKey, io::Output};
+use crate::channel::command::Command;
 use crate::channel::note::Note;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnway_core::id::{LinkId, Principal, SessionId, SessionKey};
@@ -34,6 +35,11 @@ impl Link {
     /// How many sessions it follows.
     pub(super) fn following(&self) -> usize {
         self.sessions.len()
+    }
+    /// Whether as many requests wait as may. Who has asked for too much can stop what it has begun all the same (S-17).
+    pub(super) fn is_busy(&self, command: &Command) -> bool {
+        let more = if matches!(command, Command::Cancel { .. }) { limits::LINK_CANCELS_MAX } else { 0 };
+        self.asks.len() >= limits::LINK_ASKS_MAX + more
     }
     /// From now on it follows this session.
     pub(super) fn follow(&mut self, key: &SessionKey) {

@@ -24,6 +24,8 @@ pub(crate) struct Bench {
     pub(crate) gone: bool,
     /// What the store answers instead of doing what it is asked.
     pub(crate) trouble: Option<StoreError>,
+    /// The store does not answer.
+    pub(crate) waits: bool,
 }
 
 pub(crate) fn user(name: &str) -> Principal {
@@ -97,7 +99,7 @@ impl Bench {
             keep_facts: None,
         });
         let (shown, orders, inputs) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { board, shelf, now, shown, orders, inputs, gone: false, trouble: None }
+        Self { board, shelf, now, shown, orders, inputs, gone: false, trouble: None, waits: false }
     }
 
     pub(crate) fn give(&mut self, input: Input) {
@@ -111,6 +113,7 @@ impl Bench {
     pub(crate) fn drain(&mut self) {
         while let Some(output) = self.board.poll_output() {
             match output {
+                Output::Store(_) if self.waits => {}
                 Output::Store(op) => {
                     let result = match self.trouble {
                         Some(trouble) => Err(trouble),

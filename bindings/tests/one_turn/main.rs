@@ -7,6 +7,7 @@ use std::time::Duration;
 use turnway_bindings::channel::command::{Command, Target};
 use turnway_bindings::switchboard::{Input, Output};
 use turnway_core::id::{LinkId, Principal, SessionId, TenantId};
+use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
@@ -181,6 +182,25 @@ fn a_session_that_is_held_waits_alone() {
     bench.give(Input::Hold { link: LinkId(1), session: other, is_held: true });
     bench.give(hold(false));
     assert_eq!(bench.seen(1), [""; 0]);
+}
+
+/// Covers: S-17: who has asked for more than may wait can stop all of it.
+#[test]
+fn a_cancel_is_not_among_what_may_wait() {
+    let mut bench = Bench::new();
+    connected(&mut bench, 1, "ann");
+    bench.waits = true;
+    for n in 0..=limits::LINK_ASKS_MAX {
+        bench.give(Input::Say { link: LinkId(1), command: say(&format!("m{n}"), "hi") });
+    }
+    assert_eq!(bench.seen(1), ["refused rate_limited"], "the last of them");
+    let cancel = || Command::Cancel { request_id: None, target: Target::Session(session()), receipt: false };
+    for _ in 0..limits::LINK_CANCELS_MAX {
+        bench.give(Input::Say { link: LinkId(1), command: cancel() });
+    }
+    assert_eq!(bench.seen(1), [""; 0]);
+    bench.give(Input::Say { link: LinkId(1), command: cancel() });
+    assert_eq!(bench.seen(1), ["refused rate_limited"], "there is an end to that too");
 }
 
 /// Covers: SR-K7, SR-K6, SR-H5, SR-H6, SR-S13, RX-25: a session that cannot be opened is an answer like any

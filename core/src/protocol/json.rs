@@ -65,6 +65,23 @@ impl Write for Count {
 mod tests {
     use super::*;
 
+    /// Whatever number somebody brings along is the same number however often it is written down and read again.
+    #[test]
+    fn a_number_stays_what_it_was() {
+        for text in [
+            "17153553733333553733333363333793333333",
+            "1.0715086071862673e301",
+            "-0",
+            "0.1",
+            "5e-324",
+            "1e400",
+        ] {
+            let Ok(read) = serde_json::from_str::<Json>(text) else { continue };
+            let written = serde_json::to_string(&read).expect("a number");
+            assert_eq!(serde_json::from_str::<Json>(&written).expect("a number"), read, "{text}, {written}");
+        }
+    }
+
     #[test]
     fn bytes_are_counted_as_they_would_be_written() {
         let every: String = (0..=0x2030u32).filter_map(char::from_u32).collect();

@@ -31,10 +31,9 @@ use crate::door::browser::Rules;
 use crate::metrics::{Denial, Greeting, Handshake};
 use crate::phase::{Life, Phase};
 use crate::tls::Shown;
-use fence::{Fenced, Held};
+use fence::{Fenced, Handles, Held};
 use pace::{HalfOpen, Pace};
-use quinn::{Connecting, Connection, Endpoint, Incoming, VarInt};
-use ration::Books;
+use quinn::{Connection, Incoming, VarInt, ZeroRttAccepted};
 use road::Bare;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -109,8 +108,8 @@ impl QuicListener {
         let rooms = Arc::new(Semaphore::new(house.connections_max));
         loop {
             let fenced = Fenced::new(config.clone(), terms.first(), self.socket.try_clone()?)?;
-            let attend = async |endpoint: &Endpoint, books: &Books| {
-                house.attend(endpoint, books, &mut shown, &mut terms, &rooms).await;
+            let attend = async |fenced: &mut Fenced| {
+                house.attend(fenced, &mut shown, &mut terms, &rooms).await;
             };
             match fenced.hold(attend).await {
                 Held::Over => return Ok(()),
@@ -135,8 +134,7 @@ impl QuicHouse {
     /// Lets people in until the last phase, and waits for those who are there.
     async fn attend(
         self: &Arc<Self>,
-        endpoint: &Endpoint,
-        books: &Books,
+        fenced: &mut Fenced,
         shown: &mut Shown,
         terms: &mut Terms,
         rooms: &Arc<Semaphore>,
@@ -144,12 +142,12 @@ impl QuicHouse {
         let mut pace = Pace::default();
         loop {
             tokio::select! {
-                incoming = endpoint.accept() => match incoming {
+                incoming = fenced.endpoint().accept() => match incoming {
                     Some(incoming) => {
                         if incoming.remote_address_validated() {
-                            books.believed(incoming.remote_address(), incoming.orig_dst_cid());
+                            fenced.books().believed(incoming.remote_address(), incoming.orig_dst_cid());
                         }
-                        self.meet(incoming, &mut pace, terms, rooms);
+                        self.meet(fenced, incoming, &mut pace, terms, rooms);
                     }
                     // Whoever drives it tells why.
                     None => return std::future::pending().await,
@@ -157,13 +155,14 @@ impl QuicHouse {
                 () = shown.changed() => match Terms::new(shown, &self.reception.clock, self.also()) {
                     Ok(fresh) => {
                         *terms = fresh.after(terms);
-                        endpoint.set_server_config(Some(terms.first()));
+                        fenced.endpoint().set_server_config(Some(terms.first()));
                     }
                     Err(error) => tracing::error!(%error, "QUIC goes on with the certificate from before"),
                 },
                 () = self.life.reached(self.until) => break,
             }
         }
+        let endpoint = fenced.endpoint();
         // Whoever comes now is told to come to another node.
         while let Some(incoming) = tokio::select! {
             incoming = endpoint.accept() => incoming,
@@ -179,6 +178,7 @@ impl QuicHouse {
     /// Decides about somebody of whom there is one datagram.
     fn meet(
         self: &Arc<Self>,
+        fenced: &mut Fenced,
         incoming: Incoming,
         pace: &mut Pace,
         terms: &mut Terms,
@@ -198,9 +198,9 @@ impl QuicHouse {
             return incoming.refuse();
         };
         let half_open = pace.open();
-        match incoming.accept_with(terms.next()) {
-            Ok(connecting) => {
-                _ = self.tasks.spawn(Arc::clone(self).connection(connecting, permit, half_open));
+        match fenced.accept(incoming, terms.next()) {
+            Ok((connection, greeted)) => {
+                _ = self.tasks.spawn(Arc::clone(self).connection(connection, greeted, permit, half_open));
             }
             Err(error) => tracing::debug!(%error, "a first datagram is none"),
         }
@@ -209,13 +209,14 @@ impl QuicHouse {
     /// One connection from its handshake to its end.
     async fn connection(
         self: Arc<Self>,
-        connecting: Connecting,
+        connection: Handles,
+        greeted: ZeroRttAccepted,
         permit: OwnedSemaphorePermit,
         half_open: HalfOpen,
     ) {
-        // On the heap, and gone when it is over.
-        let greeted = Box::pin(self.greet(connecting, half_open));
-        let Some(connection) = greeted.await else { return };
+        if !self.greet(&connection, greeted, half_open).await {
+            return;
+        }
         let is_h3 = h3::is_spoken(&connection);
         let Some(guest) = self.enter(connection.remote_address().ip()) else {
             self.reception.metrics.links.began(Handshake::Crowded);
@@ -242,26 +243,22 @@ impl QuicHouse {
         if self.proxies.have(from) { Some(self.crowd.enter_for_many(from)) } else { self.crowd.enter(from) }
     }
 
-    async fn greet(&self, connecting: Connecting, _half_open: HalfOpen) -> Option<Connection> {
-        let metrics = &self.reception.metrics.tls;
-        tokio::select! {
-            greeted = timeout(HANDSHAKE_TIMEOUT, connecting) => match greeted {
-                Ok(Ok(connection)) => {
-                    metrics.greeted(Greeting::Done);
-                    Some(connection)
-                }
-                Ok(Err(error)) => {
-                    tracing::debug!(%error, "a QUIC handshake failed");
-                    metrics.greeted(Greeting::Failed);
-                    None
-                }
-                Err(_) => {
-                    metrics.greeted(Greeting::Late);
-                    None
-                }
-            },
-            () = self.life.reached(self.until) => None,
-        }
+    /// Waits until the handshake is over; whether there is a connection then.
+    async fn greet(&self, connection: &Connection, greeted: ZeroRttAccepted, _half_open: HalfOpen) -> bool {
+        let over = tokio::select! {
+            over = timeout(HANDSHAKE_TIMEOUT, greeted) => over,
+            () = self.life.reached(self.until) => return false,
+        };
+        let how = match (over, connection.close_reason()) {
+            (Err(_), _) => Greeting::Late,
+            (Ok(_), None) => Greeting::Done,
+            (Ok(_), Some(error)) => {
+                tracing::debug!(%error, "a QUIC handshake failed");
+                Greeting::Failed
+            }
+        };
+        self.reception.metrics.tls.greeted(how);
+        how == Greeting::Done
     }
 }
 

@@ -59,10 +59,10 @@ async fn what_many_sessions_were_at_goes_on_elsewhere_when_their_owner_dies() {
         .unwrap_or_else(|_| panic!("asked for {} of {count}", fleet.attempts(1)));
     assert_eq!(fleet.owner("s0"), fleet.nodes[1].id);
 
+    let before = fleet.counted(0, TAKEOVERS).await as usize;
     let dead = Instant::now();
     fleet.nodes[1].kill().await;
     let (mut began, mut taken, mut asked) = (None, None, None);
-    let before = fleet.counted(0, TAKEOVERS).await as usize;
     let all_again = async {
         while asked.is_none() || taken.is_none() {
             often.tick().await;
@@ -74,7 +74,14 @@ async fn what_many_sessions_were_at_goes_on_elsewhere_when_their_owner_dies() {
             }
         }
     };
-    timeout(4 * PATIENCE, all_again).await.expect("all of them go on");
+    if timeout(4 * PATIENCE, all_again).await.is_err() {
+        let now = fleet.counted(0, TAKEOVERS).await as usize;
+        let survivors = sessions.iter().filter(|session| fleet.owner(session) == fleet.nodes[0].id).count();
+        let asked = [0, 1, 2, 3].map(|attempt| fleet.attempts(attempt));
+        panic!(
+            "{before} takeovers before, {now} now; {survivors} are the survivor's; asked for by attempt: {asked:?}"
+        );
+    }
     let (began, taken, asked) =
         (began.expect("one was the first"), taken.expect("all were taken"), asked.expect("all were asked"));
     figure(

@@ -5,6 +5,8 @@
 //!
 //! Covers: G1, G2, G3, G5, G6, G9, G-01, G-02, G-03, G-04, G-05.
 mod client;
+mod guest;
+mod members;
 mod mischief;
 mod verdict;
 
@@ -88,7 +90,9 @@ async fn torment(functions: Option<&str>, blows: &Blows) -> Told {
     let dir = tempfile::tempdir().expect("a directory");
     let journal = dir.path().join("agent.jsonl");
     let agents = agents(&journal).await;
-    let mut fleet = Fleet::start(dir.path(), &agents, functions).await;
+    let flags =
+        [agents.flag(STEADY) + ",on_owner_loss=retry", agents.flag(LASTING) + ",on_owner_loss=resume"];
+    let mut fleet = Fleet::start(dir.path(), &flags, functions).await;
     let stage = Arc::new(Stage::new(fleet.addresses(), blows.patience));
     let seed = blows.seed;
     let (count, mut clients) = (size("FLEET_CHAOS_CLIENTS", 40), JoinSet::new());

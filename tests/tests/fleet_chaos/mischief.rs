@@ -1,5 +1,4 @@
 //! The fleet, and what is done to it.
-use crate::{LASTING, STEADY};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +8,6 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use turnway_core::limits;
 use turnway_core::rng::Rng;
-use turnway_tests::real::agent::Agents;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, size};
@@ -132,22 +130,19 @@ impl Stage {
 // === impl Fleet ===
 
 impl Fleet {
-    /// Three nodes over a Redis, which has these functions before they come, if they are given.
-    pub(crate) async fn start(dir: &Path, agents: &Agents, functions: Option<&str>) -> Self {
+    /// Three nodes of these agents over a Redis, which has these functions before they come, if they are given.
+    pub(crate) async fn start(dir: &Path, agents: &[String], functions: Option<&str>) -> Self {
         let mut fleet = Self { redis: Redis::start(&dir.join("redis"), &DURABLE), nodes: Vec::new() };
         if let Some(functions) = functions {
             fleet.redis.command::<String>(&["FUNCTION", "LOAD", functions]);
         }
         let url = fleet.redis.url();
-        let steady = agents.flag(STEADY) + ",on_owner_loss=retry";
-        let lasting = agents.flag(LASTING) + ",on_owner_loss=resume";
         for n in 0..NODES {
             let (dir, name): (PathBuf, _) = (dir.join(format!("node-{n}")), format!("n{n}"));
             std::fs::create_dir_all(&dir).expect("a directory");
-            fleet.nodes.push(
-                Node::start_on(&url, &dir, &["--agent", &steady, "--agent", &lasting, "--node-name", &name])
-                    .await,
-            );
+            let mut flags: Vec<&str> = agents.iter().flat_map(|flag| ["--agent", flag]).collect();
+            flags.extend(["--node-name", &name]);
+            fleet.nodes.push(Node::start_on(&url, &dir, &flags).await);
         }
         fleet
     }

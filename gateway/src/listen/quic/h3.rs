@@ -9,6 +9,7 @@ pub mod fault;
 pub mod frames;
 mod session;
 
+use super::fence::{Handles, Kept};
 use super::greeting::Spoken;
 use super::wire::Quic;
 use super::{Place, QuicHouse};
@@ -54,23 +55,24 @@ pub(super) fn is_spoken(connection: &Connection) -> bool {
 
 /// HTTP/3 on a connection, and all that it needs to live. Whoever drops it ends the connection first.
 struct Http {
-    connection: Connection,
     /// Our control stream, once it is there.
-    ours: Option<SendStream>,
+    ours: Option<Kept<SendStream>>,
     beside: Beside,
+    /// Behind its streams.
+    connection: Handles,
 }
 
 /// A request, and its streams.
 struct Asked {
     request: ConnectRequest,
-    to: SendStream,
-    from: RecvStream,
+    to: Kept<SendStream>,
+    from: Kept<RecvStream>,
 }
 
 /// Why no session comes of a connection.
 enum NoSession {
     /// What is said with a status.
-    Status(StatusCode, SendStream),
+    Status(StatusCode, Kept<SendStream>),
     /// What ends the connection.
     Fault(Fault),
     /// The client has left.
@@ -81,7 +83,7 @@ enum NoSession {
 
 impl QuicHouse {
     /// Receives a browser, or whoever speaks as one; until its session begins, or until it has to go.
-    pub(super) async fn browser(self: Arc<Self>, connection: Connection, place: Place) {
+    pub(super) async fn browser(self: Arc<Self>, connection: Handles, place: Place) {
         let (mut http, settled) = Http::begin(connection);
         let mut is_page = false;
         let judge = |request: &ConnectRequest| {
@@ -153,12 +155,12 @@ fn named(request: &ConnectRequest) -> Option<(Uri, HeaderMap)> {
 
 impl Http {
     /// Begins; and what tells when a client's settings have come.
-    fn begin(connection: Connection) -> (Self, oneshot::Receiver<()>) {
+    fn begin(connection: Handles) -> (Self, oneshot::Receiver<()>) {
         // Before the handshake nobody knew what would be spoken.
         connection.set_max_concurrent_bi_streams(VarInt::from_u32(STREAMS_OF_CLIENTS));
         connection.set_max_concurrent_uni_streams(VarInt::from_u32(LANES_OF_CLIENTS));
-        let (beside, settled) = Beside::begin(connection.clone());
-        (Self { connection, ours: None, beside }, settled)
+        let (beside, settled) = Beside::begin(Connection::clone(&connection));
+        (Self { ours: None, beside, connection }, settled)
     }
 
     /// Shakes hands as HTTP/3 does, reads the one request, and lets it become a session.
@@ -193,19 +195,20 @@ impl Http {
 }
 
 /// Opens our own control stream, and says what we are able to do. It stays open as long as the connection.
-async fn settings(connection: &Connection) -> Result<SendStream, quinn::WriteError> {
+async fn settings(connection: &Connection) -> Result<Kept<SendStream>, quinn::WriteError> {
     let mut settings = Settings::default();
     settings.enable_webtransport(SESSIONS_MAX);
     let mut text = Vec::new();
     settings.encode(&mut text);
-    let mut ours = connection.open_uni().await?;
+    let mut ours = Kept::new(connection.open_uni().await?);
     ours.write_all(&text).await?;
     Ok(ours)
 }
 
 /// Waits for the first stream, which has to be the request.
 async fn ask(connection: &Connection) -> Result<Asked, NoSession> {
-    let (to, mut from) = connection.accept_bi().await.map_err(|_| NoSession::Gone)?;
+    let (to, from) = connection.accept_bi().await.map_err(|_| NoSession::Gone)?;
+    let (to, mut from) = (Kept::new(to), Kept::new(from));
     match frames::request(&mut from).await {
         Ok(request) => Ok(Asked { request, to, from }),
         Err(Refusal::Status(status)) => {
@@ -226,7 +229,7 @@ async fn say(response: ConnectResponse, to: &mut SendStream) -> Result<(), NoSes
 }
 
 /// Answers a request that does not become a session, and waits until the client has it.
-async fn answer(status: StatusCode, mut to: SendStream) {
+async fn answer(status: StatusCode, mut to: Kept<SendStream>) {
     if say(ConnectResponse::new(status), &mut to).await.is_ok() && to.finish().is_ok() {
         _ = to.stopped().await;
     }

@@ -45,8 +45,8 @@ pub(super) struct Bare(Handles);
 // === impl Bare ===
 
 impl Bare {
-    pub(super) fn new(connection: Connection) -> Self {
-        Self(Handles::new(connection))
+    pub(super) fn new(connection: Handles) -> Self {
+        Self(connection)
     }
 }
 

@@ -18,6 +18,10 @@ use turnway_core::id::NodeId;
 /// How long a test waits for what must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Connections that break one after the other: whoever drives one and whoever uses it end at the same time, and who is
+/// first is a matter of chance.
+const BROKEN: usize = 10;
+
 /// Where the next panic is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
@@ -34,6 +38,7 @@ struct Flaw {
     built: Arc<AtomicUsize>,
     /// Whose this is.
     number: usize,
+    struck: Arc<Notify>,
 }
 
 impl Flaw {
@@ -47,6 +52,7 @@ impl Flaw {
         let is_here = *now == bug;
         if is_here {
             *now = Bug::None;
+            self.struck.notify_one();
         }
         drop(now);
         assert!(!is_here, "a bug of quinn's");
@@ -100,7 +106,12 @@ impl World {
         let mut roots = RootCertStore::empty();
         roots.add(cert.der().clone()).expect("a certificate");
         let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-        let flaw = Flaw { bug: Arc::new(Mutex::new(Bug::None)), built: Arc::default(), number: 0 };
+        let flaw = Flaw {
+            bug: Arc::new(Mutex::new(Bug::None)),
+            built: Arc::default(),
+            number: 0,
+            struck: Arc::default(),
+        };
         let mut terms = ServerConfig::with_single_cert(vec![cert.der().clone()], key.into()).expect("terms");
         let mut transport = TransportConfig::default();
         transport.congestion_controller_factory(Arc::new(flaw.clone()));
@@ -137,13 +148,14 @@ async fn serve(socket: UdpSocket, terms: ServerConfig, broke: watch::Sender<usiz
     loop {
         let socket = socket.try_clone().expect("a socket");
         let fenced = Fenced::new(config.clone(), terms.clone(), socket).expect("an endpoint");
-        let attend = async |endpoint: &Endpoint, _: &Books| {
-            while let Some(incoming) = endpoint.accept().await {
-                let Ok(connecting) = incoming.accept() else { continue };
+        let attend = async |fenced: &mut Fenced| {
+            while let Some(incoming) = fenced.endpoint().accept().await {
+                let Ok((connection, greeted)) = fenced.accept(incoming, Arc::new(terms.clone())) else {
+                    continue;
+                };
                 tokio::spawn(async move {
-                    if let Ok(connection) = connecting.await {
-                        echo(connection).await;
-                    }
+                    greeted.await;
+                    echo(connection).await;
                 });
             }
             std::future::pending().await
@@ -155,8 +167,7 @@ async fn serve(socket: UdpSocket, terms: ServerConfig, broke: watch::Sender<usiz
 }
 
 /// Looks after its connection now and then, as a link does.
-async fn echo(connection: quinn::Connection) {
-    let connection = Handles::new(connection);
+async fn echo(connection: Handles) {
     let Ok((to, from)) = connection.accept_bi().await else { return };
     let (mut to, mut from) = (Kept::new(to), Kept::new(from));
     let mut beat = tokio::time::interval(Duration::from_millis(100));
@@ -202,6 +213,7 @@ async fn an_endpoint_that_ends_is_told_of() {
             yard.spawn(Box::pin(
                 async move { assert!(of_a_connection == Ending::Quiet, "a bug of quinn's") },
             ));
+            tokio::spawn(yard.next().take().expect("it is driven"));
         }
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -227,7 +239,7 @@ async fn a_connection_that_panics_ends_alone() {
     let world = World::start();
     let (bad, good) = (end(), end());
     let other = world.connect(&good).await.expect("it connects");
-    for _ in 0..3 {
+    for _ in 0..BROKEN {
         let connection = world.connect(&bad).await.expect("it connects");
         let (mut to, mut from) = connection.open_bi().await.expect("a stream");
         to.write_all(b"before").await.expect("sent");
@@ -237,8 +249,14 @@ async fn a_connection_that_panics_ends_alone() {
         to.write_all(b"break").await.expect("sent");
         let gone = timeout(PATIENCE, connection.closed()).await.expect("it is told");
         assert!(matches!(gone, ConnectionError::Reset), "{gone:?}");
+        timeout(PATIENCE, world.flaw.struck.notified()).await.expect("it has broken");
     }
+    // Which nobody will hear of: neither side can say it yet.
+    world.flaw.set(Bug::Connection(world.flaw.built.load(Ordering::Relaxed) + 1));
+    let early = bad.connect_with(world.client.clone(), world.at, "localhost").expect("an address");
+    timeout(PATIENCE, world.flaw.struck.notified()).await.expect("it breaks");
     assert!(says_back(&other, b"still here").await);
+    drop(early);
     let again = world.connect(&good).await.expect("it connects");
     assert!(says_back(&again, b"after").await);
     assert_eq!(*world.breaks.borrow(), 0, "the endpoint is as it was");

@@ -2,6 +2,7 @@
 //! concerns us but that they are there and well-formed; what else a client opens is not wanted.
 use super::fault::{self, Fault};
 use super::frames;
+use crate::listen::quic::fence::Kept;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -25,7 +26,7 @@ pub(super) struct Beside {
 /// What became of a stream.
 enum Step {
     /// It says what it is.
-    Begun(Kind, RecvStream),
+    Begun(Kind, Kept<RecvStream>),
     /// It ended before it had said so.
     Nothing,
     Fault(Fault),
@@ -71,7 +72,7 @@ async fn tend(connection: Connection, settled: oneshot::Sender<()>) -> Fault {
         let step = tokio::select! {
             accepted = connection.accept_uni() => match accepted {
                 Ok(stream) => {
-                    steps.push(begin(stream).boxed());
+                    steps.push(begin(Kept::new(stream)).boxed());
                     continue;
                 }
                 // Others find out how the connection has ended.
@@ -105,12 +106,12 @@ async fn tend(connection: Connection, settled: oneshot::Sender<()>) -> Fault {
     }
 }
 
-fn refuse(mut stream: RecvStream) {
+fn refuse(mut stream: Kept<RecvStream>) {
     // One that has ended already needs no word.
     let _ = stream.stop(VarInt::from_u32(fault::STREAM_CREATION_ERROR));
 }
 
-async fn begin(mut stream: RecvStream) -> Step {
+async fn begin(mut stream: Kept<RecvStream>) -> Step {
     let Ok(Some(kind)) = frames::number(&mut stream).await else { return Step::Nothing };
     let is = |named: StreamUni| named.0.into_inner() == kind;
     let kinds = [
@@ -124,7 +125,7 @@ async fn begin(mut stream: RecvStream) -> Step {
 }
 
 async fn control(
-    mut stream: RecvStream,
+    mut stream: Kept<RecvStream>,
     connection: Connection,
     settled: Option<oneshot::Sender<()>>,
 ) -> Step {
@@ -139,12 +140,12 @@ async fn control(
     Step::Fault(ended(&connection, code, why))
 }
 
-async fn compressor(mut stream: RecvStream, connection: Connection) -> Step {
+async fn compressor(mut stream: Kept<RecvStream>, connection: Connection) -> Step {
     let Fault { code, why } = frames::compressor(&mut stream).await;
     Step::Fault(ended(&connection, code, why))
 }
 
-async fn decompressor(mut stream: RecvStream, connection: Connection) -> Step {
+async fn decompressor(mut stream: Kept<RecvStream>, connection: Connection) -> Step {
     let Fault { code, why } = frames::decompressor(&mut stream).await;
     Step::Fault(ended(&connection, code, why))
 }

@@ -40,9 +40,9 @@ impl Session {
         let mut prelude = Vec::new();
         StreamUni::WEBTRANSPORT.encode(&mut prelude);
         put(id, &mut prelude);
-        let arriving = Some(arrive(http.connection.clone(), id).boxed());
+        let arriving = Some(arrive(Connection::clone(&http.connection), id).boxed());
         let left = frames::capsules(from).boxed().fuse();
-        Self { request: Kept::new(request), prelude, arriving, left, http }
+        Self { request, prelude, arriving, left, http }
     }
 
     /// Tells the code and the reason, and waits until the client has understood: it ends its side of the request then
@@ -126,7 +126,8 @@ fn put(number: u64, into: &mut Vec<u8>) {
 
 /// Waits for the control stream.
 async fn arrive(connection: Connection, session: u64) -> Result<Control, End> {
-    let (to, mut from) = connection.accept_bi().await.map_err(|error| End::of_quic(&error, Session::code))?;
+    let (to, from) = connection.accept_bi().await.map_err(|error| End::of_quic(&error, Session::code))?;
+    let (to, mut from) = (Kept::new(to), Kept::new(from));
     let kind = frames::number(&mut from).await.ok().flatten();
     if kind != Some(Frame::WEBTRANSPORT.0.into_inner()) {
         return Err(ended(
@@ -135,7 +136,7 @@ async fn arrive(connection: Connection, session: u64) -> Result<Control, End> {
         ));
     }
     match frames::number(&mut from).await {
-        Ok(Some(of)) if of == session => Ok((Kept::new(to), Kept::new(from))),
+        Ok(Some(of)) if of == session => Ok((to, from)),
         Ok(_) | Err(_) => Err(ended(&connection, Fault { code: fault::ID_ERROR, why: "no such session" })),
     }
 }

@@ -1,0 +1,202 @@
+//! Many agents in a session, and everything that can be asked of it at once, while nodes and Redis die: what a log
+//! says of it has to be in order, and nothing may be stuck.
+use crate::guest::{AGENTS, Guest};
+use crate::mischief::{Blows, Fleet, Stage};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use turnway_core::rng::Rng;
+use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::web::Web;
+use turnway_tests::real::{PATIENCE, figure, size};
+
+const PACE: Duration = Duration::from_millis(5);
+
+async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
+    let mut pace = tokio::time::interval(PACE);
+    let pieces = if asked.text.starts_with("long") { 100 } else { 10 };
+    for _ in 0..pieces {
+        pace.tick().await;
+        voice.delta("word ").await?;
+    }
+    if let Some(to) = asked.text.strip_prefix("ask ") {
+        voice
+            .event("handover_request", &json!({"to": to, "reason": "chaos", "summary": "all of it"}))
+            .await?;
+    }
+    voice.done().await
+}
+
+/// What the log says of changes, members and runs, in its order; what cannot be is written down.
+#[derive(Default)]
+struct Order {
+    members: BTreeSet<String>,
+    active: String,
+    /// Transactions that have begun, and whether they have ended.
+    changes: BTreeMap<String, bool>,
+    runs: BTreeMap<String, bool>,
+    /// Inputs that became part of another run.
+    taken: BTreeSet<String>,
+    counts: BTreeMap<String, usize>,
+    wrong: Vec<String>,
+}
+
+impl Order {
+    fn text<'a>(of: &'a Value, name: &str) -> &'a str {
+        of[name].as_str().unwrap_or_default()
+    }
+
+    fn begins(&mut self, id: &str, fact: &Value) {
+        if self.changes.insert(id.to_owned(), false).is_some() {
+            self.wrong.push(format!("begun twice: {fact}"));
+        }
+    }
+
+    fn ends(&mut self, id: &str, fact: &Value, must_begin: bool) {
+        match self.changes.insert(id.to_owned(), true) {
+            Some(false) => {}
+            None if !must_begin => {}
+            before => self.wrong.push(format!("ended, and was {before:?}: {fact}")),
+        }
+    }
+
+    fn take(&mut self, fact: &Value) {
+        let (kind, data) = (Self::text(fact, "type"), &fact["data"]);
+        let (agent, tx) = (Self::text(data, "agent_id").to_owned(), Self::text(data, "tx_id").to_owned());
+        let run = Self::text(fact, "run_id").to_owned();
+        let code = data["code"].as_str().map(|code| format!(" {code}")).unwrap_or_default();
+        *self.counts.entry(format!("{kind}{code}")).or_default() += 1;
+        match kind {
+            "session.opened" => {
+                let agents = data["agents"].as_array().expect("members");
+                self.members = agents.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+                self.active = Self::text(data, "active_agent").to_owned();
+            }
+            "agent.adding" | "agent.removing" => self.begins(&tx, fact),
+            "agent.added" => {
+                // Of one that is a member already it is said once more.
+                self.ends(&tx, fact, !self.members.contains(&agent));
+                self.members.insert(agent);
+            }
+            "agent.removed" => {
+                self.ends(&tx, fact, true);
+                if !self.members.remove(&agent) || self.members.is_empty() {
+                    self.wrong.push(format!("it was no member, or the last: {fact}"));
+                }
+            }
+            "agent.add_failed" | "agent.remove_failed" => self.ends(&tx, fact, false),
+            "handover.requested" => self.begins(Self::text(data, "handover_id"), fact),
+            "handover.confirmed" | "handover.rejected" => {
+                self.ends(Self::text(data, "handover_id"), fact, true);
+            }
+            "agent.switched" => {
+                let to = Self::text(data, "to").to_owned();
+                if Self::text(data, "from") != self.active || !self.members.contains(&to) {
+                    self.wrong.push(format!("{} of {:?} was active: {fact}", self.active, self.members));
+                }
+                self.active = to;
+            }
+            "run.started" if !self.members.contains(&agent) => {
+                self.wrong.push(format!("asked though no member: {fact}"));
+            }
+            "user.message" => _ = self.runs.insert(run, false),
+            "run.done" | "run.failed" | "run.cancelled" => {
+                if data["stop_reason"] == "steered" {
+                    self.taken.insert(run.clone());
+                }
+                if self.runs.insert(run, true) != Some(false) {
+                    self.wrong.push(format!("ended twice, or never begun: {fact}"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What must hold at the end.
+    fn end(&mut self, session: &str, guest: &Guest, snapshot: &Value) {
+        let stuck: Vec<_> = self.changes.iter().filter(|(_, is_over)| !**is_over).map(|(id, _)| id).collect();
+        if !stuck.is_empty() {
+            self.wrong.push(format!("{session}: changes without an end: {stuck:?}"));
+        }
+        for run in &guest.accepted {
+            if self.runs.get(run) != Some(&true) {
+                self.wrong.push(format!("{run} was accepted and has no end"));
+            }
+        }
+        let agents = snapshot["agents"].as_array().expect("members");
+        let there: BTreeSet<String> = agents.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        if there != self.members || snapshot["active_agent"] != self.active {
+            let of_log = (&self.members, &self.active);
+            self.wrong.push(format!("{session}: the log says {of_log:?}, the session {snapshot}"));
+        }
+    }
+}
+
+/// All facts of a session.
+async fn read(web: &Web, session: &str) -> Vec<Value> {
+    let (mut facts, mut after) = (Vec::new(), Value::from(0));
+    while !after.is_null() {
+        let mut page = web.json(&format!("/v1/sessions/{session}/events?after_seq={after}")).await;
+        facts.extend(page["events"].as_array().expect("events").iter().cloned());
+        after = page["next"].take();
+    }
+    facts
+}
+
+/// Covers: SR-D12, SR-T11, SR-T12, SR-T13, SR-T14, SR-K4, ST-9, G3, G9, G-01.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_dies_no_change_of_members_is_stuck_or_half_done() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let agents =
+        Agents::start_steered(|asked| Reply::speak(|voice| speak(voice, asked)), Arc::default()).await;
+    let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry,steer=true,handover=2s");
+    let mut fleet = Fleet::start(dir.path(), &flags, None).await;
+    let blows = Blows {
+        seed: size("FLEET_MEMBERS_SEED", 1) as u64,
+        kills: size("FLEET_MEMBERS_KILLS", 3),
+        stops: size("FLEET_MEMBERS_STOPS", 2),
+        redis: size("FLEET_MEMBERS_REDIS_KILLS", 1),
+        patience: 4 * PATIENCE,
+    };
+    let stage = Arc::new(Stage::new(fleet.addresses(), blows.patience));
+    let mut guests = JoinSet::new();
+    for n in 0..size("FLEET_MEMBERS_SESSIONS", 40) {
+        guests.spawn(Guest::new(Arc::clone(&stage), n, blows.seed).live());
+    }
+    fleet.torment(&stage, &mut Rng::from_number(blows.seed), &blows).await;
+    stage.end();
+    let mut ended = Vec::new();
+    while let Some(guest) = guests.join_next().await {
+        ended.push(guest.expect("no client gave up"));
+    }
+    let asked: BTreeSet<String> = agents.journal().into_iter().map(|asked| asked.run_id).collect();
+    let (mut counts, mut wrong, mut accepted) = (BTreeMap::new(), Vec::new(), 0);
+    for mut guest in ended {
+        let web = Web::new(fleet.nodes[0].http, Some(&guest.user));
+        let mut order = Order::default();
+        for fact in read(&web, &guest.session).await {
+            order.take(&fact);
+        }
+        let snapshot = web.json(&format!("/v1/sessions/{}", guest.session)).await;
+        order.end(&guest.session, &guest, &snapshot);
+        // What has become part of a run is never asked by itself.
+        order.wrong.extend(order.taken.intersection(&asked).map(|run| format!("{run}: both")));
+        accepted += guest.accepted.len();
+        for (kind, count) in order.counts {
+            *counts.entry(kind).or_insert(0) += count;
+        }
+        wrong.append(&mut order.wrong);
+        wrong.append(&mut guest.wrong);
+    }
+    figure("inputs accepted, all of them ended once", accepted);
+    figure("facts", format!("{counts:?}"));
+    let first: Vec<_> = wrong.iter().take(10).collect();
+    assert!(wrong.is_empty(), "{} things are wrong: {first:#?}", wrong.len());
+    for kind in ["agent.added", "agent.removed", "agent.switched", "handover.confirmed", "handover.rejected"]
+    {
+        assert!(counts.get(kind).is_some_and(|count| *count > 10), "{kind}: {counts:?}");
+    }
+    fleet.leave().await;
+}
