@@ -44,9 +44,9 @@ fn nothing_comes_before_hello() {
 fn the_door_decides() {
     check("hello; deny; ping; +600000", "asks the door; error unauthorized; CLOSE 4401");
     check("hello; admit; admit; deny", "asks the door; welcome");
-    for role in ["adapter", "tool_runner"] {
-        check(&format!("hello-as {role}; admit"), "error forbidden; CLOSE 4403");
-    }
+    check("hello-as adapter; admit", "error forbidden; CLOSE 4403");
+    // One that does not say which it is, and what it can do.
+    check("hello-as tool_runner; admit", "error unauthorized; CLOSE 4401");
     check("hello-as user; admit", "asks the door; welcome");
     check("hello-as agent; forbid; ping", "asks the door; error forbidden; CLOSE 4403");
     check("hello-as king", "error unauthorized; CLOSE 4401");

@@ -128,7 +128,7 @@ async fn each_kind_of_event_is_reported_in_order() {
     stream.send("event: state\ndata: {\"state\":\"thinking\",\"detail\":{\"step\":1}}\n\n").await;
     stream.send("event: delta\ndata: {\"text\":\"hm\",\"kind\":\"reasoning\"}\n\n").await;
     stream.send(format!("event: delta\ndata: {{\"text\":\"yes\",\"run_id\":\"{}\"}}\n\n", ask.run_id)).await;
-    stream.send("event: action\ndata: {}\n\nevent: surprise\ndata: ?\n\ndata: [DONE]\n\n").await;
+    stream.send("event: vote\ndata: {}\n\nevent: surprise\ndata: ?\n\ndata: [DONE]\n\n").await;
     stream.send("event: done\ndata: {\"stop_reason\":\"max_tokens\",\"usage\":{\"out\":2}}\n\n").await;
     let detail = Some(Json(json!({ "step": 1 })));
     world.expect(&ask, AgentEvent::State { state: "thinking".to_owned(), detail, id: None }).await;

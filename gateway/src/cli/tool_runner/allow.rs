@@ -355,7 +355,7 @@ mod tests {
         check("[programs.\"a b\"]\nrun = [\"/bin/ls\"]", &["a name is"]);
         check(
             "[programs.x]\nrun = [\"/bin/ls\", \"{a}\"]\nargs.b = { one_of = [] }",
-            &["{a} is none", "has no {b}"],
+            &["has no {b}", "{a} is none"],
         );
         check(
             "[programs.x]\nrun = [\"/bin/ls\", \"{a}\"]\nargs.a = { pattern = \"[\" }\n",
@@ -368,7 +368,7 @@ mod tests {
         check(&with("time_limit = \"2d\""), &["programs.x.time_limit: expected a wait"]);
         check(&with("env = { A = 1 }"), &["programs.x.env.A: expected a string"]);
         check(&with("pass_env = \"PATH\""), &["programs.x.pass_env: expected a list"]);
-        check("[programs.x\n", &["a.toml:1:12", "programs.x"]);
+        check("[programs.x\n", &["1:11: programs.x.run: is missing", "a.toml:1:12"]);
     }
 
     #[test]
