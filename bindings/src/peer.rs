@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use turnway_core::id::{ControlId, Cursor, Epoch, Place, RunId, Seen, SessionKey, Stamp};
 use turnway_core::private::Private;
+use turnway_core::protocol::action::Printed;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::{Control, Input};
@@ -105,6 +106,17 @@ pub enum Words {
     },
     /// Are you there?
     Knock,
+    /// A piece of what a process prints.
+    Printed {
+        /// Which session.
+        key: SessionKey,
+        /// By which ownership: an older one than seen is dropped.
+        epoch: Epoch,
+        /// In which run it was asked for.
+        run_id: RunId,
+        /// The piece.
+        printed: Box<Printed>,
+    },
 }
 
 impl Words {
@@ -114,6 +126,7 @@ impl Words {
             Self::Bell { item: Item::Input { input, .. }, .. } => input.weight(),
             Self::Facts { facts, .. } => facts.iter().map(|(_, entry)| entry.weight()).sum(),
             Self::Chunk { chunk, .. } => chunk.text.reveal().len(),
+            Self::Printed { printed, .. } => printed.data.reveal().len(),
             Self::Beacon { logs } | Self::Have { logs } => logs.len() * 160,
             Self::Bell { item: Item::Control { .. }, .. }
             | Self::Taken { .. }
@@ -136,6 +149,7 @@ impl Words {
             | Self::Hello { key, .. }
             | Self::Facts { key, .. }
             | Self::Chunk { key, .. }
+            | Self::Printed { key, .. }
             | Self::Want { key, .. }
             | Self::Adopt { key, .. } => Some(key),
             Self::Beacon { .. } | Self::Have { .. } | Self::Knock => None,

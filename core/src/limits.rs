@@ -244,6 +244,9 @@ pub const CHUNK_BYTES_MAX: usize = 16 * 1024;
 pub const CHUNK_WAIT: Duration = Duration::from_millis(50);
 /// … and no more than this in a second, of both streams; what is more is left out, and said to be.
 pub const CHUNK_BYTES_PER_SECOND: u64 = 256 * 1024;
+/// What a node shows of one action's output in a second: twice what a runner lets go, for that may come in heaps and with
+/// every third byte in four letters (base64). What is more is left out, and said to be.
+pub const OUTPUT_BYTES_PER_SECOND: u64 = 2 * CHUNK_BYTES_PER_SECOND;
 /// The end of each stream that is kept for its result: the lines that say what went wrong.
 pub const OUTPUT_TAIL_BYTES: usize = 4 * 1024;
 /// The same as JSON, where most of it may have to be escaped: both fit a result.

@@ -2,6 +2,10 @@
 //! others do no harm.
 //!
 //! Covers: S-14.
+#[path = "frames/mirror.rs"]
+mod mirror;
+
+use mirror::{Mirror, mirror};
 use std::sync::Arc;
 use turnway_bindings::peer::frame::{Frame, Packer, bell_begins};
 use turnway_bindings::peer::{Chunk, Item, Words};
@@ -11,6 +15,7 @@ use turnway_core::id::{
 };
 use turnway_core::limits::{FRAME_BYTES_MAX, FRAME_WORDS_MAX, HISTORY_BYTES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::private::Private;
+use turnway_core::protocol::action::{Encoding, Printed, Stream};
 use turnway_core::protocol::agent::{StopReason, TextKind};
 use turnway_core::protocol::codec::{CodecError, Kind, decode, encode};
 use turnway_core::protocol::entry::{Entry, Fact};
@@ -19,7 +24,6 @@ use turnway_core::protocol::input::{Ask, Content, Control, Input, Message, Role,
 use turnway_core::rng::Rng;
 use turnway_core::time::Millis;
 use turnway_tests::real::size;
-use wincode::SchemaWrite;
 
 const FROM: NodeId = NodeId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
 /// What the codec puts before a body.
@@ -97,6 +101,12 @@ fn chunk(kind: TextKind, text: &str) -> Words {
     Words::Chunk { key: key("s1"), epoch: Epoch(7), chunk }
 }
 
+fn printed() -> Box<Printed> {
+    let (action_id, data) = (EventId::new(Millis(5), 6), Private("höh".into()));
+    let (stream, encoding) = (Stream::Stderr, Encoding::Base64);
+    Box::new(Printed { action_id, stream, offset: 3, data, encoding, truncated: true })
+}
+
 /// One of each.
 fn all() -> Vec<Words> {
     let (key, place, prev) = (key("s1"), Place(9), Place(8));
@@ -121,6 +131,7 @@ fn all() -> Vec<Words> {
         Words::Have { logs: vec![] },
         Words::Adopt { key, free: seen() },
         Words::Knock,
+        Words::Printed { key: self::key("s1"), epoch: Epoch(7), run_id: run("s1"), printed: printed() },
     ]
 }
 
@@ -189,132 +200,6 @@ fn the_fuzzer_begins_with_each_of_the_words() {
         }
         let kept = std::fs::read(&path).unwrap_or_default();
         assert!(kept == frame, "{} is of another version: BLESS=1 writes it", path.display());
-    }
-}
-
-/// The same words, as another library would be told of them.
-#[derive(SchemaWrite)]
-enum Mirror {
-    Bell {
-        key: (String, String),
-        owner: (Option<(u128, u128)>, u64),
-        item: MirrorItem,
-    },
-    Taken {
-        key: (String, String),
-        run_id: String,
-    },
-    Answered {
-        key: (String, String),
-        control: String,
-        shown: bool,
-    },
-    NotMine {
-        key: (String, String),
-        owner: (Option<(u128, u128)>, u64),
-    },
-    Hello {
-        key: (String, String),
-        stamp: u64,
-    },
-    Facts {
-        key: (String, String),
-        owner: (Option<(u128, u128)>, u64),
-        after: (u64, u64),
-        facts: Vec<(u64, String)>,
-    },
-    Chunk {
-        key: (String, String),
-        epoch: u64,
-        chunk: (String, u32, u64, MirrorKind, String),
-    },
-    Want {
-        key: (String, String),
-        run_id: String,
-        attempt: u32,
-        offset: u64,
-    },
-    Beacon {
-        logs: Vec<((String, String), (u64, u64))>,
-    },
-    Have {
-        logs: Vec<((String, String), (u64, u64))>,
-    },
-    Adopt {
-        key: (String, String),
-        free: (Option<(u128, u128)>, u64),
-    },
-    Knock,
-}
-
-#[derive(SchemaWrite)]
-enum MirrorItem {
-    Input { place: u64, prev: u64, input: String },
-    Control { place: u64, prev: u64, control: String },
-}
-
-#[derive(SchemaWrite)]
-enum MirrorKind {
-    Text,
-    Reasoning,
-}
-
-fn mirror(words: &Words) -> Mirror {
-    let key = |key: &SessionKey| (key.tenant.as_str().to_owned(), key.session.as_str().to_owned());
-    let owner = |seen: &Seen| (seen.holder.map(|holder| (holder.node.0, holder.life.0)), seen.epoch.0);
-    let json = |value: &dyn erased::Json| value.json();
-    let at = |at: &Cursor| (at.seq.0, at.epoch.0);
-    let logs = |logs: &[(SessionKey, Cursor)]| logs.iter().map(|(k, c)| (key(k), at(c))).collect::<Vec<_>>();
-    match words {
-        Words::Bell { key: k, owner: o, item } => {
-            let item = match item {
-                Item::Input { place, prev, input } => {
-                    MirrorItem::Input { place: place.0, prev: prev.0, input: json(&**input) }
-                }
-                Item::Control { place, prev, control } => {
-                    MirrorItem::Control { place: place.0, prev: prev.0, control: json(&**control) }
-                }
-            };
-            Mirror::Bell { key: key(k), owner: owner(o), item }
-        }
-        Words::Taken { key: k, run_id } => Mirror::Taken { key: key(k), run_id: run_id.to_string() },
-        Words::Answered { key: k, control, shown } => {
-            Mirror::Answered { key: key(k), control: control.to_string(), shown: *shown }
-        }
-        Words::NotMine { key: k, owner: o } => Mirror::NotMine { key: key(k), owner: owner(o) },
-        Words::Hello { key: k, stamp } => Mirror::Hello { key: key(k), stamp: stamp.0 },
-        Words::Facts { key: k, owner: o, after, facts } => {
-            let facts = facts.iter().map(|(epoch, entry)| (epoch.0, json(&**entry))).collect();
-            Mirror::Facts { key: key(k), owner: owner(o), after: at(after), facts }
-        }
-        Words::Chunk { key: k, epoch, chunk } => {
-            let kind = match chunk.kind {
-                TextKind::Text => MirrorKind::Text,
-                TextKind::Reasoning => MirrorKind::Reasoning,
-            };
-            let text = chunk.text.reveal().to_owned();
-            let chunk = (chunk.run_id.to_string(), chunk.attempt, chunk.offset, kind, text);
-            Mirror::Chunk { key: key(k), epoch: epoch.0, chunk }
-        }
-        Words::Want { key: k, run_id, attempt, offset } => {
-            Mirror::Want { key: key(k), run_id: run_id.to_string(), attempt: *attempt, offset: *offset }
-        }
-        Words::Beacon { logs: l } => Mirror::Beacon { logs: logs(l) },
-        Words::Have { logs: l } => Mirror::Have { logs: logs(l) },
-        Words::Adopt { key: k, free } => Mirror::Adopt { key: key(k), free: owner(free) },
-        Words::Knock => Mirror::Knock,
-    }
-}
-
-/// Anything that is JSON in a frame.
-mod erased {
-    pub(super) trait Json {
-        fn json(&self) -> String;
-    }
-    impl<T: serde::Serialize> Json for T {
-        fn json(&self) -> String {
-            serde_json::to_string(self).expect("JSON")
-        }
     }
 }
 

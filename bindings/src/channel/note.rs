@@ -5,11 +5,15 @@ use turnway_core::id::{
     AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId,
 };
 use turnway_core::private::Private;
+use turnway_core::protocol::action::Printed;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::session::{Handover, Standing};
 use turnway_core::store::Birth;
+
+/// What a link's `types` must fit so that it is shown what processes print.
+pub const OUTPUT: &str = "process.output";
 
 /// One thing a link is shown (protocol.md §1.3, §4); its channel renders it.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +45,15 @@ pub enum Note {
         kind: TextKind,
         /// The piece; a code point is never split.
         text: Private<Arc<str>>,
+    },
+    /// A piece of what a process prints ([`OUTPUT`]).
+    Printed {
+        /// Whose.
+        session: SessionId,
+        /// In which run it was asked for.
+        run_id: RunId,
+        /// What.
+        printed: Box<Printed>,
     },
     /// The input is durable and will end in one terminal fact. Only for the link that asked.
     Accepted(Box<Accepted>),
@@ -237,6 +250,7 @@ impl Note {
         match self {
             Self::Fact { entry, .. } => entry.weight(),
             Self::Delta { text, .. } => 256 + text.reveal().len(),
+            Self::Printed { printed, .. } => 320 + printed.data.reveal().len(),
             Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => snapshot.weight(),
             Self::Listed { sessions, .. } => 512 + 512 * sessions.len(),
             Self::Accepted(_)

@@ -134,6 +134,7 @@ fn halves(words: Words) -> Option<(Words, Words)> {
         | Words::NotMine { .. }
         | Words::Hello { .. }
         | Words::Chunk { .. }
+        | Words::Printed { .. }
         | Words::Want { .. }
         | Words::Adopt { .. }
         | Words::Knock => None,
@@ -160,6 +161,7 @@ fn is_sound(words: &Words) -> bool {
             seen(owner) && at(after) && facts.iter().all(|(epoch, _)| small(&[epoch.0]))
         }
         Words::Chunk { epoch: Epoch(epoch), chunk: Chunk { offset, .. }, .. } => small(&[*epoch, *offset]),
+        Words::Printed { epoch: Epoch(epoch), printed, .. } => small(&[*epoch, printed.offset]),
         Words::Want { offset, .. } => small(&[*offset]),
         Words::Beacon { logs } | Words::Have { logs } => logs.iter().all(|(_, cursor)| at(cursor)),
         Words::Taken { .. } | Words::Answered { .. } | Words::Knock => true,

@@ -2,12 +2,13 @@
 //! asked what has become of it, and when nobody is left to ask.
 //!
 //! An action goes to one runner, once. Where that is gone it may come back and is asked; nobody else is given it.
+use super::pace::Pace;
 use super::words::{FromRunner, ToRunner, UNKNOWN_ACTION};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnway_core::id::{EventId, RunnerId, SessionKey, ToolName};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
-use turnway_core::protocol::action::{Execute, ToolOrder, ToolReport};
+use turnway_core::protocol::action::{Execute, Printed, Stream, ToolOrder, ToolReport};
 use turnway_core::time::{Deadline, Mono, Now};
 
 /// One connection, counted per process.
@@ -86,6 +87,10 @@ struct Job {
     at: At,
     /// When whoever owns the session has given it up long since.
     until: Mono,
+    /// Of its output.
+    pace: Pace,
+    /// Something of stdout was left out, and of stderr.
+    gaps: (bool, bool),
 }
 
 /// Where an action is.
@@ -118,7 +123,7 @@ impl Machine for Shop {
             }
             Input::Came { connection, runner, tools } => self.came(connection, runner, tools),
             Input::Left { connection } => self.left(now, connection),
-            Input::Said { connection, word } => self.said(connection, word),
+            Input::Said { connection, word } => self.said(now, connection, word),
         }
     }
 
@@ -162,7 +167,7 @@ impl Shop {
         }
         let (key, tool, runner) = (execute.key.clone(), execute.tool.clone(), execute.runner.clone());
         let at = At::Nobody(Box::new(execute), now.mono + limits::RUNNER_WAIT);
-        self.jobs.insert(action_id, Job { key, tool, runner, at, until: until(now) });
+        self.jobs.insert(action_id, Job::new(now, key, tool, runner, at));
         self.place(action_id);
     }
 
@@ -214,7 +219,7 @@ impl Shop {
             self.outputs.push_back(Output::Send { connection, word: ToRunner::Query { action_id } });
         }
         let at = At::Asked(asked, now.mono + limits::RUNNER_WAIT);
-        self.jobs.insert(action_id, Job { key, tool, runner, at, until: until(now) });
+        self.jobs.insert(action_id, Job::new(now, key, tool, runner, at));
     }
 
     fn came(&mut self, connection: Connection, id: RunnerId, tools: Vec<ToolName>) {
@@ -263,7 +268,7 @@ impl Shop {
     }
 
     /// What a runner says counts only for what it was given or asked about.
-    fn said(&mut self, connection: Connection, word: FromRunner) {
+    fn said(&mut self, now: Now, connection: Connection, word: FromRunner) {
         let (action_id, report) = match word {
             FromRunner::Invoked { action_id, pid } => {
                 let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else {
@@ -278,7 +283,8 @@ impl Shop {
                 }
                 (action_id, ToolReport::Ended { ok, result, error })
             }
-            FromRunner::Chunk { .. } | FromRunner::System => return,
+            FromRunner::Chunk(printed) => return self.printed(now, connection, printed),
+            FromRunner::System => return,
         };
         let Some(job) = self.jobs.get_mut(&action_id).filter(|job| job.is_at(connection)) else { return };
         let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else { return };
@@ -292,6 +298,25 @@ impl Shop {
             self.outputs.push_back(Output::Report { key: key.clone(), action_id, report });
         }
         self.outputs.push_back(Output::Report { key, action_id, report });
+    }
+
+    /// A piece of its output, of what it is known to do; what is more than is shown is left out.
+    fn printed(&mut self, now: Now, connection: Connection, mut printed: Box<Printed>) {
+        let Some(job) = self.jobs.get_mut(&printed.action_id) else { return };
+        if !matches!(job.at, At::Runner(at) if at == connection) {
+            return;
+        }
+        let gap = match printed.stream {
+            Stream::Stdout => &mut job.gaps.0,
+            Stream::Stderr => &mut job.gaps.1,
+        };
+        if !job.pace.take(now.mono, printed.data.reveal().len(), limits::OUTPUT_BYTES_PER_SECOND) {
+            *gap = true;
+            return;
+        }
+        printed.truncated |= std::mem::take(gap);
+        let (key, action_id) = (job.key.clone(), printed.action_id);
+        self.outputs.push_back(Output::Report { key, action_id, report: ToolReport::Printed(printed) });
     }
 
     fn not_known(&mut self, connection: Connection, action_id: EventId) {
@@ -310,6 +335,11 @@ impl Shop {
 // === impl Job ===
 
 impl Job {
+    fn new(now: Now, key: SessionKey, tool: ToolName, runner: Option<RunnerId>, at: At) -> Self {
+        let until = now.mono + limits::ACTION_TIMEOUT_MAX + limits::RUNNER_WAIT;
+        Self { key, tool, runner, at, until, pace: Pace::default(), gaps: (false, false) }
+    }
+
     fn due(&self) -> Option<Mono> {
         let waits = match &self.at {
             At::Nobody(_, at) | At::Gone(at) | At::Asked(_, at) => *at,
@@ -325,8 +355,4 @@ impl Job {
             At::Nobody(..) | At::Gone(_) => false,
         }
     }
-}
-
-fn until(now: Now) -> Mono {
-    now.mono + limits::ACTION_TIMEOUT_MAX + limits::RUNNER_WAIT
 }

@@ -3,10 +3,11 @@ use crate::channel::json::strict;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::sync::Arc;
 use turnway_core::id::{EventId, RunId, SessionId, ToolName};
-use turnway_core::limits::ACTION_DATA_BYTES_MAX;
+use turnway_core::limits::{ACTION_DATA_BYTES_MAX, CHUNK_BYTES_MAX};
 use turnway_core::private::Private;
-use turnway_core::protocol::action::{Execute, ToolError};
+use turnway_core::protocol::action::{Encoding, Execute, Printed, Stream, ToolError};
 use turnway_core::protocol::json::Json;
 use turnway_core::time::Millis;
 
@@ -14,6 +15,8 @@ use turnway_core::time::Millis;
 pub const UNKNOWN_ACTION: &str = "unknown_action";
 /// The code of the error that stands for a result which is larger than one may be.
 pub const TOO_LARGE: &str = "too_large";
+/// Greater than the place of any byte: what programs of any language count without a mistake.
+const OFFSET_MAX: u64 = 1 << 53;
 /// The code of an error; what is longer is cut.
 const CODE_BYTES_MAX: usize = 256;
 
@@ -65,10 +68,7 @@ pub enum FromRunner {
         error: Option<ToolError>,
     },
     /// A piece of what it prints.
-    Chunk {
-        /// Which action.
-        action_id: EventId,
-    },
+    Chunk(Box<Printed>),
     /// Something of the machine it runs on.
     System,
 }
@@ -110,6 +110,14 @@ struct Body<'a> {
     ok: Option<bool>,
     #[serde(default, borrow)]
     data: Option<&'a RawValue>,
+    #[serde(default)]
+    stream: Option<Stream>,
+    #[serde(default)]
+    offset: Option<u64>,
+    #[serde(default)]
+    encoding: Option<Encoding>,
+    #[serde(default)]
+    truncated: bool,
     #[serde(default, borrow)]
     result: Option<&'a RawValue>,
     #[serde(default)]
@@ -182,9 +190,31 @@ impl FromRunner {
                 let error = body.error.map(shortened);
                 Self::Result { action_id, ok, result: result.flatten(), error }
             }
-            _ => Self::Chunk { action_id },
+            _ => Self::Chunk(Box::new(printed(action_id, &body)?)),
         })
     }
+}
+
+/// A piece of what a process prints: no more than a runner lets go at once, and what it says it is.
+fn printed(action_id: EventId, body: &Body<'_>) -> Result<Printed, NoWord> {
+    let stream = body.stream.ok_or(NoWord("stream is missing"))?;
+    let offset = body.offset.filter(|offset| *offset < OFFSET_MAX).ok_or(NoWord("offset is none"))?;
+    let encoding = body.encoding.unwrap_or(Encoding::Utf8);
+    let data = body.data.ok_or(NoWord("data is missing"))?;
+    let data: Cow<'_, str> = serde_json::from_str(data.get()).map_err(|_| NoWord("data is no text"))?;
+    let max = match encoding {
+        Encoding::Utf8 => CHUNK_BYTES_MAX,
+        Encoding::Base64 => CHUNK_BYTES_MAX.div_ceil(3) * 4,
+    };
+    if data.len() > max {
+        return Err(NoWord("data is too large"));
+    }
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
+    if encoding == Encoding::Base64 && !data.bytes().all(is_base64) {
+        return Err(NoWord("data is no base64"));
+    }
+    let data = Private(Arc::from(&*data));
+    Ok(Printed { action_id, stream, offset, data, encoding, truncated: body.truncated })
 }
 
 /// JSON that is carried on as it came; none: it is too large.
@@ -258,7 +288,23 @@ mod tests {
         check("result", json!({}), "ok is missing");
         check("result", json!({"ok": true, "result": "x".repeat(17_000)}), "ok: false, result: None");
         check("progress", json!({"data": "x".repeat(17_000)}), "too large");
-        check("chunk", json!({"stream": "stdout"}), "Chunk");
+        let chunk = json!({"stream": "stdout", "offset": 3, "data": "hi", "encoding": "utf8"});
+        let with = |key: &str, value: Value| {
+            let mut body = chunk.clone();
+            body[key] = value;
+            body
+        };
+        check("chunk", chunk.clone(), "stream: Stdout, offset: 3, data: <2 bytes>, encoding: Utf8, truncated: false");
+        check("chunk", with("truncated", true.into()), "truncated: true");
+        check("chunk", with("stream", "stdin".into()), "malformed");
+        check("chunk", with("offset", Value::Null), "offset is none");
+        check("chunk", with("offset", (1_u64 << 53).into()), "offset is none");
+        check("chunk", with("data", 7.into()), "data is no text");
+        check("chunk", with("data", "x".repeat(16_385).into()), "data is too large");
+        let mut base64 = with("encoding", "base64".into());
+        check("chunk", base64.clone(), "encoding: Base64");
+        base64["data"] = "a b".into();
+        check("chunk", base64, "data is no base64");
         assert_eq!(FromRunner::read("result", "{}"), Some(Err(NoWord("action_id is missing"))));
         assert_eq!(
             FromRunner::read("result", r#"{"action_id":"x","ok":true}"#),

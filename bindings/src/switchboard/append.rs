@@ -33,6 +33,7 @@ impl Switchboard {
                 other @ (Said::Order(_)
                 | Said::Tool(_)
                 | Said::Chunk { .. }
+                | Said::Printed { .. }
                 | Said::Answered { .. }
                 | Said::Errand(_)
                 | Said::CatchUp) => said.push(other),
@@ -56,6 +57,9 @@ impl Switchboard {
             if let Said::Chunk { run_id, attempt, offset, kind, text } = output {
                 let epoch = owned.epoch();
                 self.chunk(now, key, epoch, &Chunk { run_id, attempt, offset, kind, text });
+            } else if let Said::Printed { run_id, printed } = output {
+                let epoch = owned.epoch();
+                self.printed(key, epoch, &run_id, &printed);
             } else {
                 owned.unsaid.push(output);
             }
@@ -76,6 +80,15 @@ impl Switchboard {
                     self.tell(now, node, Words::Chunk { key: key.clone(), epoch, chunk: chunk.clone() });
                 }
                 self.chunk(now, key, epoch, &chunk);
+            }
+            Said::Printed { run_id, printed } => {
+                let epoch = owned.epoch();
+                let ears: Vec<NodeId> = owned.ears.keys().copied().filter(|node| *node != self.me).collect();
+                for node in ears {
+                    let (key, run_id, printed) = (key.clone(), run_id.clone(), printed.clone());
+                    self.tell(now, node, Words::Printed { key, epoch, run_id, printed });
+                }
+                self.printed(key, epoch, &run_id, &printed);
             }
             Said::Answered { control, shown } => {
                 let ringer = owned.ringers.remove(&control).unwrap_or(self.me);

@@ -153,6 +153,7 @@ impl Switchboard {
                 | Said::Record(_)
                 | Said::Consume { .. }
                 | Said::Chunk { .. }
+                | Said::Printed { .. }
                 | Said::Answered { .. }
                 | Said::Errand(_)
                 | Said::CatchUp => None,

@@ -2,7 +2,7 @@
 use super::io::Output;
 use super::link::Links;
 use super::stats::{Start, Stats};
-use crate::channel::note::{Note, RunNote, SnapshotNote};
+use crate::channel::note::{Note, OUTPUT, RunNote, SnapshotNote};
 use crate::channel::pattern::Pattern;
 use crate::peer::Chunk;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,6 +11,7 @@ use turnway_core::id::{Cursor, Epoch, LinkId, RequestId, RunId, Seq, SessionKey}
 use turnway_core::invariant;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::private::Private;
+use turnway_core::protocol::action::Printed;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::session::{Phase, RunPhase, State};
@@ -202,6 +203,25 @@ impl Sub {
                     show_text(post, link, key, pos, chunk);
                 }
             }
+        }
+    }
+}
+
+impl Sub {
+    /// What a process prints, to a link that has asked for it and reads what it is told.
+    pub(super) fn show_printed(
+        &self,
+        post: &mut Post<'_>,
+        link: LinkId,
+        key: &SessionKey,
+        run_id: &RunId,
+        printed: &Printed,
+    ) {
+        let asked = self.hold.is_none() && self.types.iter().any(|pattern| pattern.matches(OUTPUT));
+        if asked && !post.links.is_full(link, key) {
+            let (session, run_id) = (key.session.clone(), run_id.clone());
+            let printed = Box::new(printed.clone());
+            post.links.send(post.outbox, link, Note::Printed { session, run_id, printed });
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{Epoch, NodeId, RunId, SessionKey};
 use turnway_core::private::Private;
+use turnway_core::protocol::action::Printed;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::time::Now;
 
@@ -48,6 +49,18 @@ impl Switchboard {
             self.timers.set_earlier(Timer::Want(key.clone()), now.mono + WANT);
         } else {
             self.timers.clear(&Timer::Want(key.clone()));
+        }
+    }
+
+    /// A piece of what a process prints, for whoever wants to see it and has room. What is lost is lost.
+    pub(super) fn printed(&mut self, key: &SessionKey, epoch: Epoch, run_id: &RunId, printed: &Printed) {
+        let Some(feed) = self.feeds.get(key) else { return };
+        if feed.stage != Stage::Live || epoch < feed.epoch {
+            return;
+        }
+        let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
+        for (link, sub) in feed.subs.iter().filter(|(_, sub)| sub.mode == Mode::Live) {
+            sub.show_printed(post, *link, key, run_id, printed);
         }
     }
 

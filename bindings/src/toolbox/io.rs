@@ -2,10 +2,10 @@
 use super::allowed::Command;
 use super::process::{How, Signal};
 use super::record::Record;
-use super::spool::Stream;
 use super::words::Told;
 use std::time::Duration;
 use turnway_core::id::EventId;
+use turnway_core::protocol::action::Stream;
 
 /// What may happen.
 #[derive(Clone, Debug)]

@@ -7,13 +7,13 @@ use super::allowed::Allowed;
 use super::io::{Input, Output};
 use super::process::{How, Process, Signal, Why};
 use super::record::{Outcome, Record};
-use super::spool::Stream;
 use super::words;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use turnway_core::id::{EventId, SessionId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
+use turnway_core::protocol::action::Stream;
 use turnway_core::time::{Deadline, Mono, Now};
 use turnway_core::timers::Timers;
 

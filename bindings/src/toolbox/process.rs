@@ -1,9 +1,10 @@
 //! One process of a tool runner, from its start to its result.
 use super::record::Outcome;
-use super::spool::{Pace, Piece, Spool, Stream};
+use super::spool::{Piece, Spool};
+use crate::runner::pace::Pace;
 use serde_json::{Value, json};
 use turnway_core::id::SessionId;
-use turnway_core::protocol::action::ToolError;
+use turnway_core::protocol::action::{Stream, ToolError};
 use turnway_core::protocol::json::Json;
 use turnway_core::time::Mono;
 

@@ -1,31 +1,14 @@
 //! What a process prints: cut into pieces, no more of them than are carried, and the end of it kept.
+use crate::runner::pace::Pace;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::VecDeque;
-use std::time::Duration;
 use turnway_core::limits::{
     CHUNK_BYTES_MAX, CHUNK_BYTES_PER_SECOND, CHUNK_WAIT, OUTPUT_TAIL_BYTES, OUTPUT_TAIL_JSON_BYTES_MAX,
 };
+use turnway_core::protocol::action::Encoding;
 use turnway_core::protocol::json::text_within;
 use turnway_core::time::Mono;
-
-/// Which of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stream {
-    /// What it answers.
-    Stdout,
-    /// What it tells of itself.
-    Stderr,
-}
-
-/// How the bytes of a piece are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
-    /// As they are: they are a text.
-    Utf8,
-    /// They are not.
-    Base64,
-}
 
 /// A piece of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +23,6 @@ pub struct Piece {
     pub truncated: bool,
 }
 
-/// How much of one process is carried: so many bytes in a second, and as many at once.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
-    /// When a whole second's worth may come at once again.
-    full: Mono,
-}
-
 /// One stream of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Spool {
@@ -59,46 +35,6 @@ pub struct Spool {
     gap: bool,
     lost: bool,
     tail: VecDeque<u8>,
-}
-
-// === impl Stream ===
-
-impl Stream {
-    /// As the protocol writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-        }
-    }
-}
-
-// === impl Encoding ===
-
-impl Encoding {
-    /// As the protocol writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Utf8 => "utf8",
-            Self::Base64 => "base64",
-        }
-    }
-}
-
-// === impl Pace ===
-
-impl Pace {
-    /// Whether so many bytes more may leave now; they are counted if so.
-    fn take(&mut self, now: Mono, bytes: usize) -> bool {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let cost = Duration::from_micros(bytes.saturating_mul(1_000_000) / CHUNK_BYTES_PER_SECOND);
-        let full = self.full.max(now) + cost;
-        let may = full - now <= Duration::from_secs(1);
-        if may {
-            self.full = full;
-        }
-        may
-    }
 }
 
 // === impl Spool ===
@@ -174,7 +110,7 @@ impl Spool {
         let piece: Vec<u8> = self.waits.drain(..end).collect();
         let offset = self.offset;
         self.offset = offset.saturating_add(u64::try_from(end).unwrap_or(u64::MAX));
-        if !pace.take(now, end) {
+        if !pace.take(now, end, CHUNK_BYTES_PER_SECOND) {
             (self.gap, self.lost) = (true, true);
             return;
         }
@@ -189,6 +125,7 @@ impl Spool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn at(ms: u64) -> Mono {
         Mono(Duration::from_millis(ms))

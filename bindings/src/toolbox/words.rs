@@ -156,7 +156,7 @@ pub fn ping(ts: Millis) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spool::Encoding;
+    use turnway_core::protocol::action::{Encoding, Stream};
     use super::*;
     use crate::runner::words::FromRunner;
 
@@ -211,7 +211,9 @@ mod tests {
         assert_eq!(said, FromRunner::Result { action_id: id(), ok, result, error });
         let piece = Piece { offset: 3, data: "hi".to_owned(), encoding: Encoding::Utf8, truncated: true };
         let (said, body) = read(&chunk(Millis(1), id(), "stdout", &piece));
-        assert_eq!(said, FromRunner::Chunk { action_id: id() });
+        let FromRunner::Chunk(printed) = said else { panic!("a chunk") };
+        assert_eq!((printed.action_id, printed.stream, printed.offset), (id(), Stream::Stdout, 3));
+        assert_eq!((printed.data.reveal(), printed.truncated), (&"hi".into(), true));
         assert_eq!(
             (&body["offset"], &body["data"], &body["truncated"]),
             (&json!(3), &json!("hi"), &json!(true))

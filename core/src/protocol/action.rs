@@ -129,6 +129,43 @@ pub struct ProcessTold {
     pub data: Option<Json>,
 }
 
+/// A piece of what an action's process prints: shown while it runs, and in no log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Printed {
+    /// Which action.
+    pub action_id: EventId,
+    /// Where.
+    pub stream: Stream,
+    /// Which byte of that stream is its first.
+    pub offset: u64,
+    /// At most [`crate::limits::CHUNK_BYTES_MAX`] bytes, as `encoding` has them.
+    pub data: Private<Arc<str>>,
+    /// How they are written.
+    pub encoding: Encoding,
+    /// Something before it was left out.
+    pub truncated: bool,
+}
+
+/// Which of a process's two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// What it answers.
+    Stdout,
+    /// What it tells of itself.
+    Stderr,
+}
+
+/// How bytes are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Encoding {
+    /// As they are: they are a text.
+    Utf8,
+    /// They are not: RFC 4648 §4.
+    Base64,
+}
+
 /// What a session wants of tool runners. None leaves the process before the fact that justifies it is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolOrder {
@@ -187,6 +224,8 @@ pub enum ToolReport {
     },
     /// It is on the way.
     Progress(Json),
+    /// It prints.
+    Printed(Box<Printed>),
     /// It is over.
     Ended {
         /// Whether it worked.
@@ -285,6 +324,30 @@ impl Doing {
         match self {
             Self::Say { text } => text.reveal().len(),
             Self::ToolCall { args, .. } => crate::protocol::json::json_bytes(args),
+        }
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    /// As the protocol writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+// === impl Encoding ===
+
+impl Encoding {
+    /// As the protocol writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Utf8 => "utf8",
+            Self::Base64 => "base64",
         }
     }
 }

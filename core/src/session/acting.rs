@@ -164,6 +164,10 @@ impl SessionRuntime {
                 let told = ProcessTold { data: Some(data), ..process(action_id) };
                 self.record_of(now, action_id, Fact::ProcessProgress(told));
             }
+            ToolReport::Printed(printed) => {
+                let (run_id, shown) = (action.run_id.clone(), self.state.tail.seq);
+                self.outbox.after(shown, Output::Printed { run_id, printed });
+            }
             ToolReport::Ended { ok, result, error } => {
                 let exit = if action.is_ending { Exit::Canceled } else { Exit::Exited };
                 self.end_action(now, action_id, End { ok, result, error, process: exit, signal: false });

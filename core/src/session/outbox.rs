@@ -1,7 +1,7 @@
 //! What a session asks for, and how it waits for its facts to be durable.
 use crate::id::{ControlId, Epoch, Place, RunId, Seq};
 use crate::private::Private;
-use crate::protocol::action::ToolOrder;
+use crate::protocol::action::{Printed, ToolOrder};
 use crate::protocol::agent::{Order, TextKind};
 use crate::protocol::entry::Entry;
 use crate::protocol::input::Strategy;
@@ -36,6 +36,13 @@ pub enum Output {
         kind: TextKind,
         /// The piece.
         text: Private<Arc<str>>,
+    },
+    /// Show whoever wants to see it. May be lost, for good.
+    Printed {
+        /// In which run it was asked for.
+        run_id: RunId,
+        /// What.
+        printed: Box<Printed>,
     },
     /// Tell the node that asked: this control entry is answered, durably.
     Answered {
@@ -138,6 +145,7 @@ impl Outbox {
             | Output::Record(_)
             | Output::Consume { .. }
             | Output::Chunk { .. }
+            | Output::Printed { .. }
             | Output::Answered { .. }
             | Output::Errand(_)
             | Output::CatchUp => None,
@@ -160,6 +168,7 @@ impl Outbox {
                 | Output::Record(_)
                 | Output::Consume { .. }
                 | Output::Chunk { .. }
+                | Output::Printed { .. }
                 | Output::Answered { .. }
                 | Output::Errand(_)
                 | Output::CatchUp => {}

@@ -6,7 +6,9 @@ use crate::script::{Script, check, check_with, said};
 use serde_json::json;
 use turnway_core::id::{EventId, RunnerId, ToolName};
 use turnway_core::private::Private;
-use turnway_core::protocol::action::{ActionWish, Doing, ToolEnded, ToolError, ToolOrder, ToolReport};
+use turnway_core::protocol::action::{
+    ActionWish, Doing, Encoding, Printed, Stream, ToolEnded, ToolError, ToolOrder, ToolReport,
+};
 use turnway_core::protocol::agent::{AgentEvent, OnOwnerLoss};
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::json::Json;
@@ -69,6 +71,12 @@ fn report(word: &str) -> ToolReport {
         "unknown" => ToolReport::Unknown,
         "nobody" => ToolReport::NoRunner,
         "lost" => ToolReport::Lost,
+        "prints" => {
+            let (stream, encoding, data) = (Stream::Stdout, Encoding::Utf8, Private("out".into()));
+            let action_id = EventId::default();
+            let printed = Printed { action_id, stream, offset: 0, data, encoding, truncated: false };
+            ToolReport::Printed(Box::new(printed))
+        }
         other => panic!("no such word: {other}"),
     }
 }
@@ -92,6 +100,16 @@ pub(crate) fn order(order: &ToolOrder) -> String {
 
 fn runs(script: &str, expected: &str) {
     check(&format!("say m1; ack; {script}"), &format!("{BEGUN} {expected}"));
+}
+
+/// What a process prints is shown while its action is open, and is in no log.
+///
+/// Covers: EV-G3, EV-L4.
+#[test]
+fn what_a_process_prints_is_shown_and_not_recorded() {
+    runs("act process.spawn; tool begun; tool prints", &format!("{SPAWNED} PRINTED(out)"));
+    runs("hold; act process.spawn; tool begun; tool prints", "agent.action tool.invoke process.spawned");
+    runs("act t; tool begun; tool ok; tool prints", &format!("{ASKED} {INVOKED} {RESULT}"));
 }
 
 /// Covers: EV-R2, EV-R3, EV-R6, EV-E3, EV-E4, EV-E5, EV-C3, EV-T2, EV-T4, EV-L3.

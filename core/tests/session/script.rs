@@ -157,6 +157,7 @@ impl Script {
             Output::Order(Order::Credit { upto, .. }) => format!("CREDIT({upto})"),
             Output::Order(Order::Steer(steer)) => format!("STEER({})", steer.message_id),
             Output::Chunk { offset, text, .. } => format!("{offset}'{}'", text.reveal()),
+            Output::Printed { printed, .. } => format!("PRINTED({})", printed.data.reveal()),
             Output::Answered { .. } => "answered".to_owned(),
             Output::Errand(errand) => {
                 let word = if errand.keep.is_some() { "REQUEST_REMOVE" } else { "REQUEST_ADD" };

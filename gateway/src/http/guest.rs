@@ -185,6 +185,7 @@ impl Guest {
                     | Note::Members(_)
                     | Note::Handover(_)
                     | Note::CancelTaken { .. }
+                    | Note::Printed { .. }
                     | Note::Listed { .. }
                     | Note::Found { .. }
                     | Note::GoAway { .. }) => {

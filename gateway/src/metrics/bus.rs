@@ -45,6 +45,8 @@ label_values! {
         Adopt = "adopt",
         /// Is somebody there?
         Knock = "knock",
+        /// A piece of what a process prints.
+        Printed = "printed",
     }
 }
 
@@ -170,5 +172,6 @@ fn said(words: &Words) -> Said {
         Words::Have { .. } => Said::Have,
         Words::Adopt { .. } => Said::Adopt,
         Words::Knock => Said::Knock,
+        Words::Printed { .. } => Said::Printed,
     }
 }

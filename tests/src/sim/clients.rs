@@ -351,6 +351,7 @@ impl World {
             | Note::Handover(_)
             | Note::Closed { .. }
             | Note::CancelTaken { .. }
+            | Note::Printed { .. }
             | Note::Listed { .. }
             | Note::Found { .. }
             | Note::Refused { .. } => {}

@@ -47,7 +47,8 @@ pub(crate) fn told_of(note: &Note) -> Option<&SessionId> {
         Note::Fact { session, .. }
         | Note::Delta { session, .. }
         | Note::Closed { session, .. }
-        | Note::CancelTaken { session, .. } => Some(session),
+        | Note::CancelTaken { session, .. }
+        | Note::Printed { session, .. } => Some(session),
         Note::Accepted(accepted) => Some(&accepted.session),
         Note::Members(members) => Some(&members.session),
         Note::Handover(decided) => Some(&decided.session),
@@ -220,7 +221,11 @@ impl Line {
             | Note::CancelTaken { request_id, .. }
             | Note::Refused { request_id, .. } => request_id.as_ref(),
             Note::Fact { entry, .. } => fact_answers(&entry.fact),
-            Note::Delta { .. } | Note::GoAway { .. } | Note::Listed { .. } | Note::Found { .. } => None,
+            Note::Delta { .. }
+            | Note::Printed { .. }
+            | Note::GoAway { .. }
+            | Note::Listed { .. }
+            | Note::Found { .. } => None,
         };
         if let Some(id) = id {
             self.asks.remove(id);

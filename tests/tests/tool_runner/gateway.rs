@@ -81,6 +81,31 @@ async fn an_agent_starts_looks_and_stops() {
     assert_eq!(world.result(&no).await["error"]["code"], "forbidden");
 }
 
+/// What a process prints is shown to who has asked for it, while it runs.
+///
+/// Covers: EV-G3, EV-L4, S-11.
+#[tokio::test]
+async fn what_a_process_prints_is_shown_to_who_asks_for_it() {
+    let mut world = world().await;
+    let run = world.asked("go").await;
+    let mut bob = Wire::hello(world.node.http, "ann", vec![]).await.expect("it connects");
+    let subscribe = |types: Value| json!({"type": "subscribe", "session_id": "s1", "types": types});
+    for (wire, types) in [(&mut world.ann, json!(["process.output"])), (&mut bob, json!(["process.exited"]))] {
+        wire.say(subscribe(types)).await.expect("said");
+        wire.until(|message| message["type"] == "subscribed").await.expect("it follows");
+    }
+    let echo =
+        world.act(&run, "a1", "process.spawn", json!({"program": "echo", "args": {"text": "hi"}})).await;
+    let is_over = |message: &Value| message["name"] == "process.exited" || message["name"] == "tool.result";
+    let printed = world.ann.until(|message| message["name"] == "process.output" || is_over(message)).await;
+    let printed = printed.expect("an event");
+    let data = json!({"action_id": echo, "stream": "stdout", "offset": 0, "data": "hi", "encoding": "utf8"});
+    assert_eq!((&printed["type"], &printed["data"]), (&json!("event"), &data), "{printed}");
+    assert_eq!((&printed["run_id"], printed.get("seq")), (&run["run_id"], None));
+    let exited = bob.until(|message| message["name"] == "process.output" || is_over(message)).await;
+    assert_eq!(exited.expect("an event")["name"], "process.exited");
+}
+
 /// Covers: EV-A2, EV-N5, EV-C6: the node is killed, then the runner, each with a process under way.
 #[tokio::test]
 async fn a_process_outlives_its_node_and_not_its_runner() {

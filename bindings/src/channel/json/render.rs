@@ -4,6 +4,7 @@
 //! and `epoch`, so a client that breaks off between them asks for the fact again.
 mod handover;
 mod members;
+mod printed;
 
 use crate::channel::json::frame::{
     self, Attempt, Bare, Delta, Detail, Done, Event, Frame, GoAway, Limits, Opened, Raw, Refreshed, Said,
@@ -80,6 +81,7 @@ pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(Stri
             let session_id = session;
             to(Delta { kind: "delta", ts, session_id, run_id, attempt, offset, text, text_kind }.text());
         }
+        Note::Printed { session, run_id, printed } => to(printed::told(ts, session, run_id, printed)),
         Note::Accepted(accepted) => to(turn_accepted(ts, durability, accepted)),
         Note::Subscribed { request_id, snapshot, reset } => {
             let body = Subscribed::new(snapshot, *reset);

@@ -95,6 +95,7 @@ impl Progress {
             | Note::Members(_)
             | Note::Handover(_)
             | Note::CancelTaken { .. }
+            | Note::Printed { .. }
             | Note::Listed { .. }
             | Note::Found { .. }
             | Note::GoAway { .. } => {}

@@ -68,6 +68,7 @@ impl Log {
             | Note::Members(_)
             | Note::Handover(_)
             | Note::CancelTaken { .. }
+            | Note::Printed { .. }
             | Note::Listed { .. }
             | Note::Found { .. } => {}
         }

@@ -85,6 +85,7 @@ impl Turn {
             | Note::Members(_)
             | Note::Handover(_)
             | Note::CancelTaken { .. }
+            | Note::Printed { .. }
             | Note::Listed { .. }
             | Note::Found { .. } => {}
         }

@@ -36,6 +36,7 @@ impl Link {
             | Note::Members(_)
             | Note::Handover(_)
             | Note::CancelTaken { .. }
+            | Note::Printed { .. }
             | Note::Listed { .. }
             | Note::Found { .. }
             | Note::Refused { .. }
@@ -70,6 +71,7 @@ impl Link {
             | Note::Members(_)
             | Note::Handover(_)
             | Note::CancelTaken { .. }
+            | Note::Printed { .. }
             | Note::Listed { .. }
             | Note::Found { .. }
             | Note::Refused { .. }

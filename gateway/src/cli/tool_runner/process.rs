@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use turnway_bindings::toolbox::allowed::Command;
 use turnway_bindings::toolbox::process::{How, Signal};
-use turnway_bindings::toolbox::spool::Stream;
 use turnway_core::id::EventId;
+use turnway_core::protocol::action::Stream;
 
 /// What one read takes.
 const READ_BYTES: usize = 16 * 1024;

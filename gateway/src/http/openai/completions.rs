@@ -209,6 +209,7 @@ async fn present_attempt(
         | Note::Members(_)
         | Note::Handover(_)
         | Note::CancelTaken { .. }
+        | Note::Printed { .. }
         | Note::Listed { .. }
         | Note::Found { .. }
         | Note::Refused { .. }

@@ -96,6 +96,7 @@ impl Follow {
             | Note::Members(_)
             | Note::Handover(_)
             | Note::CancelTaken { .. }
+            | Note::Printed { .. }
             | Note::Listed { .. }
             | Note::Found { .. }
             | Note::Refused { .. }

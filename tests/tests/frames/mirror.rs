@@ -1,0 +1,169 @@
+//! Words as another library would be told of them.
+use turnway_bindings::peer::{Item, Words};
+use turnway_core::id::{Cursor, Seen, SessionKey};
+use turnway_core::protocol::action::{Encoding, Printed, Stream};
+use turnway_core::protocol::agent::TextKind;
+use wincode::SchemaWrite;
+
+/// The same words.
+#[derive(SchemaWrite)]
+pub enum Mirror {
+    Bell {
+        key: (String, String),
+        owner: (Option<(u128, u128)>, u64),
+        item: MirrorItem,
+    },
+    Taken {
+        key: (String, String),
+        run_id: String,
+    },
+    Answered {
+        key: (String, String),
+        control: String,
+        shown: bool,
+    },
+    NotMine {
+        key: (String, String),
+        owner: (Option<(u128, u128)>, u64),
+    },
+    Hello {
+        key: (String, String),
+        stamp: u64,
+    },
+    Facts {
+        key: (String, String),
+        owner: (Option<(u128, u128)>, u64),
+        after: (u64, u64),
+        facts: Vec<(u64, String)>,
+    },
+    Chunk {
+        key: (String, String),
+        epoch: u64,
+        chunk: (String, u32, u64, MirrorKind, String),
+    },
+    Want {
+        key: (String, String),
+        run_id: String,
+        attempt: u32,
+        offset: u64,
+    },
+    Beacon {
+        logs: Vec<((String, String), (u64, u64))>,
+    },
+    Have {
+        logs: Vec<((String, String), (u64, u64))>,
+    },
+    Adopt {
+        key: (String, String),
+        free: (Option<(u128, u128)>, u64),
+    },
+    Knock,
+    Printed {
+        key: (String, String),
+        epoch: u64,
+        run_id: String,
+        printed: (Vec<u8>, MirrorStream, u64, String, MirrorEncoding, bool),
+    },
+}
+
+/// See [`Mirror`].
+#[derive(SchemaWrite)]
+pub enum MirrorStream {
+    Stdout,
+    Stderr,
+}
+
+/// See [`Mirror`].
+#[derive(SchemaWrite)]
+pub enum MirrorEncoding {
+    Utf8,
+    Base64,
+}
+
+/// See [`Mirror`].
+#[derive(SchemaWrite)]
+pub enum MirrorItem {
+    Input { place: u64, prev: u64, input: String },
+    Control { place: u64, prev: u64, control: String },
+}
+
+/// See [`Mirror`].
+#[derive(SchemaWrite)]
+pub enum MirrorKind {
+    Text,
+    Reasoning,
+}
+
+/// As another library would be told of them.
+pub fn mirror(words: &Words) -> Mirror {
+    let key = |key: &SessionKey| (key.tenant.as_str().to_owned(), key.session.as_str().to_owned());
+    let owner = |seen: &Seen| (seen.holder.map(|holder| (holder.node.0, holder.life.0)), seen.epoch.0);
+    let json = |value: &dyn erased::Json| value.json();
+    let at = |at: &Cursor| (at.seq.0, at.epoch.0);
+    let logs = |logs: &[(SessionKey, Cursor)]| logs.iter().map(|(k, c)| (key(k), at(c))).collect::<Vec<_>>();
+    match words {
+        Words::Bell { key: k, owner: o, item } => {
+            let item = match item {
+                Item::Input { place, prev, input } => {
+                    MirrorItem::Input { place: place.0, prev: prev.0, input: json(&**input) }
+                }
+                Item::Control { place, prev, control } => {
+                    MirrorItem::Control { place: place.0, prev: prev.0, control: json(&**control) }
+                }
+            };
+            Mirror::Bell { key: key(k), owner: owner(o), item }
+        }
+        Words::Taken { key: k, run_id } => Mirror::Taken { key: key(k), run_id: run_id.to_string() },
+        Words::Answered { key: k, control, shown } => {
+            Mirror::Answered { key: key(k), control: control.to_string(), shown: *shown }
+        }
+        Words::NotMine { key: k, owner: o } => Mirror::NotMine { key: key(k), owner: owner(o) },
+        Words::Hello { key: k, stamp } => Mirror::Hello { key: key(k), stamp: stamp.0 },
+        Words::Facts { key: k, owner: o, after, facts } => {
+            let facts = facts.iter().map(|(epoch, entry)| (epoch.0, json(&**entry))).collect();
+            Mirror::Facts { key: key(k), owner: owner(o), after: at(after), facts }
+        }
+        Words::Chunk { key: k, epoch, chunk } => {
+            let kind = match chunk.kind {
+                TextKind::Text => MirrorKind::Text,
+                TextKind::Reasoning => MirrorKind::Reasoning,
+            };
+            let text = chunk.text.reveal().to_owned();
+            let chunk = (chunk.run_id.to_string(), chunk.attempt, chunk.offset, kind, text);
+            Mirror::Chunk { key: key(k), epoch: epoch.0, chunk }
+        }
+        Words::Want { key: k, run_id, attempt, offset } => {
+            Mirror::Want { key: key(k), run_id: run_id.to_string(), attempt: *attempt, offset: *offset }
+        }
+        Words::Beacon { logs: l } => Mirror::Beacon { logs: logs(l) },
+        Words::Have { logs: l } => Mirror::Have { logs: logs(l) },
+        Words::Adopt { key: k, free } => Mirror::Adopt { key: key(k), free: owner(free) },
+        Words::Knock => Mirror::Knock,
+        Words::Printed { key: k, epoch, run_id, printed } => {
+            let Printed { action_id, stream, offset, data, encoding, truncated } = &**printed;
+            let stream = match stream {
+                Stream::Stdout => MirrorStream::Stdout,
+                Stream::Stderr => MirrorStream::Stderr,
+            };
+            let encoding = match encoding {
+                Encoding::Utf8 => MirrorEncoding::Utf8,
+                Encoding::Base64 => MirrorEncoding::Base64,
+            };
+            let data = data.reveal().to_string();
+            let printed = (action_id.0.as_bytes().to_vec(), stream, *offset, data, encoding, *truncated);
+            Mirror::Printed { key: key(k), epoch: epoch.0, run_id: run_id.to_string(), printed }
+        }
+    }
+}
+
+/// Anything that is JSON in a frame.
+mod erased {
+    pub trait Json {
+        fn json(&self) -> String;
+    }
+    impl<T: serde::Serialize> Json for T {
+        fn json(&self) -> String {
+            serde_json::to_string(self).expect("JSON")
+        }
+    }
+}
