@@ -14,5 +14,5 @@ mod talk;
 pub mod tools;
 pub mod words;
 
-pub use io::{Input, Output};
+pub use io::{Gate, Input, Output};
 pub use machine::Toolbox;

@@ -42,12 +42,21 @@ fn execute(n: &str, tool: &str, args: Value, session: &str, wait_ms: u64) -> Inp
     let session = SessionId::parse(session).expect("a name");
     let (ts, deadline, tool) = (Millis(TS), Millis(TS + wait_ms), tool.to_owned());
     let asked = Asked { action_id: id(n), session, tool, args: Json(args), ts, deadline };
-    Input::Heard(Told::Execute(Box::new(asked)))
+    Input::Heard(0, Told::Execute(Box::new(asked)))
 }
 
 /// What a word of a script stands for: what the gateway says in small letters, what happens here in capitals.
 fn input(words: &str) -> Input {
     let process = |n| json!({"process_id": id(n)});
+    if let Some(words) = words.strip_prefix("1:") {
+        // Another node says so, or comes, or leaves.
+        return match input(words) {
+            Input::Heard(_, told) => Input::Heard(1, told),
+            Input::Opened(_) => Input::Opened(1),
+            Input::Closed(_) => Input::Closed(1),
+            other => other,
+        };
+    }
     let parts: Vec<&str> = words.split(' ').collect();
     match parts[..] {
         ["spawn", n] => execute(n, "process.spawn", json!({"program": "make"}), "s1", 3_600_000),
@@ -69,17 +78,17 @@ fn input(words: &str) -> Input {
         }
         ["tool", n, tool] => execute(n, tool, json!({}), "s1", 9000),
         ["old", n] => {
-            let Input::Heard(Told::Execute(mut asked)) = input(&format!("spawn {n}")) else {
+            let Input::Heard(_, Told::Execute(mut asked)) = input(&format!("spawn {n}")) else {
                 panic!("an execute")
             };
             asked.ts = Millis(TS + 61_000);
-            Input::Heard(Told::Execute(asked))
+            Input::Heard(0, Told::Execute(asked))
         }
-        ["cancel", n] => Input::Heard(Told::Signal { action_id: id(n) }),
-        ["query", n] => Input::Heard(Told::Query { action_id: id(n) }),
-        ["pong"] => Input::Heard(Told::Pong),
-        ["OPEN"] => Input::Opened,
-        ["CLOSE"] => Input::Closed,
+        ["cancel", n] => Input::Heard(0, Told::Signal { action_id: id(n) }),
+        ["query", n] => Input::Heard(0, Told::Query { action_id: id(n) }),
+        ["pong"] => Input::Heard(0, Told::Pong),
+        ["OPEN"] => Input::Opened(0),
+        ["CLOSE"] => Input::Closed(0),
         ["UP", n] => Input::Spawned { action_id: id(n), pid: Some(7) },
         ["FAIL", n] => Input::Failed { action_id: id(n), why: "no such file".to_owned() },
         ["PRINT", n, text] => {
@@ -118,7 +127,8 @@ fn brief(output: &Output) -> String {
             format!("SPAWN {} {}", number(*action_id), command.words.join(" "))
         }
         Output::Signal { action_id, signal } => format!("{signal:?} {}", number(*action_id)).to_uppercase(),
-        Output::Say(text) | Output::Show(text) => said(text),
+        Output::Say(0, text) | Output::Show(0, text) => said(text),
+        Output::Say(gate, text) | Output::Show(gate, text) => format!("{gate}:{}", said(text)),
         Output::Left => "LEFT".to_owned(),
     }
 }
@@ -296,6 +306,26 @@ fn a_result_is_said_until_it_was_read() {
     assert_eq!(told.matches("unknown_tool").count(), 80);
 }
 
+/// In a fleet it is connected to several nodes. Whoever asks for an action, or what has become of it, owns its session.
+///
+/// Covers: EV-A2, EV-E5, EV-N5.
+#[test]
+fn who_asks_last_is_told() {
+    check(
+        "OPEN; 1:OPEN; spawn 1; UP 1; PRINT 1 ab; +50; 1:query 1; PRINT 1 c; +50; EXIT 1 0; 1:pong",
+        "+1; SPAWN 1 all; invoked; 2@0; 1:invoked; 1:1@2; -1; 1:1 exited; 1:ping",
+    );
+    // Its owner is lost while it runs: nobody else is told before it asks.
+    check(
+        "OPEN; 1:OPEN; spawn 1; UP 1; CLOSE; EXIT 1 0; 1:query 1; 1:pong; OPEN",
+        "+1; SPAWN 1 all; invoked; -1; 1:1 exited; 1:ping",
+    );
+    check("OPEN; 1:OPEN; spawn 1; EXIT 1 0; CLOSE; OPEN", "+1; SPAWN 1 all; -1; 1 exited; ping; 1 exited; ping");
+    check("OPEN; 1:OPEN; tool 1 a; 1:tool 2 a; 1:pong", "-1; 1 unknown_tool; ping; -2; 1:2 unknown_tool; 1:ping");
+    // What is to be heard by who is not there keeps nobody.
+    check("OPEN; 1:OPEN; spawn 1; EXIT 1 0; CLOSE; LEAVE 0", "+1; SPAWN 1 all; -1; 1 exited; ping; LEFT");
+}
+
 /// Covers: EV-N5, EV-A2, LN-EV12.
 #[test]
 fn who_comes_after_it_knows_what_it_has_begun() {
@@ -328,7 +358,7 @@ fn what_it_knows_is_bounded() {
         let (tool, args) = ("a".to_owned(), Json(json!({})));
         let (ts, deadline) = (Millis(ts), Millis(ts + 1));
         let asked = Asked { action_id, session: session.clone(), tool, args, ts, deadline };
-        machine.handle_input(now, Input::Heard(Told::Execute(Box::new(asked))));
+        machine.handle_input(now, Input::Heard(0, Told::Execute(Box::new(asked))));
         let told: Vec<String> =
             std::iter::from_fn(|| machine.poll_output()).map(|output| format!("{output:?}")).collect();
         (told.join(" ").contains("busy"), machine.known())

@@ -7,15 +7,18 @@ use std::time::Duration;
 use turnway_core::id::EventId;
 use turnway_core::protocol::action::Stream;
 
+/// One of the nodes that it is connected to, counted from 0.
+pub type Gate = usize;
+
 /// What may happen.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// There is a connection, and it was said what this runner is.
-    Opened,
+    Opened(Gate),
     /// There is none any more.
-    Closed,
-    /// The gateway says this.
-    Heard(Told),
+    Closed(Gate),
+    /// A node says this.
+    Heard(Gate, Told),
     /// What [`Output::Spawn`] asked for runs.
     Spawned {
         /// Which.
@@ -72,9 +75,9 @@ pub enum Output {
         signal: Signal,
     },
     /// Say this.
-    Say(String),
+    Say(Gate, String),
     /// Say this if there is room: nobody misses it for good.
-    Show(String),
+    Show(Gate, String),
     /// Nothing runs any more and everything was read: there is nothing to stay for.
     Left,
 }

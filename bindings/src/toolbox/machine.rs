@@ -4,7 +4,7 @@
 //! the next one with the same journal knows of it, does it no second time, and says of what was under way that it was
 //! interrupted (LN-EV12).
 use super::allowed::Allowed;
-use super::io::{Input, Output};
+use super::io::{Gate, Input, Output};
 use super::process::{How, Process, Signal, Why};
 use super::record::{Outcome, Record};
 use super::words;
@@ -40,6 +40,13 @@ enum Alarm {
     Leave,
 }
 
+/// Results that were said to a node, and of which it is asked whether it has read them.
+#[derive(Debug, Default)]
+pub(super) struct Unread {
+    pub(super) said: BTreeSet<EventId>,
+    pub(super) asked: BTreeSet<EventId>,
+}
+
 /// A tool runner.
 #[derive(Debug)]
 pub struct Toolbox {
@@ -48,11 +55,12 @@ pub struct Toolbox {
     timers: Timers<Alarm>,
     /// Why a process is stopped where its time is up.
     due: BTreeMap<EventId, Why>,
-    pub(super) connected: bool,
-    /// Results that have to be said, were said, and of which the gateway is asked whether it has read them.
+    /// The nodes that it is connected to.
+    pub(super) gates: BTreeMap<Gate, Unread>,
+    /// Who has asked for an action, or of it, last: that owns its session.
+    pub(super) whom: BTreeMap<EventId, Gate>,
+    /// Results that have to be said.
     pub(super) unsaid: BTreeSet<EventId>,
-    pub(super) said: BTreeSet<EventId>,
-    pub(super) asked: BTreeSet<EventId>,
     /// What a tool does besides answering, done once its answer is recorded.
     effects: Vec<Output>,
     leaving: bool,
@@ -67,17 +75,16 @@ impl Toolbox {
     pub fn new(allowed: Allowed, records: Vec<Record>) -> Self {
         let (known, timers, due, outputs) =
             <(BTreeMap<_, _>, Timers<_>, BTreeMap<_, _>, VecDeque<_>)>::default();
-        let (unsaid, said, asked) = <(BTreeSet<_>, BTreeSet<_>, BTreeSet<_>)>::default();
-        let (connected, leaving, left, effects) = (false, false, false, Vec::new());
+        let (gates, whom, unsaid) = <(BTreeMap<_, _>, BTreeMap<_, _>, BTreeSet<_>)>::default();
+        let (leaving, left, effects) = (false, false, Vec::new());
         let mut this = Self {
             allowed,
             known,
             timers,
             due,
-            connected,
+            gates,
+            whom,
             unsaid,
-            said,
-            asked,
             effects,
             leaving,
             left,
@@ -203,8 +210,8 @@ impl Toolbox {
     fn spawned(&mut self, now: Now, id: EventId, pid: Option<u64>) {
         let Some(Known { state: State::Running(process), .. }) = self.known.get_mut(&id) else { return };
         process.pid = pid;
-        if self.connected {
-            self.outputs.push_back(Output::Say(words::invoked(now.store, id, pid)));
+        if let Some(gate) = self.asker(id) {
+            self.outputs.push_back(Output::Say(gate, words::invoked(now.store, id, pid)));
         }
     }
 
@@ -226,14 +233,12 @@ impl Toolbox {
 
     fn show(&mut self, now: Now, id: EventId, stream: Stream, told: (Vec<super::spool::Piece>, bool)) {
         let (told, throttled) = told;
-        if !self.connected {
-            return;
-        }
+        let Some(gate) = self.asker(id) else { return };
         for piece in told {
-            self.outputs.push_back(Output::Show(words::chunk(now.store, id, stream.name(), &piece)));
+            self.outputs.push_back(Output::Show(gate, words::chunk(now.store, id, stream.name(), &piece)));
         }
         if throttled {
-            self.outputs.push_back(Output::Say(words::throttled(now.store, id, stream.name())));
+            self.outputs.push_back(Output::Say(gate, words::throttled(now.store, id, stream.name())));
         }
     }
 
@@ -260,8 +265,10 @@ impl Toolbox {
 
     /// Said once, and last.
     fn check_left(&mut self) {
-        let told = self.unsaid.is_empty() && self.said.is_empty() && self.asked.is_empty();
-        if self.leaving && !self.left && (told || !self.connected) && self.running() == 0 {
+        let read = self.gates.values().all(|unread| unread.said.is_empty() && unread.asked.is_empty());
+        // What somebody is to hear who is not there the next runner knows.
+        let told = read && !self.unsaid.iter().any(|id| self.may_hear(*id));
+        if self.leaving && !self.left && told && self.running() == 0 {
             self.left = true;
             self.timers.clear(&Alarm::Leave);
             self.outputs.push_back(Output::Left);
@@ -275,16 +282,13 @@ impl Machine for Toolbox {
 
     fn handle_input(&mut self, now: Now, input: Input) {
         match input {
-            Input::Opened => {
-                self.connected = true;
+            Input::Opened(gate) => {
+                self.closed(gate);
+                self.gates.insert(gate, Unread::default());
                 self.say(now);
             }
-            Input::Closed => {
-                self.connected = false;
-                self.unsaid.append(&mut self.said);
-                self.unsaid.append(&mut self.asked);
-            }
-            Input::Heard(told) => self.heard(now, told),
+            Input::Closed(gate) => self.closed(gate),
+            Input::Heard(gate, told) => self.heard(now, gate, told),
             Input::Spawned { action_id, pid } => self.spawned(now, action_id, pid),
             Input::Failed { action_id, why } => self.over(now, action_id, Err(why)),
             Input::Printed { action_id, stream, bytes } => self.printed(now, action_id, stream, &bytes),

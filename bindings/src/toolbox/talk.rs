@@ -1,6 +1,7 @@
-//! What a gateway says to a tool runner, and what it is told: results until they were read, and nothing done twice.
-use super::io::Output;
-use super::machine::{Known, State, Toolbox};
+//! What nodes say to a tool runner, and what they are told: results until they were read, and nothing done twice. Whoever
+//! asks for an action, or what has become of it, owns its session, and is told from then on.
+use super::io::{Gate, Output};
+use super::machine::{Known, State, Toolbox, Unread};
 use super::process::Why;
 use super::record::Outcome;
 use super::words::{self, Asked, Told};
@@ -13,16 +14,24 @@ use turnway_core::time::Now;
 // === impl Toolbox ===
 
 impl Toolbox {
-    pub(super) fn heard(&mut self, now: Now, told: Told) {
+    pub(super) fn heard(&mut self, now: Now, gate: Gate, told: Told) {
         match told {
-            Told::Execute(asked) => self.execute(now, &asked),
+            Told::Execute(asked) => {
+                self.whom.insert(asked.action_id, gate);
+                self.execute(now, gate, &asked);
+                self.keep_known(asked.action_id);
+            }
             Told::Signal { action_id } => {
                 self.stop(now, action_id, Why::Canceled);
                 self.effects();
             }
-            Told::Query { action_id } => self.answer(now, action_id),
+            Told::Query { action_id } => {
+                self.whom.insert(action_id, gate);
+                self.answer(now, gate, action_id);
+                self.keep_known(action_id);
+            }
             Told::Pong => {
-                self.asked.clear();
+                self.gates.get_mut(&gate).into_iter().for_each(|unread| unread.asked.clear());
                 self.say(now);
             }
             Told::Welcome | Told::Error { .. } | Told::GoAway | Told::Other => {}
@@ -30,10 +39,10 @@ impl Toolbox {
     }
 
     /// What is known is not done again: what has become of it is said instead (EV-N5, EV-N6).
-    fn execute(&mut self, now: Now, asked: &Asked) {
+    fn execute(&mut self, now: Now, gate: Gate, asked: &Asked) {
         let id = asked.action_id;
         if self.known.contains_key(&id) {
-            return self.answer(now, id);
+            return self.answer(now, gate, id);
         }
         let age = Duration::from_millis(asked.ts.0.saturating_sub(asked_at(id)));
         let refused = if age > limits::TOOLBOX_AGE_MAX {
@@ -43,22 +52,22 @@ impl Toolbox {
         } else {
             return self.begin(now, asked);
         };
-        self.output(Output::Say(words::result(now.store, id, &refused)));
+        self.output(Output::Say(gate, words::result(now.store, id, &refused)));
     }
 
-    fn answer(&mut self, now: Now, id: EventId) {
+    fn answer(&mut self, now: Now, gate: Gate, id: EventId) {
         match self.known.get(&id).map(|known| &known.state) {
             None => {
                 let unknown = Outcome::failed(UNKNOWN_ACTION, "this runner does not know of it");
-                self.output(Output::Say(words::result(now.store, id, &unknown)));
+                self.output(Output::Say(gate, words::result(now.store, id, &unknown)));
             }
             Some(State::Running(process)) => {
                 let pid = process.pid;
-                self.output(Output::Say(words::invoked(now.store, id, pid)));
+                self.output(Output::Say(gate, words::invoked(now.store, id, pid)));
             }
-            Some(State::Ended(outcome)) if self.said.contains(&id) || self.asked.contains(&id) => {
+            Some(State::Ended(outcome)) if self.gates.get(&gate).is_some_and(|unread| unread.has(id)) => {
                 let again = words::result(now.store, id, outcome);
-                self.output(Output::Say(again));
+                self.output(Output::Say(gate, again));
             }
             Some(State::Ended(_)) => {
                 self.unsaid.insert(id);
@@ -67,17 +76,44 @@ impl Toolbox {
         }
     }
 
-    /// Results are said as far as the gateway reads them, and it is asked now and then how far that is.
+    /// Results are said as far as a node reads them, and it is asked now and then how far that is.
     pub(super) fn say(&mut self, now: Now) {
-        while self.connected && self.said.len() + self.asked.len() < limits::RESULTS_UNREAD_MAX {
-            let Some(id) = self.unsaid.pop_first() else { break };
-            let Some(Known { state: State::Ended(outcome), .. }) = self.known.get(&id) else { continue };
-            self.outputs.push_back(Output::Say(words::result(now.store, id, outcome)));
-            self.said.insert(id);
+        let (known, whom, unsaid) = (&self.known, &self.whom, &mut self.unsaid);
+        for (gate, unread) in &mut self.gates {
+            while unread.said.len() + unread.asked.len() < limits::RESULTS_UNREAD_MAX {
+                // Of what nobody has asked for since this runner began, whoever is there is told.
+                let mut its = unsaid.iter().filter(|id| whom.get(id).is_none_or(|whom| whom == gate));
+                let Some(id) = its.next().copied() else { break };
+                unsaid.remove(&id);
+                let Some(Known { state: State::Ended(outcome), .. }) = known.get(&id) else { continue };
+                self.outputs.push_back(Output::Say(*gate, words::result(now.store, id, outcome)));
+                unread.said.insert(id);
+            }
+            if unread.asked.is_empty() && !unread.said.is_empty() {
+                unread.asked = std::mem::take(&mut unread.said);
+                self.outputs.push_back(Output::Say(*gate, words::ping(now.store)));
+            }
         }
-        if self.connected && self.asked.is_empty() && !self.said.is_empty() {
-            self.asked = std::mem::take(&mut self.said);
-            self.outputs.push_back(Output::Say(words::ping(now.store)));
+    }
+
+    /// A node is not there any more: what it may not have read is to be said again.
+    pub(super) fn closed(&mut self, gate: Gate) {
+        if let Some(mut gone) = self.gates.remove(&gate) {
+            self.unsaid.append(&mut gone.said);
+            self.unsaid.append(&mut gone.asked);
+        }
+    }
+
+    /// Who is told of an action while it goes on, if it is there.
+    pub(super) fn asker(&self, id: EventId) -> Option<Gate> {
+        self.whom.get(&id).copied().filter(|gate| self.gates.contains_key(gate))
+    }
+
+    /// Whether somebody is there to whom its result can be said.
+    pub(super) fn may_hear(&self, id: EventId) -> bool {
+        match self.whom.get(&id) {
+            Some(gate) => self.gates.contains_key(gate),
+            None => !self.gates.is_empty(),
         }
     }
 
@@ -108,8 +144,24 @@ impl Toolbox {
     fn forget(&mut self, id: EventId) {
         self.known.remove(&id);
         self.unsaid.remove(&id);
-        self.said.remove(&id);
-        self.asked.remove(&id);
+        self.whom.remove(&id);
+        for unread in self.gates.values_mut() {
+            unread.said.remove(&id);
+            unread.asked.remove(&id);
+        }
+    }
+
+    /// Who has asked for what is not known is forgotten with it.
+    fn keep_known(&mut self, id: EventId) {
+        if !self.known.contains_key(&id) {
+            self.whom.remove(&id);
+        }
+    }
+}
+
+impl Unread {
+    fn has(&self, id: EventId) -> bool {
+        self.said.contains(&id) || self.asked.contains(&id)
     }
 }
 

@@ -18,6 +18,7 @@ use serde_json::json;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
+use turnway_client::Options;
 use turnway_core::id::RunnerId;
 
 /// What may be run, and for whom.
@@ -35,6 +36,10 @@ pub struct ToolRunnerArgs {
     /// After SIGTERM, how long processes may go on before they are stopped; a second SIGTERM stops them at once
     #[arg(long, value_name = "WAIT", default_value = "10s", value_parser = wait)]
     pub wait: Duration,
+    /// Another node of the same fleet, by its own address; as often as there are others: a session's tools are run by the
+    /// runners of the node that owns it
+    #[arg(long, value_name = "URL")]
+    pub also: Vec<String>,
     /// Only say whether the list is right, or everything that is wrong with it
     #[arg(long)]
     pub check: bool,
@@ -58,9 +63,13 @@ pub async fn run(args: ToolRunnerArgs, json: bool) -> Result<Exit, Trouble> {
     let shape = if std::io::stderr().is_terminal() && !json { Shape::Pretty } else { Shape::Json };
     trace::start(shape, std::env::var("RUST_LOG").ok().as_deref());
     let id = args.runner_id.clone().map_or_else(machine, Ok)?;
-    let options = args.gateway.options();
-    // Said now, for what is wrong with an address is not going to pass.
-    options.endpoint().map_err(|error| Trouble::Usage(error.to_string()))?;
+    let one = args.gateway.options();
+    let others = args.also.iter().map(|url| Options { url: url.clone(), ..one.clone() });
+    let options: Vec<Options> = std::iter::once(one.clone()).chain(others).collect();
+    for options in &options {
+        // Said now, for what is wrong with an address is not going to pass.
+        options.endpoint().map_err(|error| Trouble::Usage(error.to_string()))?;
+    }
     let (journal, records) = journal::Journal::open(&args.state)?;
     shell::Shell::new(shell::Plan { id, options, wait: args.wait, json }, allowed, journal, records)?
         .run()

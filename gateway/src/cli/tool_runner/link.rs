@@ -3,6 +3,7 @@ use serde_json::{Map, Value};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use turnway_bindings::toolbox::Gate;
 use turnway_bindings::toolbox::words::Told;
 use turnway_client::{Backoff, Lost, Options, Raw};
 
@@ -11,7 +12,7 @@ pub(super) const OUTGOING: usize = 1024;
 /// Who is back within 5 s has lost nothing: a node waits so long for a runner it has given something.
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(4) };
 
-/// What becomes of it.
+/// What becomes of one.
 #[derive(Debug)]
 pub(super) enum Event {
     /// There is one; what it is to carry goes here. When that is dropped, it ends.
@@ -24,8 +25,24 @@ pub(super) enum Event {
     Refused(String),
 }
 
+/// Where a connection says what becomes of it.
+#[derive(Clone, Debug)]
+struct Events {
+    gate: Gate,
+    to: mpsc::Sender<(Gate, Event)>,
+}
+
+/// Nobody listens any more.
+struct Unheard;
+
 /// Keeps a connection until nobody listens. `hello`: what it is.
-pub(super) async fn keep(options: Options, hello: Map<String, Value>, events: mpsc::Sender<Event>) {
+pub(super) async fn keep(
+    gate: Gate,
+    options: Options,
+    hello: Map<String, Value>,
+    to: mpsc::Sender<(Gate, Event)>,
+) {
+    let events = Events { gate, to };
     let mut failures = 0;
     loop {
         let ended = visit(&options, hello.clone(), &events, &mut failures).await;
@@ -56,7 +73,7 @@ pub(super) async fn keep(options: Options, hello: Map<String, Value>, events: mp
 async fn visit(
     options: &Options,
     hello: Map<String, Value>,
-    events: &mpsc::Sender<Event>,
+    events: &Events,
     failures: &mut u32,
 ) -> Option<Lost> {
     let mut raw = tokio::select! {
@@ -91,7 +108,7 @@ async fn visit(
 async fn carry(
     mut raw: Raw,
     mut outgoing: mpsc::Receiver<String>,
-    events: &mpsc::Sender<Event>,
+    events: &Events,
 ) -> Option<Lost> {
     loop {
         tokio::select! {
@@ -117,4 +134,16 @@ async fn carry(
 fn is_final(lost: &Lost) -> bool {
     lost.refused
         || lost.code.is_some_and(|code| (4400..4500).contains(&code) && ![4408, 4429].contains(&code))
+}
+
+// === impl Events ===
+
+impl Events {
+    async fn send(&self, event: Event) -> Result<(), Unheard> {
+        self.to.send((self.gate, event)).await.map_err(|_| Unheard)
+    }
+
+    async fn closed(&self) {
+        self.to.closed().await;
+    }
 }

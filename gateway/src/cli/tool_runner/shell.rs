@@ -16,7 +16,7 @@ use turnway_bindings::toolbox::process::Signal;
 use turnway_bindings::toolbox::record::Record;
 use turnway_bindings::toolbox::tools::TOOLS;
 use turnway_bindings::toolbox::words::Told;
-use turnway_bindings::toolbox::{Input, Output, Toolbox};
+use turnway_bindings::toolbox::{Gate, Input, Output, Toolbox};
 use turnway_client::Options;
 use turnway_core::id::{EventId, RunnerId};
 use turnway_core::limits::TOOLBOX_GRACE;
@@ -33,7 +33,8 @@ const LONG: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) id: RunnerId,
-    pub(super) options: Options,
+    /// Of each node.
+    pub(super) options: Vec<Options>,
     pub(super) wait: Duration,
     pub(super) json: bool,
 }
@@ -46,10 +47,10 @@ pub(super) struct Shell {
     clock: Clock,
     running: BTreeMap<EventId, Running>,
     processes: (mpsc::Sender<process::Event>, mpsc::Receiver<process::Event>),
-    /// What the connection is to carry, while there is one.
-    outgoing: Option<mpsc::Sender<String>>,
-    link: mpsc::Receiver<link::Event>,
-    linked: JoinHandle<()>,
+    /// What a connection is to carry, while there is one.
+    outgoing: BTreeMap<Gate, mpsc::Sender<String>>,
+    link: mpsc::Receiver<(Gate, link::Event)>,
+    linked: Vec<JoinHandle<()>>,
     signals: Leave,
     /// It was asked to leave; when it does at the latest.
     leaves: Option<Instant>,
@@ -78,10 +79,13 @@ impl Shell {
         hello.insert("runner_id".to_owned(), plan.id.as_str().into());
         hello.insert("tools".to_owned(), json!(TOOLS));
         let (events, link) = mpsc::channel(EVENTS);
-        let linked = tokio::spawn(link::keep(plan.options.clone(), hello, events));
+        let keep = |(gate, options): (Gate, &Options)| {
+            tokio::spawn(link::keep(gate, options.clone(), hello.clone(), events.clone()))
+        };
+        let linked = plan.options.iter().enumerate().map(keep).collect();
         let toolbox = Toolbox::new(allowed, records);
         let (clock, running, processes) = (Clock::start(), BTreeMap::new(), mpsc::channel(EVENTS));
-        let (outgoing, leaves, ready) = (None, None, false);
+        let (outgoing, leaves, ready) = (BTreeMap::new(), None, false);
         Ok(Self {
             plan,
             toolbox,
@@ -126,8 +130,8 @@ impl Shell {
             () = sleep_until(due) => self.toolbox.handle_timeout(self.clock.now()),
             Some(event) = self.processes.1.recv() => self.process(event),
             event = self.link.recv() => match event {
-                Some(event) => return self.link(event),
-                None => return Next::End(Err(Trouble::Bug("the connection's task has ended".to_owned()))),
+                Some((gate, event)) => return self.link(gate, event),
+                None => return Next::End(Err(Trouble::Bug("the connections' tasks have ended".to_owned()))),
             }
         }
         Next::On
@@ -157,12 +161,13 @@ impl Shell {
         }
     }
 
-    fn link(&mut self, event: link::Event) -> Next {
+    fn link(&mut self, gate: Gate, event: link::Event) -> Next {
         match event {
             link::Event::Opened(outgoing) => {
-                tracing::info!(runner = self.plan.id.as_str(), "connected to the gateway");
-                self.outgoing = Some(outgoing);
-                self.tell(Input::Opened);
+                let url = self.plan.options.get(gate).map(|options| &*options.url);
+                tracing::info!(runner = self.plan.id.as_str(), url, "connected to the gateway");
+                self.outgoing.insert(gate, outgoing);
+                self.tell(Input::Opened(gate));
                 if !std::mem::replace(&mut self.ready, true) {
                     return self.tell_ready().err().map_or(Next::On, |trouble| Next::End(Err(trouble)));
                 }
@@ -171,11 +176,11 @@ impl Shell {
                 if let Told::Error { code, .. } = &told {
                     tracing::warn!(code, "the gateway does not take what was said");
                 }
-                self.tell(Input::Heard(told));
+                self.tell(Input::Heard(gate, told));
             }
             link::Event::Closed => {
-                self.outgoing = None;
-                self.tell(Input::Closed);
+                self.outgoing.remove(&gate);
+                self.tell(Input::Closed(gate));
             }
             link::Event::Refused(why) => {
                 return Next::End(Err(Trouble::Unavailable(format!(
@@ -256,10 +261,11 @@ impl Shell {
                     running.signal(signal);
                 }
             }
-            Output::Say(text) => self.say(text),
-            Output::Show(text) => {
+            Output::Say(gate, text) => self.say(gate, text),
+            Output::Show(gate, text) => {
                 // Room is kept for what must be said.
-                let room = self.outgoing.as_ref().filter(|outgoing| outgoing.capacity() > link::OUTGOING / 2);
+                let there = self.outgoing.get(&gate);
+                let room = there.filter(|outgoing| outgoing.capacity() > link::OUTGOING / 2);
                 if let Some(outgoing) = room {
                     let _ = outgoing.try_send(text);
                 }
@@ -285,9 +291,9 @@ impl Shell {
     }
 
     /// A gateway that has not taken a thousand messages is as good as gone; what was said is said again to the next.
-    fn say(&mut self, text: String) {
-        if self.outgoing.as_ref().is_some_and(|outgoing| outgoing.try_send(text).is_err()) {
-            self.outgoing = None;
+    fn say(&mut self, gate: Gate, text: String) {
+        if self.outgoing.get(&gate).is_some_and(|outgoing| outgoing.try_send(text).is_err()) {
+            self.outgoing.remove(&gate);
         }
     }
 
@@ -307,23 +313,23 @@ impl Shell {
     /// Nothing outlives it: whatever still runs is killed, and what was to be said is on its way.
     async fn goodbye(mut self) {
         self.running.values().for_each(|running| running.signal(Signal::Kill));
-        self.outgoing = None;
+        let connected = self.outgoing.len();
+        self.outgoing.clear();
         self.running.clear();
         let (sender, mut events) = self.processes;
         drop(sender);
         let gone = async { while events.recv().await.is_some() {} };
         let _ = timeout(GOODBYE, gone).await;
-        // It has written everything when it says that it is closed.
+        // Each has written everything when it says that it is closed.
         let closed = async {
-            while let Some(event) = self.link.recv().await {
-                if matches!(event, link::Event::Closed | link::Event::Refused(_)) {
-                    break;
-                }
+            let mut left = connected;
+            while left > 0
+                && let Some((_, event)) = self.link.recv().await
+            {
+                left -= usize::from(matches!(event, link::Event::Closed | link::Event::Refused(_)));
             }
         };
-        if self.ready {
-            let _ = timeout(GOODBYE, closed).await;
-        }
-        self.linked.abort();
+        let _ = timeout(GOODBYE, closed).await;
+        self.linked.iter().for_each(JoinHandle::abort);
     }
 }
