@@ -1,6 +1,7 @@
 //! `turnway tool-runner`, the real binary with real processes, against a gateway that says what a test wants said.
 mod gateway;
 mod lists;
+mod live;
 mod lives;
 
 use serde_json::{Value, json};
