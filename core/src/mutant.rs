@@ -131,6 +131,14 @@ define_mutants! {
     HandoverNeverExpires,
     /// Who was handed a session is told of it with every turn. (SR-F6)
     HandoverToldAgain,
+    /// A tool runner hears before the fact is durable. (G4)
+    ActionEarly,
+    /// The next owner has done again what it finds open. (EV-N5)
+    ActionRedone,
+    /// What a run asks for by the same name again is another action. (EV-N5)
+    ActionAskedAgain,
+    /// An action of which nothing is heard stays open. (G9)
+    ActionNeverEnds,
 }
 
 #[cfg(feature = "mutants")]

@@ -29,6 +29,7 @@ mod cast;
 mod check;
 mod clients;
 mod handing;
+mod hands;
 mod lasting;
 mod lines;
 mod post;

@@ -2,8 +2,9 @@
 //!
 //! An action ends exactly once, whoever says so first: its runner, its time, or the end of the run that asked. An owner
 //! that finds one open that it has not asked for itself never has it done again: it asks what has become of it (§2.6).
-use crate::id::{EventId, RunId, SaidId};
+use crate::id::{EventId, RunId, SaidId, Seq};
 use crate::limits;
+use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::action::{
     ActionAsked, ActionWish, Doing, Execute, News, ProcessTold, SPAWN, ToolEnded, ToolError, ToolInvoked,
@@ -82,6 +83,7 @@ impl SessionRuntime {
         live.reach(said);
         let (mark, attempt) = (live.mark.clone(), live.attempt);
         let again = wish.name.as_ref().is_some_and(|name| self.state.actions.is_known(run_id, name));
+        let again = again && !planted(Mutant::ActionAskedAgain);
         let many = self.state.actions.times(run_id) >= limits::RUN_ACTIONS_MAX;
         let agent = self.state.runs.get(run_id).and_then(|run| run.agent.clone());
         let Some(agent_id) = agent.filter(|_| self.is_open() && !many && !again) else {
@@ -112,7 +114,8 @@ impl SessionRuntime {
                 End::failed("too_many_actions", why, Exit::Exited, false),
             );
         }
-        self.outbox.after(seq, Output::Tool(ToolOrder::Execute(Box::new(execute))));
+        let justified = if planted(Mutant::ActionEarly) { Seq(0) } else { seq };
+        self.outbox.after(justified, Output::Tool(ToolOrder::Execute(Box::new(execute))));
     }
 
     fn execute(
@@ -201,7 +204,7 @@ impl SessionRuntime {
             if orphan {
                 let why = "the run that asked for it, or its session, has ended";
                 self.end_action(now, action_id, End::failed("canceled", why, Exit::Canceled, true));
-            } else if due <= now.mono {
+            } else if due <= now.mono && !planted(Mutant::ActionNeverEnds) {
                 let why = "it took too long";
                 self.end_action(now, action_id, End::failed("tool_timeout", why, Exit::Canceled, true));
             } else if let Some(order) = query {
@@ -212,6 +215,13 @@ impl SessionRuntime {
 
     /// What another owner has had begun: whether it goes on only its runner knows.
     fn query(&self, action_id: EventId, action: &Action) -> ToolOrder {
+        if planted(Mutant::ActionRedone) {
+            let args = Json(serde_json::from_str(action.args.reveal()).unwrap_or_default());
+            let what = Doing::ToolCall { tool: action.tool.clone(), args };
+            if let Some(again) = self.execute(&action.run_id, action_id, &what, action.deadline) {
+                return ToolOrder::Execute(Box::new(again));
+            }
+        }
         let (tool, runner) = (action.tool.clone(), action.runner.clone());
         ToolOrder::Query { key: self.key.clone(), action_id, tool, runner }
     }

@@ -2,6 +2,7 @@
 use super::answer::{Manner, STATES, pieces};
 use super::cast;
 use super::handing;
+use super::hands;
 use super::lasting;
 use super::world::{Happening, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -201,6 +202,7 @@ impl World {
         let Some(saying) = self.sayings.get(&n) else { return Vec::new() };
         let says = part(n, *attempt, saying.manner);
         let says = if self.handovers { handing::asks(n, says) } else { says };
+        let says = if self.actions { hands::asks(n, says) } else { says };
         if self.ledger.policy(&invoke.agent_id).on_owner_loss != OnOwnerLoss::Resume {
             assert!(invoke.resume.is_none(), "G3: only who outlives its owner is asked to go on: {run_id}");
             return says;

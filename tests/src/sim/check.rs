@@ -1,4 +1,5 @@
 //! What must hold. One file per guarantee; each breach panics with the guarantee's name first.
+mod acted;
 mod company;
 mod handed;
 mod ledger;

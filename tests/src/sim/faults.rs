@@ -48,6 +48,8 @@ pub struct Faults {
     pub steering: bool,
     /// Agents ask that others answer: no fault either.
     pub handovers: bool,
+    /// Agents have things done by a tool runner: no fault either.
+    pub actions: bool,
 }
 
 impl Faults {
@@ -75,6 +77,7 @@ impl Faults {
         company: false,
         steering: false,
         handovers: false,
+        actions: false,
     };
     /// What the worst day looks like.
     pub const BRUTAL: Self = Self {
@@ -100,6 +103,7 @@ impl Faults {
         company: false,
         steering: false,
         handovers: false,
+        actions: false,
     };
 
     /// The same with a store that forgets.
@@ -130,6 +134,11 @@ impl Faults {
     /// The same where agents ask that others answer.
     pub fn handovers(self) -> Self {
         Self { handovers: true, ..self }
+    }
+
+    /// The same where agents have things done.
+    pub fn actions(self) -> Self {
+        Self { actions: true, ..self }
     }
 
     /// A mix of its own for every seed: two faults that hide each other are apart in some world.
@@ -173,6 +182,7 @@ impl Faults {
             company: false,
             steering: false,
             handovers: false,
+            actions: false,
         }
     }
 }

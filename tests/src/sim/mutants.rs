@@ -94,6 +94,17 @@ const TRAPS: &[Trap] = &[
         often: 1,
         spring: |seed| scenario(seed, Faults::CRUEL.handovers()),
     },
+    Trap {
+        name: "having things done",
+        for_bugs: &[
+            Mutant::ActionEarly,
+            Mutant::ActionRedone,
+            Mutant::ActionAskedAgain,
+            Mutant::ActionNeverEnds,
+        ],
+        often: 1,
+        spring: |seed| scenario(seed, Faults { crash: 30, ..Faults::CRUEL }.actions()),
+    },
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
 ];
 

@@ -100,7 +100,7 @@ pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// A seed's faults. In a third of the worlds members come and go (`SIM_COMPANY=1`: in all). Half of the worlds have an agent that outlives its owners (`SIM_LASTING=1`: all), in half of them people fall into each other's words (`SIM_STEERING=1`: in all), in an order
+/// A seed's faults. In a third of the worlds members come and go (`SIM_COMPANY=1`: in all). Half of the worlds have an agent that outlives its owners (`SIM_LASTING=1`: all), in half of them people fall into each other's words (`SIM_STEERING=1`: in all), in a third of them agents have things done (`SIM_ACTIONS=1`: in all), in an order
 /// that has nothing to do with their faults. A fourth of the worlds have a store that forgets what it has acknowledged, as a replica
 /// does that takes over; `SIM_FORGETFUL=1` makes it all of them.
 fn mix(seed: u64) -> Faults {
@@ -111,6 +111,8 @@ fn mix(seed: u64) -> Faults {
     let faults = if company { faults.company() } else { faults };
     let handovers = (seed / 3).is_multiple_of(4) || env("SIM_HANDOVERS", 0) > 0;
     let faults = if handovers { faults.handovers() } else { faults };
+    let actions = (seed / 7).is_multiple_of(3) || env("SIM_ACTIONS", 0) > 0;
+    let faults = if actions { faults.actions() } else { faults };
     let steering = (seed / 5).is_multiple_of(2) || env("SIM_STEERING", 0) > 0;
     let faults = if steering { faults.steering() } else { faults };
     if env("SIM_FORGETFUL", 0) > 0 { faults.forgetful() } else { faults }

@@ -4,6 +4,7 @@ use super::cast;
 use super::check::Ledger;
 use super::clients::{Act, Client};
 use super::faults::Faults;
+use super::hands::{Hands, Step};
 use super::lines::{Line, request_id};
 use super::steering::Answer;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::channel::command::Command;
 use turnway_bindings::peer::Words;
+use turnway_bindings::runner::shop::Shop;
 use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
 use turnway_core::id::{LinkId, NodeId};
 use turnway_core::machine::Machine;
@@ -41,6 +43,8 @@ pub(crate) enum Happening {
     Unheard { boot: NodeId, node: NodeId },
     /// A node hears again.
     Gap { boot: NodeId },
+    /// Something happens between nodes and their tool runner.
+    Tool(Box<Step>),
     /// A stream of an agent goes on.
     Agent { stream: u64 },
     /// An agent answers what it was handed on the way.
@@ -65,6 +69,7 @@ pub(crate) enum Happening {
 pub(crate) struct Node {
     pub(crate) boot: NodeId,
     board: Switchboard,
+    pub(crate) tools: Shop,
     born: Mono,
     /// Its clock's rate, per mille.
     rate: u64,
@@ -91,7 +96,8 @@ impl Node {
     }
     /// When it next wants to be woken, by the world's time.
     fn due(&self) -> Option<Mono> {
-        let at = self.board.poll_timeout()?.at;
+        let tools = self.tools.poll_timeout().map(|due| due.at);
+        let at = self.board.poll_timeout().map(|due| due.at).into_iter().chain(tools).min()?;
         let nanos = u64::try_from(at.0.as_nanos()).unwrap_or(u64::MAX / 1000);
         let age = (u128::from(nanos) * 1000).div_ceil(u128::from(self.rate));
         let due = self.born + Duration::from_nanos(u64::try_from(age).unwrap_or(u64::MAX));
@@ -132,6 +138,8 @@ pub struct World {
     pub(crate) lasting: bool,
     /// Agents ask that others answer, to the end.
     pub(crate) handovers: bool,
+    /// Agents have things done.
+    pub(crate) actions: bool,
     pub(crate) nodes: Vec<Node>,
     pub(crate) shelf: Shelf,
     /// Pairs of nodes that do not hear each other, and until when.
@@ -144,6 +152,7 @@ pub struct World {
     pub(crate) sayings: BTreeMap<u64, cast::Saying>,
     pub(crate) lines: BTreeMap<LineId, Line>,
     pub(crate) streams: Streams,
+    pub(crate) hands: Hands,
     pub(crate) ledger: Ledger,
     pub(crate) requests: u64,
     directory: Arc<Directory>,
@@ -183,6 +192,7 @@ impl World {
             rings: !seed.is_multiple_of(3),
             lasting: faults.lasting,
             handovers: faults.handovers,
+            actions: faults.actions,
             nodes: Vec::new(),
             shelf: Shelf::new(rewinds),
             splits: BTreeMap::new(),
@@ -193,6 +203,7 @@ impl World {
             sayings: BTreeMap::new(),
             lines: BTreeMap::new(),
             streams: Streams::default(),
+            hands: Hands::default(),
             ledger: Ledger::new(Arc::clone(&directory), rewinds),
             requests: 0,
             directory,
@@ -205,6 +216,7 @@ impl World {
         };
         for _ in 0..nodes {
             let node = this.boot();
+            this.hire(node.boot);
             this.nodes.push(node);
         }
         this
@@ -228,6 +240,7 @@ impl World {
         Node {
             boot,
             board,
+            tools: Shop::default(),
             born: self.now,
             rate: 996 + self.rng.below(9),
             heard,
@@ -332,7 +345,7 @@ impl World {
                 Output::Store(op) => self.ask_store(boot, op),
                 Output::Publish { to, words } => self.publish(at, to, words),
                 Output::Order(order) => self.order(at, order),
-                Output::Tool(_) => {}
+                Output::Tool(order) => self.tool_order(at, order),
                 Output::Send { link, note } => self.show((boot, link), note),
                 Output::Exit => self.later(0, 0, Happening::Crash { boot }),
             }
@@ -346,6 +359,7 @@ impl World {
             Happening::Mail { to, from, words } => self.give_to(to, Input::Peer { from, words }),
             Happening::Unheard { boot, node } => self.give_to(boot, Input::Unheard { to: node }),
             Happening::Gap { boot } => self.give_to(boot, Input::Gap),
+            Happening::Tool(step) => self.step(*step),
             Happening::Agent { stream } => self.stream_on(stream),
             Happening::Steered { answer } => self.steered(*answer),
             Happening::Crash { boot } => {
@@ -380,7 +394,14 @@ impl World {
         self.orphan(at, 100, 2000);
         self.lines.retain(|line, _| line.0 != boot);
         self.streams.cut_off(boot);
+        self.hands.cut_off(boot);
         self.nodes[at] = self.boot();
+        self.hire(self.nodes[at].boot);
+    }
+
+    /// What a node takes the time to be.
+    pub(crate) fn clock_of(&mut self, at: usize) -> Now {
+        self.nodes[at].clock(self.now)
     }
 
     fn wake(&mut self) {
@@ -396,6 +417,7 @@ impl World {
                 self.nodes[at].board.handle_timeout(now);
                 self.tally.steps += 1;
                 self.drain(at);
+                self.wake_tools(at);
                 let next = self.nodes[at].board.poll_timeout();
                 assert!(
                     next.is_none_or(|due| due.at > now.mono),

@@ -1,4 +1,5 @@
 //! G1, G2, G3: what the store took, kept apart from the store, and checked with every write.
+use super::acted::Acted;
 use super::company::Company;
 use super::handed::Handed;
 use super::story::Story;
@@ -6,7 +7,7 @@ use crate::sim::answer::pieces;
 use crate::sim::cast;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use turnway_core::id::{Cursor, Epoch, NodeId, Nonce, Place, RunId, Seq, SessionKey, Token};
+use turnway_core::id::{Cursor, Epoch, EventId, NodeId, Nonce, Place, RunId, Seq, SessionKey, Token};
 use turnway_core::limits;
 use turnway_core::protocol::agent::Directory;
 use turnway_core::protocol::entry::Entry;
@@ -29,6 +30,8 @@ pub(crate) struct Chronicle {
     pub(super) company: Company,
     /// Who hands it over to whom.
     pub(super) handed: Handed,
+    /// What agents have had done.
+    pub(super) acted: Acted,
     /// What was handed to agents on the way.
     pub(super) steered: super::steered::Taken,
     /// The store may forget, so owners may for a moment remember more than it.
@@ -57,6 +60,8 @@ pub(crate) struct Ledger {
     pub(crate) tails: BTreeMap<RunId, Cursor>,
     /// What each attempt at each message says.
     answers: BTreeMap<(u64, u32), Arc<str>>,
+    /// Actions that were given to a runner.
+    pub(super) executed: BTreeSet<EventId>,
     pub(super) directory: Arc<Directory>,
     /// Attempts that were ordered; with the ownership under which they went on.
     pub(super) ordered: BTreeSet<(RunId, u32, Option<Epoch>)>,
@@ -70,7 +75,7 @@ pub(crate) struct Ledger {
     claims: BTreeMap<(SessionKey, Epoch), Nonce>,
     /// Turns that ended.
     pub(crate) ended: u64,
-    rewinds: bool,
+    pub(super) rewinds: bool,
 }
 
 impl Ledger {
@@ -79,6 +84,7 @@ impl Ledger {
             chronicles: BTreeMap::new(),
             tails: BTreeMap::new(),
             answers: BTreeMap::new(),
+            executed: BTreeSet::new(),
             directory,
             ordered: BTreeSet::new(),
             dropped: BTreeSet::new(),

@@ -39,6 +39,10 @@ impl World {
             if let Some(id) = undecided.filter(|_| !self.rewinds) {
                 return Some(format!("G9: a handover ends: {key} {id}"));
             }
+            let acts = self.ledger.chronicles.get(key).and_then(|c| c.acted.open());
+            if let Some(id) = acts.filter(|_| !self.rewinds) {
+                return Some(format!("G9: an action ends: {key} {id}"));
+            }
             let open = self.ledger.chronicles.get(key).and_then(|c| c.active.as_ref());
             if let Some(open) = open.filter(|_| !self.rewinds) {
                 return Some(format!("G9: what was begun ends: {key} {open}"));
@@ -97,6 +101,9 @@ impl World {
         }
         for (id, client) in self.clients.iter().enumerate().filter(|(_, c)| !self.rewinds && !c.leaves()) {
             self.check_client(id, client);
+        }
+        if !self.rewinds {
+            self.check_actions();
         }
         let left = self.streams.left().filter(|_| !self.rewinds);
         assert!(left.is_none(), "G8: no request to an agent outlives its turn: {left:?}");

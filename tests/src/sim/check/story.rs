@@ -159,6 +159,7 @@ impl Chronicle {
         let speaks = self.active.as_ref().and_then(|run_id| self.stories.get(run_id)?.agent.clone());
         self.company.take(entry, speaks.as_ref());
         self.handed.take(entry, self.rewinds);
+        self.acted.take(entry);
         match &entry.fact {
             Fact::SessionOpened { user, .. } => {
                 self.closing = false;

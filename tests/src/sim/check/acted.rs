@@ -1,0 +1,109 @@
+//! EV-C3, EV-E5, EV-N5: actions as the log tells them, and what each next step must be: asked for once, begun, ended once.
+use super::ledger::Ledger;
+use crate::sim::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+use turnway_core::id::{EventId, RunId, SaidId};
+use turnway_core::protocol::action::{Doing, Execute};
+use turnway_core::protocol::entry::{Entry, Fact};
+
+/// One session's actions so far.
+#[derive(Debug, Default)]
+pub(crate) struct Acted {
+    open: BTreeMap<EventId, Step>,
+    ended: BTreeSet<EventId>,
+    /// What runs have asked for by a name of their own.
+    names: BTreeSet<(RunId, SaidId)>,
+}
+
+/// How far one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Asked,
+    Begun,
+    Spawned,
+    /// Its process is over.
+    Exited,
+}
+
+impl Acted {
+    /// One that has not ended.
+    pub(super) fn open(&self) -> Option<EventId> {
+        self.open.keys().next().copied()
+    }
+
+    fn goes_on(&mut self, id: EventId, from: &[Step], to: Step, what: &str) {
+        let step = self.open.get_mut(&id).unwrap_or_else(|| panic!("EV-E5: {what} of what is open: {id}"));
+        assert!(from.contains(step), "EV-E5: {what} in its order: {id} is {step:?}");
+        *step = to;
+    }
+
+    pub(super) fn take(&mut self, entry: &Entry) {
+        let name = entry.fact.name();
+        #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is part of an action")]
+        match &entry.fact {
+            Fact::AgentAction(asked) => {
+                assert_eq!(asked.action_id, entry.id, "EV-C3: an action has the name of its first fact");
+                if let (Some(run_id), Some(name)) = (&entry.run_id, &asked.name) {
+                    let first = self.names.insert((run_id.clone(), name.clone()));
+                    assert!(first, "EV-N5: what a run asks for again is the same action: {run_id} {name:?}");
+                }
+                if matches!(asked.what, Doing::ToolCall { .. }) {
+                    self.open.insert(asked.action_id, Step::Asked);
+                }
+            }
+            Fact::ToolInvoke(told) => self.goes_on(told.action_id, &[Step::Asked], Step::Begun, name),
+            Fact::ProcessSpawned(told) => self.goes_on(told.action_id, &[Step::Begun], Step::Spawned, name),
+            Fact::ProcessProgress(told) => {
+                let step = self.open.get(&told.action_id).copied().unwrap_or(Step::Asked);
+                self.goes_on(told.action_id, &[Step::Begun, Step::Spawned], step, name);
+            }
+            Fact::ProcessExited(told) | Fact::ProcessCanceled(told) => {
+                self.goes_on(told.action_id, &[Step::Spawned], Step::Exited, name);
+            }
+            Fact::ToolResult(told) => {
+                let step = self.open.remove(&told.action_id);
+                let step = step.unwrap_or_else(|| panic!("EV-E5: what ends was open: {}", told.action_id));
+                assert_ne!(step, Step::Spawned, "EV-E6: its process ends first: {}", told.action_id);
+                assert!(self.ended.insert(told.action_id), "EV-E5: an action ends once: {}", told.action_id);
+                let begun = step != Step::Asked;
+                assert!(begun || !told.ok, "EV-E4: what was done was begun: {}", told.action_id);
+            }
+            Fact::SessionClosed { .. } => {
+                assert!(self.open.is_empty(), "SR-H2: nothing is under way in a closed session");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Ledger {
+    /// A session wants this done.
+    pub(crate) fn wanted(&self, execute: &Execute) {
+        let log = self.chronicles.get(&execute.key).map_or(&[][..], |chronicle| &chronicle.log);
+        let asked = log.iter().any(|(_, entry)| {
+            matches!(&entry.fact, Fact::AgentAction(asked) if asked.action_id == execute.action_id)
+        });
+        assert!(asked || self.rewinds, "G4: no runner hears of what is not durable: {}", execute.action_id);
+    }
+
+    /// A runner is given this.
+    pub(crate) fn given(&mut self, execute: &Execute) {
+        let first = self.executed.insert(execute.action_id);
+        assert!(first || self.rewinds, "EV-N5: an action is given to a runner once: {}", execute.action_id);
+    }
+}
+
+impl World {
+    /// What the log says of actions is what the runner has done.
+    pub(super) fn check_actions(&self) {
+        let logs = self.ledger.chronicles.values().flat_map(|chronicle| &chronicle.log);
+        for (_, entry) in logs {
+            let Fact::ToolResult(ended) = &entry.fact else { continue };
+            let (id, code) = (ended.action_id, ended.error.as_ref().map(|error| error.code.as_str()));
+            let (given, done) = (self.ledger.executed.contains(&id), self.hands.has_begun(id));
+            assert!(!ended.ok || done, "EV-E5: what has worked was done: {id}");
+            let never = matches!(code, Some("no_runner" | "too_many_actions"));
+            assert!(!never || !given, "EV-A2: what is said to have found nobody was given to nobody: {id}");
+        }
+    }
+}
