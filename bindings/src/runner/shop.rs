@@ -9,7 +9,8 @@ use turnway_core::id::{EventId, RunnerId, SessionKey, ToolName};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::{Execute, Printed, Stream, ToolOrder, ToolReport};
-use turnway_core::time::{Deadline, Mono, Now};
+use std::time::Duration;
+use turnway_core::time::{Deadline, Millis, Mono, Now};
 
 /// One connection, counted per process.
 pub type Connection = u64;
@@ -118,8 +119,9 @@ impl Machine for Shop {
             Input::Order(ToolOrder::Signal { action_id, signal, runner: _ }) => {
                 self.signal(action_id, signal)
             }
-            Input::Order(ToolOrder::Query { key, action_id, tool, runner }) => {
-                self.query(now, key, action_id, (tool, runner));
+            Input::Order(ToolOrder::Query { key, action_id, tool, runner, deadline }) => {
+                let at = At::Asked(BTreeSet::new(), now.mono + limits::RUNNER_WAIT);
+                self.query(action_id, Job::new(now, (key, tool), runner, at, deadline));
             }
             Input::Came { connection, runner, tools } => self.came(connection, runner, tools),
             Input::Left { connection } => self.left(now, connection),
@@ -166,8 +168,9 @@ impl Shop {
             return self.outputs.push_back(Output::Report { key, action_id, report });
         }
         let (key, tool, runner) = (execute.key.clone(), execute.tool.clone(), execute.runner.clone());
+        let deadline = execute.deadline;
         let at = At::Nobody(Box::new(execute), now.mono + limits::RUNNER_WAIT);
-        self.jobs.insert(action_id, Job::new(now, key, tool, runner, at));
+        self.jobs.insert(action_id, Job::new(now, (key, tool), runner, at, deadline));
         self.place(action_id);
     }
 
@@ -210,16 +213,17 @@ impl Shop {
     }
 
     /// What has become of what an earlier owner had begun.
-    fn query(&mut self, now: Now, key: SessionKey, action_id: EventId, of: (ToolName, Option<RunnerId>)) {
-        let (tool, runner) = of;
+    fn query(&mut self, action_id: EventId, mut job: Job) {
         let known = self.jobs.get(&action_id).and_then(|job| job.runner.clone());
-        let runner = runner.or(known);
-        let asked: BTreeSet<Connection> = self.able(&tool, runner.as_ref()).collect();
+        job.runner = job.runner.or(known);
+        let asked: BTreeSet<Connection> = self.able(&job.tool, job.runner.as_ref()).collect();
         for connection in asked.iter().copied() {
             self.outputs.push_back(Output::Send { connection, word: ToRunner::Query { action_id } });
         }
-        let at = At::Asked(asked, now.mono + limits::RUNNER_WAIT);
-        self.jobs.insert(action_id, Job::new(now, key, tool, runner, at));
+        if let At::Asked(whom, _) = &mut job.at {
+            *whom = asked;
+        }
+        self.jobs.insert(action_id, job);
     }
 
     fn came(&mut self, connection: Connection, id: RunnerId, tools: Vec<ToolName>) {
@@ -335,8 +339,16 @@ impl Shop {
 // === impl Job ===
 
 impl Job {
-    fn new(now: Now, key: SessionKey, tool: ToolName, runner: Option<RunnerId>, at: At) -> Self {
-        let until = now.mono + limits::ACTION_TIMEOUT_MAX + limits::RUNNER_WAIT;
+    /// Whoever owns its session gives it up at its deadline, and that may be another node by then.
+    fn new(
+        now: Now,
+        (key, tool): (SessionKey, ToolName),
+        runner: Option<RunnerId>,
+        at: At,
+        deadline: Millis,
+    ) -> Self {
+        let left = Duration::from_millis(deadline.0.saturating_sub(now.store.0));
+        let until = now.mono + left.min(limits::ACTION_TIMEOUT_MAX) + limits::RUNNER_WAIT;
         Self { key, tool, runner, at, until, pace: Pace::default(), gaps: (false, false) }
     }
 

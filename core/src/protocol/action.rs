@@ -190,6 +190,8 @@ pub enum ToolOrder {
         tool: ToolName,
         /// Who does it, where that is known.
         runner: Option<RunnerId>,
+        /// When it is over at the latest.
+        deadline: Millis,
     },
 }
 

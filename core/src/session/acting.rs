@@ -223,7 +223,7 @@ impl SessionRuntime {
             }
         }
         let (tool, runner) = (action.tool.clone(), action.runner.clone());
-        ToolOrder::Query { key: self.key.clone(), action_id, tool, runner }
+        ToolOrder::Query { key: self.key.clone(), action_id, tool, runner, deadline: action.deadline }
     }
 
     fn end_action(&mut self, now: Now, action_id: EventId, end: End) {
