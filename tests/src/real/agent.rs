@@ -174,6 +174,8 @@ struct Memory {
     tapes: Mutex<BTreeMap<String, Arc<Tape>>>,
     /// What it was handed on the way.
     steers: Arc<Steers>,
+    /// Who hears what it is told of its actions (`POST …/event`).
+    news: Option<mpsc::UnboundedSender<Value>>,
 }
 
 impl Agents {
@@ -186,9 +188,22 @@ impl Agents {
         script: impl Fn(Invocation) -> Reply + Send + Sync + 'static,
         steers: Arc<Steers>,
     ) -> Self {
+        Self::start_with(script, Memory { steers, ..Memory::default() }).await
+    }
+    /// The same, and what they are told of their actions goes there.
+    pub async fn start_told(
+        script: impl Fn(Invocation) -> Reply + Send + Sync + 'static,
+        news: mpsc::UnboundedSender<Value>,
+    ) -> Self {
+        Self::start_with(script, Memory { news: Some(news), ..Memory::default() }).await
+    }
+    async fn start_with(
+        script: impl Fn(Invocation) -> Reply + Send + Sync + 'static,
+        memory: Memory,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let addr = listener.local_addr().expect("bound");
-        let memory = Arc::new(Memory { steers, ..Memory::default() });
+        let memory = Arc::new(memory);
         let server = tokio::spawn(serve(listener, Arc::new(script), Arc::clone(&memory)));
         Self { addr, memory, server }
     }
@@ -286,6 +301,10 @@ async fn answer(
                 context: body["context"].clone(),
             };
             Ok(memory.invoked(invocation, &script).await)
+        }
+        [_, "event"] => {
+            let heard = memory.news.as_ref().is_some_and(|news| news.send(body).is_ok());
+            Ok(status(if heard { 204 } else { 404 }))
         }
         [_, "cancel"] => {
             let tape = memory.tape(&text(&body["run_id"]));

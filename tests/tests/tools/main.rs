@@ -1,7 +1,12 @@
 //! Actions and tool runners, against the real binary: an agent that has dialed in asks, a runner does, everybody is told;
 //! and what becomes of an action whose node, or whose runner, is killed.
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tempfile::TempDir;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
@@ -107,6 +112,42 @@ async fn what_an_agent_asks_for_is_done_once_and_everybody_is_told() {
     runner.say(json!({"type": "ping"})).await.expect("said");
     next(&mut runner, "pong").await;
     done(&mut ann, &mut agent, &invoke).await;
+}
+
+/// The same by an agent with an address of its own: it asks in its stream, and is told by requests, in order.
+///
+/// Covers: EV-E3, EV-G1, EV-L1, EV-L2, EV-L3.
+#[tokio::test]
+async fn an_agent_behind_http_is_told_of_what_it_has_asked_for() {
+    let (news, mut told) = mpsc::unbounded_channel();
+    let enough = Arc::new(Notify::new());
+    let goes_on = Arc::clone(&enough);
+    let script = move |_| {
+        let goes_on = Arc::clone(&goes_on);
+        Reply::speak(move |voice| async move {
+            let action = json!({"action_id": "a1", "tool": "t", "args": {"x": 1}});
+            voice.event("action", &action).await?;
+            goes_on.notified().await;
+            voice.delta("it is done").await?;
+            voice.done().await
+        })
+    };
+    let agents = Agents::start_told(script, news).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("h")]).await;
+    let (mut runner, mut ann) = (runner(&node).await, person(&node).await);
+    let accepted = ann.ask("1", invoke("s1", "h", "go")).await.expect("taken");
+    let execute = next(&mut runner, "execute").await;
+    tells(&mut runner, &execute, "invoked", json!({})).await;
+    tells(&mut runner, &execute, "result", json!({"ok": true, "result": 7})).await;
+    for name in ["agent.action", "tool.invoke", "tool.result"] {
+        let event = timeout(PATIENCE, told.recv()).await.expect("in time").expect("a request");
+        assert_eq!((&event["name"], &event["run_id"]), (&json!(name), &accepted["run_id"]), "{event}");
+        assert_eq!(event["event"]["data"]["action_id"], execute["action_id"]);
+    }
+    enough.notify_one();
+    let done = ann.until(|message| message["type"] == "done").await.expect("its end");
+    assert_eq!(done["status"], "completed", "{done}");
 }
 
 /// Covers: EV-E6, EV-T5, EV-T8, EV-A2, EV-C6.
