@@ -172,8 +172,8 @@ impl FromRunner {
 
     fn of_action(kind: &str, text: &str) -> Result<Self, NoWord> {
         let body: Body<'_> = serde_json::from_str(text).map_err(|_| NoWord("malformed"))?;
-        let action_id = body.action_id.ok_or(NoWord("action_id is missing"))?;
-        let action_id = EventId::parse(&action_id).map_err(|_| NoWord("action_id is none"))?;
+        let action_id = body.action_id.as_deref().ok_or(NoWord("action_id is missing"))?;
+        let action_id = EventId::parse(action_id).map_err(|_| NoWord("action_id is none"))?;
         Ok(match kind {
             "invoked" => Self::Invoked { action_id, pid: body.pid },
             "progress" => {

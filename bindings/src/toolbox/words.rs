@@ -213,7 +213,7 @@ mod tests {
         let (said, body) = read(&chunk(Millis(1), id(), "stdout", &piece));
         let FromRunner::Chunk(printed) = said else { panic!("a chunk") };
         assert_eq!((printed.action_id, printed.stream, printed.offset), (id(), Stream::Stdout, 3));
-        assert_eq!((printed.data.reveal(), printed.truncated), (&"hi".into(), true));
+        assert_eq!((printed.data.reveal(), printed.truncated), ("hi", true));
         assert_eq!(
             (&body["offset"], &body["data"], &body["truncated"]),
             (&json!(3), &json!("hi"), &json!(true))

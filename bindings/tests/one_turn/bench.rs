@@ -196,6 +196,7 @@ pub(crate) fn line(note: &Note) -> String {
         }
         Note::Handover(decided) => format!("handover {:?}", decided.standing),
         Note::CancelTaken { .. } => "cancel taken".to_owned(),
+        Note::Printed { printed, .. } => format!("printed {}", printed.data.reveal()),
         Note::Listed { sessions, more } => {
             let names: Vec<&str> = sessions.iter().map(|listed| listed.birth.session.as_str()).collect();
             format!("listed {} {more}", names.join(" "))

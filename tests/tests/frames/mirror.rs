@@ -7,7 +7,7 @@ use wincode::SchemaWrite;
 
 /// The same words.
 #[derive(SchemaWrite)]
-pub enum Mirror {
+pub(crate) enum Mirror {
     Bell {
         key: (String, String),
         owner: (Option<(u128, u128)>, u64),
@@ -68,34 +68,34 @@ pub enum Mirror {
 
 /// See [`Mirror`].
 #[derive(SchemaWrite)]
-pub enum MirrorStream {
+pub(crate) enum MirrorStream {
     Stdout,
     Stderr,
 }
 
 /// See [`Mirror`].
 #[derive(SchemaWrite)]
-pub enum MirrorEncoding {
+pub(crate) enum MirrorEncoding {
     Utf8,
     Base64,
 }
 
 /// See [`Mirror`].
 #[derive(SchemaWrite)]
-pub enum MirrorItem {
+pub(crate) enum MirrorItem {
     Input { place: u64, prev: u64, input: String },
     Control { place: u64, prev: u64, control: String },
 }
 
 /// See [`Mirror`].
 #[derive(SchemaWrite)]
-pub enum MirrorKind {
+pub(crate) enum MirrorKind {
     Text,
     Reasoning,
 }
 
 /// As another library would be told of them.
-pub fn mirror(words: &Words) -> Mirror {
+pub(crate) fn mirror(words: &Words) -> Mirror {
     let key = |key: &SessionKey| (key.tenant.as_str().to_owned(), key.session.as_str().to_owned());
     let owner = |seen: &Seen| (seen.holder.map(|holder| (holder.node.0, holder.life.0)), seen.epoch.0);
     let json = |value: &dyn erased::Json| value.json();
@@ -158,7 +158,7 @@ pub fn mirror(words: &Words) -> Mirror {
 
 /// Anything that is JSON in a frame.
 mod erased {
-    pub trait Json {
+    pub(super) trait Json {
         fn json(&self) -> String;
     }
     impl<T: serde::Serialize> Json for T {
