@@ -181,7 +181,7 @@ fn golden_bytes() {
     let hash = hex(&<sha2::Sha256 as sha2::Digest>::digest(&whole));
     assert_eq!(
         hash,
-        "6c6e74d46c567b5901db3c6f88937964f838d6ec320072c95597ff5c24d7757b",
+        "b089e28795814d210d66853963596e10b0600d0c52c6751d0f470a287061748b",
         "{} bytes",
         whole.len()
     );

@@ -63,7 +63,7 @@ impl Turn<'_> {
     /// What it says to what it is asked.
     async fn answer(&mut self, invoke: &Value) -> Result<String, Gone> {
         let process = &invoke["context"]["open_actions"][0]["process_id"];
-        Ok(match invoke["message"]["content"].as_str().expect("a text") {
+        Ok(match invoke["input_message"]["content"].as_str().expect("a text") {
             "start" => format!("started {}", self.start("1000").await?),
             "how far?" if process.is_null() => {
                 let ended = invoke["context"]["ended_actions"].as_array().cloned().unwrap_or_default();
@@ -127,8 +127,7 @@ impl Turn<'_> {
 /// What the log says of this action, in order.
 async fn facts(node: &Node, action: &str) -> Vec<String> {
     let path = "/v1/sessions/s1/events?limit=1000";
-    let (_, body) = http::get(node.http, path).await.expect("the log");
-    let body: Value = serde_json::from_str(&body).expect("JSON");
+    let body = Web::new(node.http, Some("ann")).json(path).await;
     let all = body["events"].as_array().expect("facts").iter();
     let of = all.filter(|fact| fact["data"]["action_id"] == action);
     of.map(|fact| fact["type"].as_str().expect("a type").to_owned()).collect()
