@@ -320,8 +320,14 @@ fn who_asks_last_is_told() {
         "OPEN; 1:OPEN; spawn 1; UP 1; CLOSE; EXIT 1 0; 1:query 1; 1:pong; OPEN",
         "+1; SPAWN 1 all; invoked; -1; 1:1 exited; 1:ping",
     );
-    check("OPEN; 1:OPEN; spawn 1; EXIT 1 0; CLOSE; OPEN", "+1; SPAWN 1 all; -1; 1 exited; ping; 1 exited; ping");
-    check("OPEN; 1:OPEN; tool 1 a; 1:tool 2 a; 1:pong", "-1; 1 unknown_tool; ping; -2; 1:2 unknown_tool; 1:ping");
+    check(
+        "OPEN; 1:OPEN; spawn 1; EXIT 1 0; CLOSE; OPEN",
+        "+1; SPAWN 1 all; -1; 1 exited; ping; 1 exited; ping",
+    );
+    check(
+        "OPEN; 1:OPEN; tool 1 a; 1:tool 2 a; 1:pong",
+        "-1; 1 unknown_tool; ping; -2; 1:2 unknown_tool; 1:ping",
+    );
     // What is to be heard by who is not there keeps nobody.
     check("OPEN; 1:OPEN; spawn 1; EXIT 1 0; CLOSE; LEAVE 0", "+1; SPAWN 1 all; -1; 1 exited; ping; LEFT");
 }

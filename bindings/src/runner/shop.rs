@@ -5,11 +5,11 @@
 use super::pace::Pace;
 use super::words::{FromRunner, ToRunner, UNKNOWN_ACTION};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 use turnway_core::id::{EventId, RunnerId, SessionKey, ToolName};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::{Execute, Printed, Stream, ToolOrder, ToolReport};
-use std::time::Duration;
 use turnway_core::time::{Deadline, Millis, Mono, Now};
 
 /// One connection, counted per process.

@@ -294,7 +294,11 @@ mod tests {
             body[key] = value;
             body
         };
-        check("chunk", chunk.clone(), "stream: Stdout, offset: 3, data: <2 bytes>, encoding: Utf8, truncated: false");
+        check(
+            "chunk",
+            chunk.clone(),
+            "stream: Stdout, offset: 3, data: <2 bytes>, encoding: Utf8, truncated: false",
+        );
         check("chunk", with("truncated", true.into()), "truncated: true");
         check("chunk", with("stream", "stdin".into()), "malformed");
         check("chunk", with("offset", Value::Null), "offset is none");

@@ -77,19 +77,8 @@ impl Toolbox {
             <(BTreeMap<_, _>, Timers<_>, BTreeMap<_, _>, VecDeque<_>)>::default();
         let (gates, whom, unsaid) = <(BTreeMap<_, _>, BTreeMap<_, _>, BTreeSet<_>)>::default();
         let (leaving, left, effects) = (false, false, Vec::new());
-        let mut this = Self {
-            allowed,
-            known,
-            timers,
-            due,
-            gates,
-            whom,
-            unsaid,
-            effects,
-            leaving,
-            left,
-            outputs,
-        };
+        let mut this =
+            Self { allowed, known, timers, due, gates, whom, unsaid, effects, leaving, left, outputs };
         let mut begun = BTreeMap::new();
         for record in records {
             match record {

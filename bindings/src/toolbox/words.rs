@@ -156,9 +156,9 @@ pub fn ping(ts: Millis) -> String {
 
 #[cfg(test)]
 mod tests {
-    use turnway_core::protocol::action::{Encoding, Stream};
     use super::*;
     use crate::runner::words::FromRunner;
+    use turnway_core::protocol::action::{Encoding, Stream};
 
     const ID: &str = "0190f4a0-0000-7000-8000-000000000001";
 

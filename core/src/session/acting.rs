@@ -2,7 +2,7 @@
 //!
 //! An action ends exactly once, whoever says so first: its runner, its time, or the end of the run that asked. An owner
 //! that finds one open that it has not asked for itself never has it done again: it asks what has become of it (§2.6).
-use crate::id::{EventId, RunId, SaidId, Seq};
+use crate::id::{EventId, RunId, SaidId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
@@ -114,8 +114,12 @@ impl SessionRuntime {
                 End::failed("too_many_actions", why, Exit::Exited, false),
             );
         }
-        let justified = if planted(Mutant::ActionEarly) { Seq(0) } else { seq };
-        self.outbox.after(justified, Output::Tool(ToolOrder::Execute(Box::new(execute))));
+        let order = Output::Tool(ToolOrder::Execute(Box::new(execute)));
+        if planted(Mutant::ActionEarly) {
+            self.outbox.now(order);
+        } else {
+            self.outbox.after(seq, order);
+        }
     }
 
     fn execute(
@@ -204,7 +208,9 @@ impl SessionRuntime {
             if orphan {
                 let why = "the run that asked for it, or its session, has ended";
                 self.end_action(now, action_id, End::failed("canceled", why, Exit::Canceled, true));
-            } else if due <= now.mono && !planted(Mutant::ActionNeverEnds) {
+            } else if due <= now.mono && planted(Mutant::ActionNeverEnds) {
+                self.acting.due.insert(action_id, now.mono + limits::ACTION_TIMEOUT_MAX);
+            } else if due <= now.mono {
                 let why = "it took too long";
                 self.end_action(now, action_id, End::failed("tool_timeout", why, Exit::Canceled, true));
             } else if let Some(order) = query {

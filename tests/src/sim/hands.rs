@@ -287,7 +287,9 @@ impl World {
     }
 
     fn ends(&mut self, action_id: EventId, how: Result<(), &'static str>) {
-        let Some(job) = self.hands.jobs.get_mut(&action_id).filter(|job| job.outcome.is_none()) else { return };
+        let Some(job) = self.hands.jobs.get_mut(&action_id).filter(|job| job.outcome.is_none()) else {
+            return;
+        };
         job.outcome = Some(how);
         self.tell_state(action_id);
     }

@@ -90,7 +90,8 @@ async fn what_a_process_prints_is_shown_to_who_asks_for_it() {
     let run = world.asked("go").await;
     let mut bob = Wire::hello(world.node.http, "ann", vec![]).await.expect("it connects");
     let subscribe = |types: Value| json!({"type": "subscribe", "session_id": "s1", "types": types});
-    for (wire, types) in [(&mut world.ann, json!(["process.output"])), (&mut bob, json!(["process.exited"]))] {
+    for (wire, types) in [(&mut world.ann, json!(["process.output"])), (&mut bob, json!(["process.exited"]))]
+    {
         wire.say(subscribe(types)).await.expect("said");
         wire.until(|message| message["type"] == "subscribed").await.expect("it follows");
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use turnway_tests::real::asking::{Runner, processes_of};
-use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
+use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Gone, Wire};
 
 /// Between two attempts of an agent to connect.
@@ -118,8 +118,7 @@ impl Turn<'_> {
 
     /// The next fact of this name about this action.
     async fn event(&mut self, name: &str, action: &Value) -> Result<Value, Gone> {
-        let fits =
-            |told: &Value| told["name"] == name && told["event"]["data"]["action_id"] == *action;
+        let fits = |told: &Value| told["name"] == name && told["event"]["data"]["action_id"] == *action;
         Ok(self.wire.until(fits).await?["event"].clone())
     }
 }
@@ -168,7 +167,10 @@ async fn a_long_process_is_asked_about_changed_and_stopped() {
     assert_eq!(ask(&mut person, "2", "how far?").await, format!("running \"{first}\""));
     assert_eq!(facts(&node, &first).await, SPAWNED);
     let second = named(&ask(&mut person, "3", "change it!").await);
-    assert_eq!((facts(&node, &first).await, facts(&node, &second).await), (words(&CANCELED), words(&SPAWNED)));
+    assert_eq!(
+        (facts(&node, &first).await, facts(&node, &second).await),
+        (words(&CANCELED), words(&SPAWNED))
+    );
     assert_eq!((processes_of(&first), processes_of(&second)), (0, 1));
     assert_eq!(ask(&mut person, "4", "stop!").await, format!("stopped \"{second}\""));
     assert_eq!((facts(&node, &second).await, processes_of(&second)), (words(&CANCELED), 0));
@@ -206,7 +208,8 @@ struct Fleet {
 impl Fleet {
     async fn start() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
+        let redis =
+            Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
         let mut nodes = Vec::new();
         for name in ["n0", "n1"] {
             let own = dir.path().join(name);
@@ -215,8 +218,7 @@ impl Fleet {
             nodes.push(Node::start_on(&redis.url(), Path::new(&own), &flags).await);
         }
         let also = format!("ws://{}", nodes[1].http);
-        let mut runner =
-            Runner::launch(dir.path(), nodes[0].http, &list(dir.path()), &["--also", &also]);
+        let mut runner = Runner::launch(dir.path(), nodes[0].http, &list(dir.path()), &["--also", &also]);
         runner.ready().await;
         let agents = nodes.iter().map(|node| Agent::serve(node.http)).collect();
         Self { nodes, runner, _agents: agents, _redis: redis, _dir: dir }

@@ -105,11 +105,7 @@ async fn visit(
 }
 
 /// Both ways, until it is lost or nothing more is to be said.
-async fn carry(
-    mut raw: Raw,
-    mut outgoing: mpsc::Receiver<String>,
-    events: &Events,
-) -> Option<Lost> {
+async fn carry(mut raw: Raw, mut outgoing: mpsc::Receiver<String>, events: &Events) -> Option<Lost> {
     loop {
         tokio::select! {
             text = outgoing.recv() => match text {
