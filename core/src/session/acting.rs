@@ -2,7 +2,7 @@
 //!
 //! An action ends exactly once, whoever says so first: its runner, its time, or the end of the run that asked. An owner
 //! that finds one open that it has not asked for itself never has it done again: it asks what has become of it (§2.6).
-use crate::id::{EventId, RunId, SaidId};
+use crate::id::{AgentId, EventId, RunId, SaidId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
@@ -102,8 +102,9 @@ impl SessionRuntime {
         let execute = self.execute(run_id, action_id, &what, now.store.after(wait));
         let asked = ActionAsked { action_id, name, agent_id, attempt, what, deadline_ms, mark };
         let about = About { tx: Some(action_id), ..About::agent(run_id) };
+        let asker = asked.agent_id.clone();
         let seq = self.record(now, Fact::AgentAction(asked), about);
-        self.tell_agent(run_id);
+        self.tell_agent(&asker);
         let Some(execute) = execute else { return };
         self.acting.due.insert(action_id, now.mono + wait);
         if crowded {
@@ -257,29 +258,32 @@ impl SessionRuntime {
         }
     }
 
-    /// Records what happens to an open action, and tells the agent that runs and has asked for it.
+    /// Records what happens to an open action, and tells the agent that has asked for it, if it runs: in the same run or in
+    /// a later one (EV-T8).
     fn record_of(&mut self, now: Now, action_id: EventId, fact: Fact) {
         let Some(action) = self.state.actions.open.get(&action_id) else { return };
-        let (run_id, cause) = (action.run_id.clone(), action.cause);
+        let (run_id, cause, asker) = (action.run_id.clone(), action.cause, action.agent.clone());
         let begins =
             if let Fact::ToolInvoke(invoked) = &fact { Some(invoked.runner_id.clone()) } else { None };
         let runner = begins.or_else(|| action.runner.clone());
         let source = if runner.is_some() { Source::Runner } else { Source::Gateway };
         let about = About { source, runner: runner.as_ref(), cause: Some(cause), ..About::run(&run_id) };
         self.record(now, fact, about);
-        self.tell_agent(&run_id);
+        self.tell_agent(&asker);
     }
 
     /// Tells a running agent the fact that was just recorded, once it is durable. One that does not run is told what it
     /// needs to know with its next turn.
-    fn tell_agent(&mut self, run_id: &RunId) {
+    fn tell_agent(&mut self, asker: &AgentId) {
         let Attempt::Live(live) = &self.attempt else { return };
-        let (true, None) = (live.run_id == *run_id, live.cancel_at) else { return };
-        let Some(agent_id) = self.state.runs.get(run_id).and_then(|run| run.agent.clone()) else { return };
+        let agent_id = self.state.runs.get(&live.run_id).and_then(|run| run.agent.clone());
+        let Some(agent_id) = agent_id.filter(|agent| agent == asker && live.cancel_at.is_none()) else {
+            return;
+        };
         let Some(entry) = self.outbox.last_recorded() else { return };
         let seq = self.state.tail.seq;
         let (key, run_id, attempt, epoch) =
-            (self.key.clone(), run_id.clone(), live.attempt, self.token.epoch);
+            (self.key.clone(), live.run_id.clone(), live.attempt, self.token.epoch);
         let news = News { key, run_id, attempt, agent_id, seq, epoch, entry };
         self.outbox.after(seq, Output::Order(Order::News(Box::new(news))));
     }

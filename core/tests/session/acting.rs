@@ -146,13 +146,13 @@ fn a_process_is_an_action_that_is_open_until_it_ends() {
         "act process.spawn; tool begun; tool told; tool ok",
         &format!("{SPAWNED} {told} process.exited result(ok) NEWS(process.exited) NEWS(tool.result)"),
     );
-    // It outlives its run, and the next one is told of it, and of how it ended.
+    // It outlives its run, and the next one is told of it, and of how it ended: as it happens (EV-T8), and with what is asked.
     runs(
         "act process.spawn; tool begun; done; say m2; ack; tool ok; done; say m3; ack; done; say m4",
         &format!(
             "{SPAWNED} agent.invoke.done done(0) user.message admitted(a,Run) run.started INVOKE(a,1,1+0) \
-             agent.invoke.started process.exited result(ok) agent.invoke.done done(0) user.message admitted(a,Run) \
-             run.started INVOKE(a,1,0+1) agent.invoke.started agent.invoke.done done(0) user.message admitted(a,Run) \
+             agent.invoke.started process.exited result(ok) NEWS(process.exited) NEWS(tool.result) agent.invoke.done done(0) \
+             user.message admitted(a,Run) run.started INVOKE(a,1,0+1) agent.invoke.started agent.invoke.done done(0) user.message admitted(a,Run) \
              run.started INVOKE(a,1)"
         ),
     );

@@ -178,6 +178,9 @@ async fn a_process_outlives_its_run_and_its_node() {
     tells(&mut runner_b, &query, "result", json!({"ok": true, "result": {"exit_code": 0}})).await;
     let over = ann.until(|message| message["name"] == "tool.result").await.expect("she is told");
     assert_eq!(over["data"]["ok"], true);
+    for name in ["process.exited", "tool.result"] {
+        assert_eq!(event(&mut agent_b, name).await["data"]["action_id"], execute["action_id"]);
+    }
     done(&mut ann, &mut agent_b, &invoke).await;
     let invoke = asked(&mut ann, &mut agent_b, "and now?").await;
     assert_eq!(invoke["context"].get("open_actions"), Some(&json!([])));
