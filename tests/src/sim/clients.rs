@@ -287,9 +287,12 @@ impl World {
 
     /// A client reads a note on the line it uses.
     pub(crate) fn read(&mut self, id: usize, line: LineId, note: &Note) {
-        if self.clients[id].line != Some(line) {
-            return;
+        if self.clients[id].line == Some(line) {
+            self.read_on(id, line, note);
         }
+    }
+
+    fn read_on(&mut self, id: usize, line: LineId, note: &Note) {
         match note {
             Note::Fact { session, seq, epoch, entry, .. } if *session == self.clients[id].key.session => {
                 let client = &mut self.clients[id];
