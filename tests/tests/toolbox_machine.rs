@@ -54,7 +54,11 @@ fn input(words: &str) -> Input {
             Input::Heard(_, told) => Input::Heard(1, told),
             Input::Opened(_) => Input::Opened(1),
             Input::Closed(_) => Input::Closed(1),
-            other => other,
+            other @ (Input::Spawned { .. }
+            | Input::Failed { .. }
+            | Input::Printed { .. }
+            | Input::Exited { .. }
+            | Input::Leave(_)) => other,
         };
     }
     let parts: Vec<&str> = words.split(' ').collect();
