@@ -68,18 +68,14 @@ mod tests {
     /// Whatever number somebody brings along is the same number however often it is written down and read again.
     #[test]
     fn a_number_stays_what_it_was() {
-        for text in [
-            "17153553733333553733333363333793333333",
-            "1.0715086071862673e301",
-            "-0",
-            "0.1",
-            "5e-324",
-            "1e400",
-        ] {
-            let Ok(read) = serde_json::from_str::<Json>(text) else { continue };
+        for text in
+            ["17153553733333553733333363333793333333", "1.0715086071862673e301", "-0", "0.1", "5e-324"]
+        {
+            let read: Json = serde_json::from_str(text).expect("a number");
             let written = serde_json::to_string(&read).expect("a number");
             assert_eq!(serde_json::from_str::<Json>(&written).expect("a number"), read, "{text}, {written}");
         }
+        assert!(serde_json::from_str::<Json>("1e400").is_err(), "what is too large for a number is none");
     }
 
     #[test]

@@ -1,18 +1,16 @@
 //! Many agents in a session, and everything that can be asked of it at once, while nodes and Redis die: what a log
 //! says of it has to be in order, and nothing may be stuck.
+use crate::PACE;
 use crate::guest::{AGENTS, Guest};
 use crate::mischief::{Blows, Fleet, Stage};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::task::JoinSet;
 use turnway_core::rng::Rng;
 use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
 use turnway_tests::real::web::Web;
 use turnway_tests::real::{PATIENCE, figure, size};
-
-const PACE: Duration = Duration::from_millis(5);
 
 async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
     let mut pace = tokio::time::interval(PACE);
