@@ -330,6 +330,9 @@ pub const FRAME_WORDS_MAX: usize = 1024;
 
 /// Inputs waiting for the switchboard: past it links are not read.
 pub const DRIVER_QUEUE_MAX: usize = 4096;
+/// Links that may come or go in one round of the scheduler, of some 60 steps. Each is several steps by itself, and
+/// then has its sessions shown to it: so together they take no more than half of what is done.
+pub const TURNSTILE_MAX: usize = 8;
 /// Inputs the driver takes before it looks at its timers again.
 pub const DRIVER_BATCH_MAX: usize = 256;
 /// Ops waiting for the embedded store's writer; one batch is [`STORE_BATCH_MAX`].

@@ -8,6 +8,7 @@ pub mod dialin;
 pub mod nodes;
 pub mod operators;
 pub mod quic;
+pub mod runners;
 pub mod sockets;
 
 /// Something that reads.
@@ -20,7 +21,7 @@ pub struct Target {
 }
 
 /// All there are.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     Target { name: "client_message", read: clients::message },
     Target { name: "client_turn", read: clients::turn },
     Target { name: "openai_call", read: clients::openai },
@@ -39,6 +40,7 @@ pub const TARGETS: [Target; 23] = [
     Target { name: "key_set", read: credentials::key_set },
     Target { name: "agent_events", read: agents::events },
     Target { name: "agent_messages", read: dialin::messages },
+    Target { name: "runner_messages", read: runners::messages },
     Target { name: "node_frame", read: nodes::frame },
     Target { name: "stored_fact", read: nodes::fact },
     Target { name: "config_file", read: operators::file },

@@ -20,6 +20,7 @@ mod patience;
 pub mod pipe;
 pub mod quic;
 pub mod seam;
+pub mod turnstile;
 pub mod upgrade;
 mod visit;
 mod wear;

@@ -18,6 +18,7 @@ use crate::keys::Keys;
 use crate::keys::provider::NoProvider;
 use crate::links::{self, Board, Links};
 use crate::listen::crowd::Crowd;
+use crate::listen::turnstile::Turnstile;
 use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
 use crate::metrics::{Metrics, Unanswered};
@@ -280,6 +281,7 @@ impl Shared {
         };
         let reception = Reception {
             door,
+            turnstile: Turnstile::default(),
             links: Arc::clone(&self.links),
             board,
             exchange: agents.exchange().clone(),

@@ -3,6 +3,7 @@ use super::Arrival;
 use super::patience::Patience;
 use super::pipe::Pipe;
 use super::seam::Seam;
+use super::turnstile::Turnstile;
 use super::visit;
 use super::websocket::{Codec, WebSocket};
 use crate::agent::dialin::Exchange;
@@ -43,6 +44,8 @@ const WRITE_BUFFER_BYTES_MAX: usize = 4 * limits::FRAME_BYTES_MAX;
 pub struct Reception {
     /// Who may come in.
     pub door: Door,
+    /// Where they wait for their turn when many come or go at once.
+    pub turnstile: Turnstile,
     /// Where links are shown things.
     pub links: Arc<Links>,
     /// Where links ask.

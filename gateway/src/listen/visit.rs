@@ -97,8 +97,11 @@ pub(super) async fn serve<W: Wire>(mut wire: Box<W>, reception: &Reception, arri
 async fn finish<W: Wire>(wire: Box<W>, reception: &Reception, id: LinkId, stage: Stage, end: End) {
     let metrics = &reception.metrics.links;
     match stage {
-        // Without a switchboard there is nobody left to tell.
-        Stage::Connected => _ = reception.board.disconnect(id).await,
+        Stage::Connected => {
+            reception.turnstile.pass().await;
+            // Without a switchboard there is nobody left to tell.
+            _ = reception.board.disconnect(id).await;
+        }
         Stage::Calling => {}
         Stage::Denied => metrics.began(Handshake::Denied),
         Stage::Stranger if matches!(end, End::Close(..)) => metrics.began(Handshake::Refused),

@@ -186,10 +186,9 @@ async fn a_flood_starves_no_cancel_and_no_resume() {
         assert_eq!(done["status"], "cancelled", "{done}");
         times.push(asked.elapsed());
     }
-    let (most, slowest) = (quantile(&mut times, 0.95), quantile(&mut times, 1.0));
+    let slowest = quantile(&mut times, 1.0);
     figure("cancel behind 300 inputs of the same connection until its end elsewhere, p50 / max", {
         format!("{:?} / {slowest:?}", quantile(&mut times, 0.5))
     });
-    // One of twenty may meet another process on its core.
-    assert!(most <= CANCELLED_WITHIN && slowest <= 10 * CANCELLED_WITHIN, "{most:?}, {slowest:?}");
+    assert!(slowest <= CANCELLED_WITHIN, "{slowest:?}");
 }

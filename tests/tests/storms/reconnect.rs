@@ -9,9 +9,8 @@ use turnway_tests::real::{figure, quantile, size};
 /// Until the last one has resumed (G-12).
 const RESUMED_WITHIN: Duration = Duration::from_secs(20);
 /// What a turn of somebody else takes meanwhile: 99 of 100, in the worst window that is as long as a storm and its
-/// beginning and end. The goal is 250 ms, and runs differ by twice as much (docs/benchmarks.md): past this something
-/// waits that need not.
-const BYSTANDERS_WITHIN: Duration = Duration::from_millis(500);
+/// beginning and end (G-12).
+const BYSTANDERS_WITHIN: Duration = Duration::from_millis(250);
 const WINDOW: Duration = Duration::from_secs(3);
 
 /// What all of it may take: connections are opened, dropped twice, and read again.

@@ -9,6 +9,8 @@ use turnway_core::id::RequestId;
 
 impl<W: Wire> Visit<'_, W> {
     pub(super) async fn meet(&mut self, hello: Hello) -> Result<(), End> {
+        self.reception.turnstile.pass().await;
+        self.now = self.reception.clock.now();
         if let Some(Credential(shown)) = &hello.credential {
             self.look(shown).await;
         }

@@ -1,0 +1,93 @@
+//! What a tool runner says: messages, a line each, about an action that it was given.
+use turnway_bindings::runner::line::{Input, Line, LineConfig, Output};
+use turnway_bindings::runner::shop::{self, Shop};
+use turnway_core::id::{
+    EventId, MessageId, NodeId, RunId, RunnerId, SessionId, SessionKey, TenantId, ToolName, UserId,
+};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::private::Private;
+use turnway_core::protocol::action::{Execute, ToolOrder, ToolReport};
+use turnway_core::protocol::json::json_bytes;
+use turnway_core::time::{Millis, Now};
+
+/// What stands for the action that it was given.
+const ACTION: &str = "$ACTION";
+
+/// Each line is a message, in which `$ACTION` is the action. Understood are reports of it, answers and what asks the
+/// door. Nothing is reported of another action or after its end, nor more of it than is carried.
+pub fn messages(bytes: &[u8]) -> usize {
+    let (Ok(text), Some(execute)) = (std::str::from_utf8(bytes), execute()) else { return 0 };
+    let (Ok(runner), action) = (RunnerId::parse("r"), execute.action_id) else { return 0 };
+    let (now, mut shop) = (Now::default(), Shop::default());
+    let tools = vec![execute.tool.clone()];
+    shop.handle_input(now, shop::Input::Order(ToolOrder::Execute(Box::new(execute))));
+    shop.handle_input(now, shop::Input::Came { connection: 1, runner, tools });
+    assert!(matches!(shop.poll_output(), Some(shop::Output::Send { .. })), "it is given what there is to do");
+    let connection_id = "c".to_owned();
+    let config = LineConfig { node: NodeId(1), connection_id, expires: None, heartbeat_permille: 1000 };
+    let mut line = Line::new(now, &config);
+    while line.poll_output().is_some() {}
+    let (mut understood, mut is_over) = (0, false);
+    for text in text.lines() {
+        line.handle_input(now, Input::Text(text.replace(ACTION, &action.to_string())));
+        while let Some(output) = line.poll_output() {
+            match output {
+                Output::Word(word) => {
+                    shop.handle_input(now, shop::Input::Said { connection: 1, word: *word })
+                }
+                Output::Refresh { .. } => understood += 1,
+                Output::Write(text) => understood += usize::from(text.contains("pong")),
+                Output::Ping => panic!("no time has passed"),
+                Output::Close { .. } => return understood,
+            }
+        }
+        let mut reports = 0;
+        while let Some(output) = shop.poll_output() {
+            let shop::Output::Report { action_id, report, .. } = output else { continue };
+            reports += 1;
+            assert!(action_id == action && !is_over && reports == 1, "a report of nothing that is done");
+            is_over = is_last(&report);
+            hold(&report);
+        }
+        understood += reports;
+    }
+    understood
+}
+
+fn is_last(report: &ToolReport) -> bool {
+    match report {
+        ToolReport::Invoked { .. } | ToolReport::Progress(_) | ToolReport::Printed(_) => false,
+        ToolReport::Ended { .. } | ToolReport::Unknown | ToolReport::NoRunner | ToolReport::Lost => true,
+    }
+}
+
+fn hold(report: &ToolReport) {
+    match report {
+        ToolReport::Progress(data) | ToolReport::Ended { result: Some(data), .. } => {
+            assert!(json_bytes(data) <= limits::ACTION_DATA_BYTES_MAX, "more than is carried");
+        }
+        ToolReport::Printed(printed) => {
+            // As base64 a piece has four letters for three bytes.
+            assert!(printed.data.0.len() <= limits::CHUNK_BYTES_MAX.div_ceil(3) * 4, "more than is shown");
+        }
+        ToolReport::Invoked { .. }
+        | ToolReport::Ended { .. }
+        | ToolReport::Unknown
+        | ToolReport::NoRunner
+        | ToolReport::Lost => {}
+    }
+}
+
+fn execute() -> Option<Execute> {
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").ok()? };
+    Some(Execute {
+        run_id: RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").ok()?),
+        action_id: EventId::parse("0190163d-8694-739b-aea5-966c26f8ad90").ok()?,
+        tool: ToolName::parse("process.spawn").ok()?,
+        args: Private("{}".to_owned()),
+        deadline: Millis(60_000),
+        runner: None,
+        key,
+    })
+}
