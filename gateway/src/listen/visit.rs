@@ -1,8 +1,7 @@
 //! One link from its first byte to its last, whatever carries it: a [`Link`] machine between a [`Wire`], the
 //! door and the switchboard. One task, one timer, and nothing else while it is idle.
 //!
-//! - `credential`: what it shows of itself; `agent`, `runner`: the rest of it where it is an agent that has dialed in,
-//!   or a tool runner.
+//! - `credential`: what it shows of itself; `agent`, `runner`: the rest of it where it is one that has dialed in.
 mod agent;
 mod credential;
 mod runner;
@@ -98,8 +97,8 @@ async fn finish<W: Wire>(wire: Box<W>, reception: &Reception, id: LinkId, stage:
     let metrics = &reception.metrics.links;
     match stage {
         Stage::Connected => {
-            reception.turnstile.pass().await;
             // Without a switchboard there is nobody left to tell.
+            reception.turnstile.pass().await;
             _ = reception.board.disconnect(id).await;
         }
         Stage::Calling => {}
