@@ -113,6 +113,9 @@ pub const RUN_HANDOVERS_MAX: u32 = 8;
 pub const HANDOVERS_KEPT_MAX: usize = 16;
 /// What an agent that hands over tells the other: a page or two, which stays in the state until it is told.
 pub const HANDOVER_SUMMARY_BYTES_MAX: usize = 16 * 1024;
+/// Of the answer in which a handover was asked for, what the other agent is told: its end. So much is in memory, and in
+/// the snapshot, of every session in which somebody speaks.
+pub const HANDOVER_TEXT_BYTES_MAX: usize = 4 * 1024;
 /// Why somebody wants an agent to answer, to come or to go: a line for a person, in bytes.
 pub const REASON_BYTES_MAX: usize = 1024;
 /// Inputs in one inbox: the running one and 20 that wait.

@@ -70,7 +70,7 @@ async fn told_upto(wire: &mut Wire, name: &str) -> (Vec<String>, Value) {
 
 /// The person decides on another connection than the one that spoke; the other agent is told with its next turn.
 ///
-/// Covers: SR-F1, SR-F2, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5, LN-SR13.
+/// Covers: SR-F1, SR-F2, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-T9, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5, LN-SR13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_handed_a_session_answers_and_is_told() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
@@ -104,6 +104,7 @@ async fn who_is_handed_a_session_answers_and_is_told() {
     let told = &journal[1].context["handover"];
     assert_eq!((&told["from"], &told["summary"]), (&"ada".into(), &"they want 2+2".into()), "{told}");
     assert_eq!((&told["run_id"], &told["handover_id"]), (&prompt["run_id"], &prompt["handover_id"]));
+    assert_eq!((&told["text"], told.get("truncated")), (&"ada here".into(), None), "{told}");
     assert!(journal[2].context["handover"].is_null(), "it is told once: {}", journal[2].context);
 }
 

@@ -1,15 +1,17 @@
 //! What must hold while a node is busy: it leaves without failing a turn, clients that do not read cost little
-//! and slow nobody, and a cancel is quick. `./test long under_load` at full size.
+//! and slow nobody, a cancel is quick, and so is the receipt of what an agent is handed meanwhile. `./test long under_load` at full size.
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
-use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::agent::{Agents, Invocation, Reply};
 use turnway_tests::real::http::get;
 use turnway_tests::real::load::Load;
 use turnway_tests::real::node::Node;
+use turnway_tests::real::steers::Steers;
 use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
@@ -131,6 +133,70 @@ async fn a_cancel_reaches_the_agent_at_once() {
         format!("p50 {:.1?}, p99 {p99:.1?}", quantile(&mut took, 0.5)),
     );
     assert!(p99 < Duration::from_secs(1), "{p99:?}");
+}
+
+/// Eight things that are said to an agent while it answers, and then that it may end; how long each took until it was
+/// accepted, and until the agent's receipt was seen.
+async fn interject(wire: &mut Wire, session: &str, round: usize) -> Vec<(Duration, Duration)> {
+    let host = wire.ask("host", invoke(session, "held", "hi")).await.expect("an answer");
+    wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
+    let (mut pace, mut took) = (interval(PIECE), Vec::new());
+    for n in 0..=8 {
+        pace.tick().await;
+        let text = if n < 8 { "more" } else { "end" };
+        let asked = Instant::now();
+        let told = wire.ask(&format!("{round}-{n}"), invoke(session, "held", text)).await.expect("an answer");
+        let accepted = asked.elapsed();
+        let is_receipt =
+            |message: &Value| message["name"] == "STEER_ACK" && message["run_id"] == told["run_id"];
+        let receipt = wire.until(is_receipt).await.expect("a receipt");
+        assert_eq!(receipt["outcome"], "accepted", "{receipt}");
+        took.push((accepted, asked.elapsed()));
+    }
+    let is_end = |message: &Value| message["type"] == "done" && message["run_id"] == host["run_id"];
+    let done = wire.until(is_end).await.expect("an end");
+    assert_eq!(done["status"], "completed", "{done}");
+    took
+}
+
+/// Covers: ST-7, EV-T6.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receipt_comes_five_milliseconds_after_the_acceptance() {
+    /// What 99 of 100 receipts may take longer than 99 of 100 acceptances.
+    const LATER: Duration = Duration::from_millis(5);
+    let steers = Arc::new(Steers::default());
+    let heard = Arc::clone(&steers);
+    let held = move |asked: Invocation| {
+        let heard = Arc::clone(&heard);
+        Reply::speak(move |voice| async move {
+            heard.until(|steered| steered.run_id == asked.run_id && steered.text == "end").await;
+            voice.done().await
+        })
+    };
+    let (agents, dir) =
+        (Agents::start_steered(held, steers).await, tempfile::tempdir().expect("a directory"));
+    let flag = agents.flag("held") + ",steer=true";
+    let node = Node::start_on("memory:", dir.path(), &["--agent", &flag]).await;
+    let mut clients = JoinSet::new();
+    for n in 0..size("STEER_CLIENTS", 10) {
+        let to = node.http;
+        clients.spawn(async move {
+            let mut wire = Wire::hello(to, &format!("user-{n}"), vec![]).await.expect("welcome");
+            let mut took = Vec::new();
+            for round in 0..size("STEER_ROUNDS", 10) {
+                took.extend(interject(&mut wire, &format!("s{n}"), round).await);
+            }
+            took
+        });
+    }
+    let took: Vec<_> = clients.join_all().await.concat();
+    let (mut accepted, mut receipts): (Vec<_>, Vec<_>) = took.into_iter().unzip();
+    let of = |times: &mut Vec<Duration>| (quantile(times, 0.5), quantile(times, 0.99));
+    let (count, accepted, receipts) = (accepted.len(), of(&mut accepted), of(&mut receipts));
+    figure("interjections, p50 and p99 until accepted, and until the agent's receipt is seen", {
+        format!("{count}; {accepted:.1?}; {receipts:.1?}")
+    });
+    assert!(receipts.1 <= accepted.1 + LATER, "{receipts:?}, {accepted:?}");
 }
 
 /// The 99th percentile of one small turn after the other, for as long as `meanwhile` takes.

@@ -39,7 +39,7 @@ impl Kind {
         match self {
             // 2: what an attempt that outlives its owner needs. 3: what is known of members. 4: what a run hosts.
             // 5: handovers. 6: actions.
-            Self::Snapshot => 6,
+            Self::Snapshot => 7,
             Self::Frame | Self::Beat => 1,
         }
     }

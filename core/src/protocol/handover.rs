@@ -95,6 +95,12 @@ pub struct HandoverContext {
     pub reason: Private<String>,
     /// What it thought worth knowing.
     pub summary: Private<String>,
+    /// What it said in that turn: the end of it (SR-T9), at most
+    /// [`HANDOVER_TEXT_BYTES_MAX`](crate::limits::HANDOVER_TEXT_BYTES_MAX) bytes.
+    pub text: Private<String>,
+    /// Something before that was left out.
+    #[serde(rename = "truncated", skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
 }
 
 // === impl Rejection ===

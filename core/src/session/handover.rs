@@ -22,6 +22,17 @@ pub struct Handovers {
     pub ended: Vec<Ended>,
     /// Which run has asked last, and how often.
     asked: Option<(RunId, u32)>,
+    /// What is said in the turn that speaks, should it be handed over (SR-T9).
+    said: Option<Box<(RunId, Said)>>,
+}
+
+/// The end of an answer, as far as it is recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Said {
+    /// At most [`limits::HANDOVER_TEXT_BYTES_MAX`] bytes.
+    pub text: Private<String>,
+    /// Something before them was left out.
+    pub is_cut: bool,
 }
 
 /// One that is under way.
@@ -43,6 +54,8 @@ pub struct Handover {
     pub deadline: Millis,
     /// A person has agreed, and the agent is to become a member first.
     pub joining: Option<Joining>,
+    /// What was said in that turn, once it has ended.
+    pub said: Said,
 }
 
 /// A change of members that a handover waits for.
@@ -73,6 +86,8 @@ pub struct Given {
     pub switched: bool,
     /// The turn with which it is told.
     pub told: Option<RunId>,
+    /// What was said in the turn in which it was asked for, once that has ended.
+    pub said: Said,
 }
 
 /// One that has ended.
@@ -98,6 +113,16 @@ pub enum Standing {
 // === impl Handovers ===
 
 impl Handovers {
+    /// As the release before knew them: of what is said now it kept nothing.
+    pub(super) fn without_said(
+        open: Option<Handover>,
+        given: Option<Given>,
+        ended: Vec<Ended>,
+        asked: Option<(RunId, u32)>,
+    ) -> Self {
+        Self { open: open.map(Box::new), given: given.map(Box::new), ended, asked, said: None }
+    }
+
     /// What has become of one; none: it is not known (any more).
     pub fn standing(&self, id: EventId) -> Option<Standing> {
         if self.open.as_ref().is_some_and(|open| open.id == id) {
@@ -130,7 +155,43 @@ impl Handovers {
             run_id: given.run_id.clone(),
             reason: given.reason.clone(),
             summary: given.summary.clone(),
+            text: given.said.text.clone(),
+            is_cut: given.said.is_cut,
         }))
+    }
+
+    /// An attempt begins to speak.
+    fn begins(&mut self, run_id: Option<&RunId>) {
+        self.said = run_id.map(|run_id| Box::new((run_id.clone(), Said::default())));
+    }
+
+    fn says(&mut self, run_id: Option<&RunId>, text: &str) {
+        let said = self.said.as_mut().filter(|said| Some(&said.0) == run_id);
+        said.into_iter().for_each(|said| said.1.push(text));
+    }
+
+    /// A turn has ended. What was said in it stays with the handover that was asked for in it.
+    fn keep_said(&mut self, run_id: &RunId) {
+        let Some(said) = self.said.take_if(|said| said.0 == *run_id) else { return };
+        let open = self.open.iter_mut().map(|open| (&open.run_id, &mut open.said));
+        let given = self.given.iter_mut().map(|given| (&given.run_id, &mut given.said));
+        if let Some((_, kept)) = open.chain(given).find(|(of, _)| *of == run_id) {
+            *kept = said.1;
+        }
+    }
+}
+
+// === impl Said ===
+
+impl Said {
+    fn push(&mut self, text: &str) {
+        let kept = &mut self.text.0;
+        kept.push_str(text);
+        let over = kept.len().saturating_sub(limits::HANDOVER_TEXT_BYTES_MAX);
+        if over > 0 {
+            kept.drain(..kept.ceil_char_boundary(over));
+            self.is_cut = true;
+        }
     }
 }
 
@@ -166,11 +227,18 @@ impl State {
             }
             Fact::AgentRemoved(done) => drop(handovers.given.take_if(|given| given.to == done.agent_id)),
             Fact::SessionClosed { .. } => handovers.given = None,
+            Fact::AgentStreamDelta { text, .. } => handovers.says(entry.run_id.as_ref(), text.reveal()),
+            // Another attempt begins its answer anew.
+            Fact::RunRestarted { .. } => handovers.begins(entry.run_id.as_ref()),
             Fact::RunStarted { agent_id, .. } => {
+                handovers.begins(entry.run_id.as_ref());
                 let given = handovers.given.as_mut().filter(|given| given.to == *agent_id);
                 given.into_iter().for_each(|given| given.told = given.told.take().or(entry.run_id.clone()));
             }
-            fact if fact.is_terminal() => handovers.told(entry.run_id.as_ref(), fact),
+            fact if fact.is_terminal() => {
+                handovers.told(entry.run_id.as_ref(), fact);
+                entry.run_id.iter().for_each(|run_id| handovers.keep_said(run_id));
+            }
             _ => {}
         }
     }
@@ -201,13 +269,35 @@ impl Handover {
             summary: asked.summary.clone(),
             deadline: asked.deadline_ms,
             joining: None,
+            said: Said::default(),
         }
     }
 }
 
 impl Given {
     fn new(open: Handover, switched: bool) -> Self {
-        let Handover { id, run_id, from, to, reason, summary, .. } = open;
-        Self { id, run_id, from, to, reason, summary, switched, told: None }
+        let Handover { id, run_id, from, to, reason, summary, said, .. } = open;
+        Self { id, run_id, from, to, reason, summary, switched, told: None, said }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: SR-T9.
+    #[test]
+    fn of_a_long_answer_the_end_is_kept_in_whole_letters() {
+        let mut said = Said::default();
+        said.push(&"a".repeat(limits::HANDOVER_TEXT_BYTES_MAX));
+        assert!(!said.is_cut && said.text.reveal().len() == limits::HANDOVER_TEXT_BYTES_MAX);
+        said.push("\u{e9}");
+        assert!(said.is_cut && said.text.reveal().ends_with("a\u{e9}"));
+        assert_eq!(said.text.reveal().len(), limits::HANDOVER_TEXT_BYTES_MAX);
+        // A letter that would be cut in two is left out.
+        let mut said = Said::default();
+        said.push(&"\u{e9}".repeat(limits::HANDOVER_TEXT_BYTES_MAX / 2));
+        said.push("x");
+        assert_eq!(said.text.reveal().len(), limits::HANDOVER_TEXT_BYTES_MAX - 1);
     }
 }

@@ -1,15 +1,17 @@
 //! A state as the release before wrote it: read once, after an upgrade.
-use crate::id::{AgentId, Cursor, RunId, UserId};
+use crate::id::{AgentId, Cursor, EventId, RunId, UserId};
+use crate::private::Private;
 use crate::protocol::member::Member;
 use crate::session::actions::Actions;
-use crate::session::handover::Handovers;
+use crate::session::handover::{Ended, Given, Handover, Handovers, Joining, Said};
 use crate::session::members::Change;
 use crate::session::state::{Phase, Run, State};
+use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The version of snapshots that knew of no actions.
-pub(super) const BEFORE_ACTIONS: u8 = 5;
+/// The version of snapshots in which nothing was said in a turn that is handed over.
+pub(super) const BEFORE_SAID: u8 = 6;
 
 /// A state of that version. It has no docs of its own: [`State`] has them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,14 +26,50 @@ pub(super) struct Older {
     runs: BTreeMap<RunId, Run>,
     members: Vec<Member>,
     changes: BTreeMap<AgentId, Change>,
-    handovers: Handovers,
+    handovers: OlderHandovers,
+    actions: Actions,
+}
+
+/// As [`Handovers`].
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct OlderHandovers {
+    open: Option<Box<OlderHandover>>,
+    given: Option<Box<OlderGiven>>,
+    ended: Vec<Ended>,
+    asked: Option<(RunId, u32)>,
+}
+
+/// As [`Handover`].
+#[derive(Debug, Serialize, Deserialize)]
+struct OlderHandover {
+    id: EventId,
+    run_id: RunId,
+    from: AgentId,
+    to: AgentId,
+    reason: Private<String>,
+    summary: Private<String>,
+    deadline: Millis,
+    joining: Option<Joining>,
+}
+
+/// As [`Given`].
+#[derive(Debug, Serialize, Deserialize)]
+struct OlderGiven {
+    id: EventId,
+    run_id: RunId,
+    from: AgentId,
+    to: AgentId,
+    reason: Private<String>,
+    summary: Private<String>,
+    switched: bool,
+    told: Option<RunId>,
 }
 
 impl From<Older> for State {
     fn from(older: Older) -> Self {
         let Older { tail, phase, user, agents, active, running, waiting, .. } = older;
-        let Older { runs, members, changes, handovers, .. } = older;
-        let actions = Actions::default();
+        let Older { runs, members, changes, handovers, actions, .. } = older;
+        let OlderHandovers { open, given, ended, asked } = handovers;
         Self {
             tail,
             phase,
@@ -43,22 +81,41 @@ impl From<Older> for State {
             runs,
             members,
             changes,
-            handovers,
+            handovers: Handovers::without_said(open.map(Handover::from), given.map(Given::from), ended, asked),
             actions,
         }
+    }
+}
+
+impl From<Box<OlderHandover>> for Handover {
+    fn from(older: Box<OlderHandover>) -> Self {
+        let OlderHandover { id, run_id, from, to, reason, summary, deadline, joining } = *older;
+        Self { id, run_id, from, to, reason, summary, deadline, joining, said: Said::default() }
+    }
+}
+
+impl From<Box<OlderGiven>> for Given {
+    fn from(older: Box<OlderGiven>) -> Self {
+        let OlderGiven { id, run_id, from, to, reason, summary, switched, told } = *older;
+        Self { id, run_id, from, to, reason, summary, switched, told, said: Said::default() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{Epoch, Seq};
+    use crate::id::{Epoch, MessageId, Seq, SessionId, SessionKey, TenantId};
     use crate::protocol::codec::{CodecError, Kind, encode};
 
     /// Covers: SR-H4.
     #[test]
     fn what_the_release_before_kept_is_read() {
         let agent = AgentId::parse("a").expect("a name");
+        let key = SessionKey {
+            tenant: TenantId::default_tenant(),
+            session: SessionId::parse("s1").expect("a name"),
+        };
+        let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
         let older = Older {
             tail: Cursor { seq: Seq(7), epoch: Epoch(3) },
             phase: Phase::Open,
@@ -70,14 +127,30 @@ mod tests {
             runs: BTreeMap::new(),
             members: vec![Member { turns: 2, ..Member::default() }],
             changes: BTreeMap::new(),
-            handovers: Handovers::default(),
+            handovers: OlderHandovers {
+                open: None,
+                given: Some(Box::new(OlderGiven {
+                    id: EventId::default(),
+                    run_id: run_id.clone(),
+                    from: agent.clone(),
+                    to: agent.clone(),
+                    reason: Private("why".to_owned()),
+                    summary: Private(String::new()),
+                    switched: true,
+                    told: None,
+                })),
+                ended: Vec::new(),
+                asked: Some((run_id, 2)),
+            },
+            actions: Actions::default(),
         };
         let mut blob = encode(Kind::Snapshot, &older).expect("it is small");
-        blob[3] = BEFORE_ACTIONS;
+        blob[3] = BEFORE_SAID;
         let state = State::from_snapshot(&blob).expect("it is read");
         assert_eq!(state, State::from(older));
-        assert_eq!((state.tail.seq, state.active), (Seq(7), Some(agent)));
+        assert_eq!((state.tail.seq, &state.active), (Seq(7), &Some(agent)));
+        assert!(state.handovers.given.is_some_and(|given| given.reason.reveal() == "why" && given.switched));
         blob[3] -= 1;
-        assert_eq!(State::from_snapshot(&blob), Err(CodecError::Version(4)), "one version back, no more");
+        assert_eq!(State::from_snapshot(&blob), Err(CodecError::Version(5)), "one version back, no more");
     }
 }

@@ -9,7 +9,7 @@ use crate::session::actions::Actions;
 use crate::session::digest::TextHash;
 use crate::session::handover::Handovers;
 use crate::session::members::Change;
-use crate::session::older::{BEFORE_ACTIONS, Older};
+use crate::session::older::{BEFORE_SAID, Older};
 use crate::session::steer::{Rank, Steered};
 use crate::shrink::Shrink;
 use crate::time::Millis;
@@ -140,8 +140,8 @@ impl State {
 
     /// Reads a kept state.
     pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
-        if let Err(CodecError::Version(BEFORE_ACTIONS)) = codec::decode::<Self>(Kind::Snapshot, blob) {
-            return codec::decode_older::<Older>(Kind::Snapshot, BEFORE_ACTIONS, blob).map(Self::from);
+        if let Err(CodecError::Version(BEFORE_SAID)) = codec::decode::<Self>(Kind::Snapshot, blob) {
+            return codec::decode_older::<Older>(Kind::Snapshot, BEFORE_SAID, blob).map(Self::from);
         }
         codec::decode(Kind::Snapshot, blob)
     }

@@ -146,3 +146,32 @@ fn it_is_not_asked_for_again_by_an_attempt_that_goes_on() {
         ),
     );
 }
+
+/// What the first agent said in its turn goes with it, before and after it has asked and whoever owned the session; of an
+/// attempt that was begun anew only what counts.
+///
+/// Covers: SR-T9.
+#[test]
+fn who_is_handed_a_session_is_told_what_was_said() {
+    let next = "user.message admitted(b,Run) run.started INVOKE(b,1,from a:";
+    runs(
+        "text one; asks b; text two; yes; done; say m2",
+        &format!(
+            "stretch(0+3) 0'one' CREDIT(3) asked(b) stretch(3+3) 3'two' CREDIT(3) {SWITCHED} agent.invoke.done done(6) \
+             {next}onetwo)"
+        ),
+    );
+    runs(
+        "asks b; text one; done; crash; yes; say m2",
+        &format!(
+            "asked(b) stretch(0+3) 0'one' CREDIT(3) agent.invoke.done done(3) | {SWITCHED} {next}one)"
+        ),
+    );
+    runs(
+        "text one; crash; ack; text two; asks b; done; yes; say m2",
+        &format!(
+            "stretch(0+3) 0'one' CREDIT(3) | run.restarted INVOKE(a,2) agent.invoke.started stretch(0+3) 0'two' CREDIT(3) \
+             asked(b) agent.invoke.done done(3) {SWITCHED} {next}two)"
+        ),
+    );
+}

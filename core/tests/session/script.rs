@@ -139,7 +139,10 @@ impl Script {
                         )
                     }
                     None => {
-                        let told = invoke.handover.map(|told| format!(",from {}", told.from));
+                        let told = invoke.handover.map(|told| match told.text.reveal() {
+                            "" => format!(",from {}", told.from),
+                            said => format!(",from {}:{said}", told.from),
+                        });
                         let told = told.unwrap_or_default();
                         let acts = invoke.actions.as_deref();
                         let acts =

@@ -1,6 +1,6 @@
 //! What agents are handed while they answer (`POST …/steer`), and what they make of it.
 use serde_json::Value;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// One `POST …/steer`, as the agent saw it.
@@ -27,7 +27,7 @@ pub struct Steers {
 impl Steers {
     /// Every one so far.
     pub fn seen(&self) -> Vec<Steered> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().clone()
     }
 
     /// Waits until there is one that fits.
@@ -36,10 +36,11 @@ impl Steers {
             let more = self.more.notified();
             tokio::pin!(more);
             more.as_mut().enable();
-            if let Some(found) = self.seen().into_iter().find(&fits) {
-                return found;
+            let found = self.lock().iter().find(|steered| fits(steered)).cloned();
+            match found {
+                Some(found) => return found,
+                None => more.await,
             }
-            more.await;
         }
     }
 
@@ -57,8 +58,12 @@ impl Steers {
             Some("keep") if steered.attempt == 1 => None,
             Some(_) | None => Some("accepted"),
         };
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(steered);
+        self.lock().push(steered);
         self.more.notify_waiters();
         answer
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Steered>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
