@@ -248,7 +248,8 @@ impl House {
     async fn greet(&self, stream: TcpStream) -> Option<Pipe> {
         let Some(tls) = &self.tls else { return Some(Pipe::Plain(stream)) };
         // On the heap, and gone when it is over.
-        let greeted = Box::pin(greet::greet(stream, tls));
+        let turnstile = self.reception.as_ref().map(|reception| &reception.turnstile);
+        let greeted = Box::pin(greet::greet(stream, tls, turnstile));
         tokio::select! {
             (pipe, how) = greeted => {
                 self.metrics.tls.greeted(how);

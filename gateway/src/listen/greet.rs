@@ -1,5 +1,6 @@
 //! How TLS begins on a connection, or why it does not.
 use super::pipe::Pipe;
+use super::turnstile::Turnstile;
 use crate::metrics::Greeting;
 use crate::tls::Shown;
 use std::io;
@@ -20,8 +21,12 @@ const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-
     content-length: 29\r\n\r\nTLS is spoken here: https://\n";
 
 /// Shakes hands, and tells how it ended.
-pub(super) async fn greet(stream: TcpStream, shown: &Shown) -> (Option<Pipe>, Greeting) {
-    match timeout(HANDSHAKE_TIMEOUT, shake(stream, shown)).await {
+pub(super) async fn greet(
+    stream: TcpStream,
+    shown: &Shown,
+    turnstile: Option<&Turnstile>,
+) -> (Option<Pipe>, Greeting) {
+    match timeout(HANDSHAKE_TIMEOUT, shake(stream, shown, turnstile)).await {
         Ok(Ok(pipe)) => (Some(pipe), Greeting::Done),
         Ok(Err(how)) => (None, how),
         Err(_) => (None, Greeting::Late),
@@ -37,7 +42,11 @@ async fn refuse(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn shake(mut stream: TcpStream, shown: &Shown) -> Result<Pipe, Greeting> {
+async fn shake(
+    mut stream: TcpStream,
+    shown: &Shown,
+    turnstile: Option<&Turnstile>,
+) -> Result<Pipe, Greeting> {
     let mut first = [0];
     match stream.peek(&mut first).await {
         Ok(1) if first == [HANDSHAKE] => {}
@@ -46,6 +55,10 @@ async fn shake(mut stream: TcpStream, shown: &Shown) -> Result<Pipe, Greeting> {
             return Err(Greeting::Plain);
         }
         Ok(_) | Err(_) => return Err(Greeting::Failed),
+    }
+    // What follows is the dearest step of a connection's life, and what it reads is there.
+    if let Some(turnstile) = turnstile {
+        turnstile.pass().await;
     }
     let shaken = TlsAcceptor::from(shown.now()).accept(stream).await;
     shaken.map(|stream| Pipe::Tls(Box::new(stream))).map_err(|error| {
