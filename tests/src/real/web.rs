@@ -40,6 +40,8 @@ pub struct Stream {
     pub headers: HeaderMap,
     body: Incoming,
     read: String,
+    /// Of a letter that has not all been read.
+    half: Vec<u8>,
     connection: JoinHandle<()>,
 }
 
@@ -94,7 +96,7 @@ impl Web {
         let answer: Response<Incoming> = answer.expect("an answer in time").expect("an answer");
         let (head, body) = answer.into_parts();
         let (status, headers) = (head.status.as_u16(), head.headers);
-        Stream { status, headers, body, read: String::new(), connection }
+        Stream { status, headers, body, read: String::new(), half: Vec::new(), connection }
     }
 
     /// Sends a request and reads all of its answer.
@@ -161,9 +163,21 @@ impl Stream {
 
     async fn try_more(&mut self) -> Result<bool, hyper::Error> {
         let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
-        let Some(frame) = frame.expect("the node said nothing for too long") else { return Ok(false) };
-        let bytes = frame?.into_data().unwrap_or_default();
-        self.read.push_str(std::str::from_utf8(&bytes).expect("chunks end between code points"));
+        let Some(frame) = frame.expect("the node said nothing for too long") else {
+            assert!(self.half.is_empty(), "it ends within a letter");
+            return Ok(false);
+        };
+        self.half.extend(frame?.into_data().unwrap_or_default());
+        // What is read at a time may end within a letter.
+        let whole = match std::str::from_utf8(&self.half) {
+            Ok(text) => text.len(),
+            Err(why) => {
+                assert!(why.error_len().is_none(), "the answer is no UTF-8: {why}");
+                why.valid_up_to()
+            }
+        };
+        let whole = self.half.drain(..whole).collect();
+        self.read.push_str(&String::from_utf8(whole).expect("it was looked at"));
         Ok(true)
     }
 
