@@ -17,6 +17,8 @@ use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
 /// What an answer of the agents here takes.
 const ANSWER: Duration = Duration::from_secs(2);
+/// From a cancel until its agent's request is closed, in 99 of 100 (G-17).
+const CANCELLED_WITHIN: Duration = Duration::from_millis(100);
 /// Between two pieces of it.
 const PIECE: Duration = Duration::from_millis(50);
 
@@ -132,7 +134,7 @@ async fn a_cancel_reaches_the_agent_at_once() {
         "from a cancel to the closed request",
         format!("p50 {:.1?}, p99 {p99:.1?}", quantile(&mut took, 0.5)),
     );
-    assert!(p99 < Duration::from_secs(1), "{p99:?}");
+    assert!(p99 <= CANCELLED_WITHIN, "{p99:?}");
 }
 
 /// Eight things that are said to an agent while it answers, and then that it may end; how long each took until it was
