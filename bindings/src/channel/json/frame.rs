@@ -309,7 +309,7 @@ fn runs<S: Serializer>(runs: &[RunNote], to: S) -> Result<S::Ok, S::Error> {
 
 impl<'a> PendingHandover<'a> {
     fn new(open: &'a Handover) -> Self {
-        let Handover { id, run_id, from, to, reason, summary, deadline, joining: _ } = open;
+        let Handover { id, run_id, from, to, reason, summary, deadline, joining: _, said: _ } = open;
         let (reason, summary) = (reason.reveal(), summary.reveal());
         let prompt = HandoverPrompt { handover_id: *id, from, to, reason, summary, deadline_ts: *deadline };
         Self { run_id, prompt }
