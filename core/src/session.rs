@@ -20,7 +20,7 @@ mod text;
 
 pub use actions::{Action, Actions, Over};
 pub use digest::TextHash;
-pub use handover::{Ended as HandoverEnded, Given, Handover, Handovers, Joining, Standing};
+pub use handover::{Ended as HandoverEnded, Given, Handover, Handovers, Joining, Said, Standing};
 pub use members::{Change, Step};
 pub use outbox::{Ended, Output, Record};
 pub use runtime::{Counts, Input, SessionRuntime};

@@ -81,7 +81,12 @@ impl From<Older> for State {
             runs,
             members,
             changes,
-            handovers: Handovers::without_said(open.map(Handover::from), given.map(Given::from), ended, asked),
+            handovers: Handovers::without_said(
+                open.map(Handover::from),
+                given.map(Given::from),
+                ended,
+                asked,
+            ),
             actions,
         }
     }

@@ -163,9 +163,7 @@ fn who_is_handed_a_session_is_told_what_was_said() {
     );
     runs(
         "asks b; text one; done; crash; yes; say m2",
-        &format!(
-            "asked(b) stretch(0+3) 0'one' CREDIT(3) agent.invoke.done done(3) | {SWITCHED} {next}one)"
-        ),
+        &format!("asked(b) stretch(0+3) 0'one' CREDIT(3) agent.invoke.done done(3) | {SWITCHED} {next}one)"),
     );
     runs(
         "text one; crash; ack; text two; asks b; done; yes; say m2",

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use turnway_core::id::{AgentId, EventId, MessageId};
 use turnway_core::private::Private;
 use turnway_core::protocol::handover::Rejection;
-use turnway_core::session::{Handover, Standing};
+use turnway_core::session::{Handover, Said, Standing};
 
 mod facts;
 
@@ -107,6 +107,7 @@ fn what_waits_for_a_decision_is_in_the_snapshot() {
         summary: Private("2+2".to_owned()),
         deadline: Millis(9),
         joining: None,
+        said: Said::default(),
     };
     let there = SnapshotNote { handover: Some(Box::new(handover)), ..*snapshot(None) };
     let message = only(&Note::Subscribed { request_id: None, snapshot: Box::new(there), reset: None });
