@@ -140,7 +140,7 @@ async fn a_cancel_reaches_the_agent_at_once() {
 /// Eight things that are said to an agent while it answers, and then that it may end; how long each took until it was
 /// accepted, and until the agent's receipt was seen.
 async fn interject(wire: &mut Wire, session: &str, round: usize) -> Vec<(Duration, Duration)> {
-    let host = wire.ask("host", invoke(session, "held", "hi")).await.expect("an answer");
+    let host = wire.ask(&format!("{round}-host"), invoke(session, "held", "hi")).await.expect("an answer");
     wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
     let (mut pace, mut took) = (interval(PIECE), Vec::new());
     for n in 0..=8 {
