@@ -220,6 +220,30 @@ fn every_action_ends_once() {
     );
 }
 
+/// Covers: LN-EV11.
+#[test]
+fn who_was_told_to_stop_begins_nothing_more() {
+    let stops = "run.cancelling CANCEL answered cancelled(user) DROP";
+    runs("cancel; act t; cancel-ack; act t", stops);
+    // What was begun before is stopped with it.
+    runs(
+        "act t; tool begun; cancel; act t; cancel-ack; act t",
+        &format!("{ASKED} {INVOKED} {stops} result(canceled) SIGNAL(KILL)"),
+    );
+}
+
+/// Covers: LN-EV14.
+#[test]
+fn what_is_said_while_a_tool_works_is_seen_at_once() {
+    runs(
+        "act t; tool begun; steer m2; takes m2; tool ok; done",
+        &format!(
+            "{ASKED} {INVOKED} user.message admitted(a,Steered) STEER(m2) steer(accepted) {RESULT} \
+             agent.invoke.done done(0) done(steered)"
+        ),
+    );
+}
+
 /// Covers: S-48, EV-T12, LN-EV17.
 #[test]
 fn actions_are_bounded() {

@@ -68,6 +68,17 @@ async fn a_session_is_found_or_made_of_channel_and_chat() {
     assert_eq!(known.process(named.into()).await.expect("it is answered").turn.session_id, "s1");
 }
 
+/// Covers: LN-TP2, LN-TP35.
+#[tokio::test]
+async fn the_session_that_was_found_stands_for_the_one_that_was_named() {
+    let (pipeline, book) = two(|_, second| second.session = Act::Say("found"));
+    let named = Envelope { session_id: Some("named".to_owned()), ..inbound("hi").envelope };
+    let turn = pipeline.process(named.into()).await.expect("it is answered").turn;
+    assert_eq!(book.of("admits"), ["admits to found", "admits to found"]);
+    assert_eq!(turn.session_id, "found");
+    assert_eq!(turn.inbound.envelope.session_id.as_deref(), Some("found"), "it is written back");
+}
+
 /// Covers: TP-L1, TP-L2, TP-L3, TP-L4, TP-L5, TP-N3.
 #[tokio::test]
 async fn of_two_that_know_the_same_thing_the_later_one_is_believed() {
