@@ -316,7 +316,7 @@ mod tests {
         SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
     }
 
-    /// Covers: SR-A4, RX-1, EV-N4, MP-C1.
+    /// Covers: SR-A4, RX-1, EV-N4, EV-E2, EV-T3, MP-C1.
     #[test]
     fn a_run_is_named_after_its_message() {
         let (ann, bob) = (UserId::parse("ann").expect("a name"), UserId::parse("bob").expect("a name"));

@@ -8,7 +8,7 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::operations::{bare, requests};
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// Covers: MP-E2, S-55, LN-MP29, S-06, S-56, ST-13.
+/// Covers: MP-E2, S-55, LN-MP29, S-06, S-56, ST-13, RX-11.
 #[tokio::test]
 async fn foreign_and_unknown_get_the_same_answer() {
     let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.hung_up().await })).await;

@@ -295,6 +295,8 @@ async fn a_subscription_that_is_dead_is_noticed_by_its_heartbeat() {
 }
 
 /// More than the driver takes is lost, told, and costs a bounded amount of memory.
+///
+/// Covers: LN-SR8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_cannot_keep_up_is_told_what_it_missed() {
     let (_dir, _redis, a, mut b) = two().await;

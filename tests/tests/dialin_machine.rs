@@ -212,7 +212,7 @@ fn what_it_says_of_its_runs_is_told_and_of_others_is_not() {
     check("INVOKE m; DROP m; AGAIN m; done m 1; done m 2", "INVOKE; CANCEL; INVOKE; acked/2; done/2");
 }
 
-/// Covers: ST-8.
+/// Covers: ST-8, LN-TP6.
 #[test]
 fn inputs_on_the_way_are_answered_by_their_names() {
     check("INVOKE m; STEER m x; steer_ack x", "INVOKE; STEER; steered/1");

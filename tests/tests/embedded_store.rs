@@ -212,6 +212,7 @@ fn a_database_half_made_is_made_again() {
     assert!(matches!(Rig::at(dir.path()).ask(claim()), Ok(Reply::Claimed(_))));
 }
 
+/// Covers: LN-TP25.
 #[test]
 fn a_damaged_record_is_an_error_and_never_an_answer() {
     let dir = tempfile::tempdir().expect("a directory");

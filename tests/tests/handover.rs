@@ -70,7 +70,8 @@ async fn told_upto(wire: &mut Wire, name: &str) -> (Vec<String>, Value) {
 
 /// The person decides on another connection than the one that spoke; the other agent is told with its next turn.
 ///
-/// Covers: SR-F1, SR-F2, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-T9, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5, LN-SR13.
+/// Covers: SR-F1, SR-F2, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-T9, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5,
+/// LN-SR13, LN-SR15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_handed_a_session_answers_and_is_told() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));

@@ -101,7 +101,7 @@ async fn messages_are_read_backwards_in_pages() {
     assert_eq!((whole["messages"].as_array(), &whole["next"]), (Some(&seen), &Value::Null));
 }
 
-/// Covers: MP-T9, LN-EV1, LN-EV3, MP-T10.
+/// Covers: MP-T9, LN-EV1, LN-EV3, LN-EV5, LN-EV18, MP-T10.
 #[tokio::test]
 async fn facts_come_in_pages_and_as_they_happen() {
     let dir = directory();
@@ -213,7 +213,7 @@ async fn a_run_is_looked_at_and_cancelled() {
     assert_eq!((&last["status"], &last["content"]), (&json!("cancelled"), &json!("begun")), "{messages}");
 }
 
-/// Covers: ST-6.
+/// Covers: ST-6, LN-TP23.
 #[tokio::test]
 async fn what_is_rolled_back_was_never_said() {
     let dir = directory();

@@ -191,7 +191,7 @@ async fn hanging_up_cancels_nothing() {
     assert_eq!(text_of(&end, ""), WORDS.repeat(2));
 }
 
-/// Covers: ST-6, ST-10.
+/// Covers: ST-6, ST-10, LN-TP1.
 #[tokio::test]
 async fn what_is_not_accepted_is_a_problem_and_what_waits_is_shown() {
     let (dir, (agents, go)) = (directory(), slow(0, 1).await);

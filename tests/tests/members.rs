@@ -64,7 +64,8 @@ fn named(name: &'static str) -> impl Fn(&Value) -> bool {
     move |message| message["name"] == name || message["code"] == name
 }
 
-/// Covers: SR-B6, SR-B7, SR-D1, SR-D4, SR-D9, SR-E1, SR-E5, SR-E6, SR-E7, SR-K3, SR-K4, SR-S11, SR-S12, SR-S14, SR-T13.
+/// Covers: SR-B6, SR-B7, SR-D1, SR-D4, SR-D9, SR-E1, SR-E5, SR-E6, SR-E7, SR-E3, SR-K3, SR-K4, SR-S11, SR-S12,
+/// SR-S14, SR-T13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_come_go_and_are_known_again() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
@@ -114,7 +115,7 @@ async fn agents_come_go_and_are_known_again() {
     assert_eq!(said, "bob here");
 }
 
-/// Covers: SR-M8, SR-D2, SR-D3, SR-D6, SR-T11, SR-P4, LN-SR16, LN-SR18.
+/// Covers: SR-M8, SR-D2, SR-D3, SR-D6, SR-D7, SR-T11, SR-P4, LN-SR16, LN-SR18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_speaks_is_stopped_and_then_removed() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));

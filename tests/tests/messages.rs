@@ -169,7 +169,8 @@ fn named<'a>(cell: &'a str, phrase: &str) -> Vec<&'a str> {
     parts.flat_map(|part| part.split('`').skip(1).step_by(2)).collect()
 }
 
-/// Covers: SR-M1, SR-M2, SR-M3, SR-M4, SR-M5, SR-M6, SR-M7, SR-M8, SR-M9, SR-M10, SR-M11, SR-S5, SR-S7.
+/// Covers: SR-M1, SR-M2, SR-M3, SR-M4, SR-M5, SR-M6, SR-M7, SR-M8, SR-M9, SR-M10, SR-M11, SR-S5, SR-S7, LN-SR5,
+/// RX-22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_message_of_the_table_is_where_it_says() {
     let (dir, seen) = (tempdir().expect("a directory"), Seen::default());

@@ -60,7 +60,7 @@ async fn begin(wire: &mut Wire, id: &str, text: &str) -> String {
     accepted["run_id"].as_str().unwrap_or_else(|| panic!("{accepted}")).to_owned()
 }
 
-/// Covers: TP-G1, TP-G2, TP-G3, TP-B2, TP-N4, TP-N7, TP-S2, TP-O1.
+/// Covers: TP-G1, TP-G2, TP-G3, TP-B2, TP-N4, TP-N7, TP-S2, TP-O1, LN-TP34.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_passes_the_plugins_of_its_node() {
     let dir = TempDir::new().expect("a directory");

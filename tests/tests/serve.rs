@@ -185,6 +185,7 @@ async fn a_data_directory_has_one_node() {
     assert!(code == Some(69) && err.contains(&taken), "{err}");
 }
 
+/// Covers: LN-TP8.
 #[tokio::test]
 async fn a_node_that_is_asked_to_leave_lets_turns_end() {
     let dir = directory();
@@ -205,6 +206,7 @@ async fn a_node_that_is_asked_to_leave_lets_turns_end() {
     assert_eq!(node.exit().await, Some(0));
 }
 
+/// Covers: LN-TP8.
 #[tokio::test]
 async fn an_operator_may_ask_as_well_and_twice_means_at_once() {
     let dir = directory();

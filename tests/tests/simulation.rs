@@ -194,7 +194,7 @@ fn saved_scenarios_hold() {
 
 /// Drain, progress, free wake-ups, silence and replay, over random lives of both big machines.
 ///
-/// Covers: SR-I6.
+/// Covers: SR-I6, LN-SR8.
 #[test]
 fn machines_keep_their_laws() {
     for seed in 0..env("SIM_LAWS", 40) {

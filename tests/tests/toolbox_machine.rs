@@ -215,7 +215,7 @@ fn an_action_is_recorded_then_done_once() {
     check("OPEN; EXIT 1 0; UP 1; PRINT 1 x; cancel 1", "");
 }
 
-/// Covers: EV-N2.
+/// Covers: EV-N2, EV-T12.
 #[test]
 fn what_is_not_allowed_is_refused_and_no_process_is_started() {
     check("OPEN; spawn 1 A", "-1; 1 forbidden; ping");
@@ -257,7 +257,7 @@ fn a_process_is_looked_at_and_stopped_by_its_own_session() {
     );
 }
 
-/// Covers: LN-EV10.
+/// Covers: LN-EV10, LN-EV16.
 #[test]
 fn what_takes_too_long_or_is_not_wanted_any_more_is_stopped() {
     check(
@@ -291,7 +291,7 @@ fn what_is_printed_is_shown_while_somebody_is_there() {
     assert_eq!(told.matches("process.output.throttled").count(), 1);
 }
 
-/// Covers: EV-E5, G8.
+/// Covers: EV-E5, G8, LN-EV17.
 #[test]
 fn a_result_is_said_until_it_was_read() {
     check(

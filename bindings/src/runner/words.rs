@@ -275,7 +275,7 @@ mod tests {
         assert!(got.contains(expected), "{kind} {body}: {got}");
     }
 
-    /// Covers: EV-E4, EV-E5, S-13, S-48.
+    /// Covers: EV-E4, EV-E5, S-13, S-48, LN-TP29.
     #[test]
     fn what_a_runner_says_is_read_within_limits() {
         check("invoked", json!({}), "pid: None");

@@ -14,9 +14,8 @@ use turnway_core::protocol::agent::{AgentEvent, Order, StopReason, TextKind};
 use turnway_core::protocol::json::Json;
 use turnway_core::store::StoreError;
 
-/// Covers: SR-S1, SR-S14, MP-B10, EV-A3, ST-4, ST-5, MP-A4, MP-A11, MP-B2, MP-B11, MP-F2, SR-S3, SR-A1,
-/// SR-A5, SR-A6, SR-A11, SR-G4,
-/// SR-G7, MP-F1, MP-F3.
+/// Covers: SR-S1, SR-S14, MP-B10, EV-A3, ST-4, ST-5, MP-A4, MP-A11, MP-B2, MP-B11, MP-F2, SR-S3, SR-A1, SR-A5,
+/// SR-A6, SR-A11, SR-G4, SR-G7, MP-F1, MP-F3, LN-EV15, LN-EV19, RX-22.
 #[test]
 fn a_turn_goes_there_and_back() {
     let mut bench = Bench::new();
@@ -57,7 +56,7 @@ fn a_turn_goes_there_and_back() {
     assert_eq!(bench.shelf.session(&key).and_then(|slot| slot.holder), None);
 }
 
-/// Covers: S-48.
+/// Covers: S-48, LN-EV19.
 #[test]
 fn what_no_fact_could_hold_is_not_accepted() {
     let mut bench = Bench::new();

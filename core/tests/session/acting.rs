@@ -112,7 +112,7 @@ fn what_a_process_prints_is_shown_and_not_recorded() {
     runs("act t; tool begun; tool ok; tool prints", &format!("{ASKED} {INVOKED} {RESULT}"));
 }
 
-/// Covers: EV-R2, EV-R3, EV-R6, EV-E3, EV-E4, EV-E5, EV-C3, EV-T2, EV-T4, EV-L3.
+/// Covers: EV-R2, EV-R3, EV-R6, EV-E3, EV-E4, EV-E5, EV-C3, EV-T2, EV-T4, EV-L3, LN-EV15.
 #[test]
 fn what_an_agent_wants_done_is_recorded_then_done_and_told() {
     runs(
@@ -197,7 +197,7 @@ fn who_takes_over_asks_and_has_nothing_done_again() {
     );
 }
 
-/// Covers: EV-N5: the first end is the only one.
+/// Covers: EV-N5, LN-EV13, LN-EV16: the first end is the only one.
 #[test]
 fn every_action_ends_once() {
     runs("act t; tool ok; tool bad; tool lost; tool begun", &format!("{ASKED} {RESULT}"));
@@ -220,7 +220,31 @@ fn every_action_ends_once() {
     );
 }
 
-/// Covers: S-48.
+/// Covers: LN-EV11.
+#[test]
+fn who_was_told_to_stop_begins_nothing_more() {
+    let stops = "run.cancelling CANCEL answered cancelled(user) DROP";
+    runs("cancel; act t; cancel-ack; act t", stops);
+    // What was begun before is stopped with it.
+    runs(
+        "act t; tool begun; cancel; act t; cancel-ack; act t",
+        &format!("{ASKED} {INVOKED} {stops} result(canceled) SIGNAL(KILL)"),
+    );
+}
+
+/// Covers: LN-EV14.
+#[test]
+fn what_is_said_while_a_tool_works_is_seen_at_once() {
+    runs(
+        "act t; tool begun; steer m2; takes m2; tool ok; done",
+        &format!(
+            "{ASKED} {INVOKED} user.message admitted(a,Steered) STEER(m2) steer(accepted) {RESULT} \
+             agent.invoke.done done(0) done(steered)"
+        ),
+    );
+}
+
+/// Covers: S-48, EV-T12, LN-EV17.
 #[test]
 fn actions_are_bounded() {
     let mut world = Script::new(OnOwnerLoss::Retry);
@@ -240,7 +264,7 @@ fn actions_are_bounded() {
     world.step("crash");
 }
 
-/// Covers: EV-C1, EV-C4, EV-C5, EV-L2, S-38.
+/// Covers: EV-C1, EV-C4, EV-C5, EV-L2, EV-G4, EV-N8, S-38.
 #[test]
 fn what_becomes_of_an_action_names_it_and_its_cause() {
     let mut world = Script::new(OnOwnerLoss::Retry);

@@ -13,7 +13,8 @@ fn runs(script: &str, expected: &str) {
 
 /// The other agent is told with its next turn, and with that alone.
 ///
-/// Covers: SR-F1, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5, LN-SR13.
+/// Covers: SR-F1, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-F8, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5, LN-SR13,
+/// RX-26, LN-TP21.
 #[test]
 fn who_is_handed_a_session_answers_from_then_on_and_is_told() {
     let next = "user.message admitted(b,Run) run.started INVOKE(b,1";
@@ -105,7 +106,7 @@ fn a_stranger_becomes_a_member_first() {
     runs("asks c; yes; wait 10000", &format!("{asked} ADD_AGENT_FAILED(c) rejected(unavailable) answered"));
 }
 
-/// Covers: SR-T12, SR-T14, SR-K7, G3: at whatever place its owner is lost.
+/// Covers: SR-T12, SR-T14, SR-K7, SR-F8, G3: at whatever place its owner is lost.
 #[test]
 fn a_handover_survives_its_owner() {
     let lost = format!("asked(b) {ENDED} |");
@@ -150,7 +151,7 @@ fn it_is_not_asked_for_again_by_an_attempt_that_goes_on() {
 /// What the first agent said in its turn goes with it, before and after it has asked and whoever owned the session; of an
 /// attempt that was begun anew only what counts.
 ///
-/// Covers: SR-T9.
+/// Covers: SR-T9, LN-SR15.
 #[test]
 fn who_is_handed_a_session_is_told_what_was_said() {
     let next = "user.message admitted(b,Run) run.started INVOKE(b,1,from a:";

@@ -41,7 +41,7 @@ fn the_kinds_of_state_are_kept_apart() {
     assert_eq!((closing.phase, closing.agents.clone()), (Phase::Closing, members.0));
 }
 
-/// Covers: EV-C4, EV-C5, LN-EV2, SR-T13.
+/// Covers: EV-C4, EV-C5, EV-T1, EV-T3, LN-EV2, SR-T13.
 #[test]
 fn facts_name_their_chain_and_their_direct_cause() {
     let mut world = Script::new(OnOwnerLoss::Retry);

@@ -15,9 +15,9 @@ use turnway_core::protocol::entry::Fact;
 
 const BEGUN: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1)";
 
-/// Covers: SR-P1, SR-P3, SR-M1, SR-M2, SR-M3, SR-G1, SR-G2, SR-S1, SR-S7, SR-T1, SR-T5, SR-T6, SR-I1,
-/// SR-I3, SR-I5, EV-C2, ST-20, MP-B1, SR-A2, SR-A3, SR-A5, SR-A7, SR-A9, SR-A11, SR-A12, SR-G4, SR-G6,
-/// SR-G7, SR-K1, MP-E3, MP-T2, MP-T3, MP-T4.
+/// Covers: SR-P1, SR-P3, SR-M1, SR-M2, SR-M3, SR-G1, SR-G2, SR-S1, SR-S7, SR-T1, SR-T5, SR-T6, SR-I1, SR-I3, SR-I5,
+/// EV-C2, EV-T1, ST-20, MP-B1, SR-A2, SR-A3, SR-A5, SR-A7, SR-A9, SR-A11, SR-A12, SR-G4, SR-G6, SR-G7, SR-K1,
+/// MP-E3, MP-T2, MP-T3, MP-T4, LN-SR6, LN-TP21.
 #[test]
 fn a_plain_input_is_routed_acked_streamed_and_done() {
     check(
@@ -55,7 +55,7 @@ fn an_agent_that_falls_silent_is_given_up() {
     check("say m1; ack; wait 120000", &format!("{BEGUN} agent.invoke.started failed(agent_timeout) DROP"));
 }
 
-/// Covers: SR-G10, SR-S9, MP-G7, LN-MP25 (one terminal, one error).
+/// Covers: SR-G10, SR-S9, MP-G7, LN-MP25 (one terminal, one error), LN-SR7.
 #[test]
 fn an_agents_failures_have_their_codes() {
     check("say m1; fail; done; text x", &format!("{BEGUN} failed(agent_error) DROP"));
@@ -114,7 +114,8 @@ fn a_cancel_that_comes_first_still_hits() {
     check("cancel m1; say m1", "catch_up session.opened user.message cancelled(user) answered");
 }
 
-/// Covers: SR-S5, EV-T6, EV-N1, RX-4, ST-6, I6: inputs begin in order, an interrupt begins next.
+/// Covers: SR-S5, EV-T6, EV-N1, RX-4, ST-6, I6, LN-SR8, LN-TP1, LN-TP32: inputs begin in order, an interrupt begins
+/// next.
 #[test]
 fn a_second_input_waits_or_interrupts() {
     check(
@@ -140,8 +141,8 @@ fn a_second_input_waits_or_interrupts() {
     );
 }
 
-/// Covers: SR-S4, SR-B3, SR-B9, SR-B5, SR-B7, SR-B10, SR-W1, SR-W2, SR-W3, SR-T2, LN-SR14, SR-B4, SR-B6,
-/// SR-B8, LN-SR11.
+/// Covers: SR-S4, SR-B3, SR-B9, SR-B5, SR-B7, SR-B10, SR-W1, SR-W2, SR-W3, SR-T2, LN-SR14, SR-B4, SR-B6, SR-B8,
+/// LN-SR11, EV-E1.
 #[test]
 fn an_addressed_member_answers_and_a_stranger_does_not() {
     check(
@@ -152,7 +153,7 @@ fn an_addressed_member_answers_and_a_stranger_does_not() {
     check("open a; say m1 to b", "session.opened answered user.message failed(agent_not_in_session)");
 }
 
-/// Covers: SR-S5, SR-H4, SR-H3, SR-H1, SR-H2, SR-H5, SR-H6, G3.
+/// Covers: SR-S5, SR-H4, SR-H3, SR-H1, SR-H2, SR-H5, SR-H6, G3, LN-SR8, LN-TP7.
 #[test]
 fn a_close_stops_what_speaks_and_ends_what_waits() {
     check(
@@ -242,7 +243,7 @@ fn a_suspended_attempt_does_not_count() {
     );
 }
 
-/// Covers: EV-E10, RX-2, S-48: text is recorded in stretches, and not without end.
+/// Covers: EV-E10, RX-2, S-48, LN-SR6: text is recorded in stretches, and not without end.
 #[test]
 fn text_is_recorded_in_bounded_stretches() {
     check(
@@ -262,7 +263,7 @@ fn text_is_recorded_in_bounded_stretches() {
     assert_eq!(facts.count(), 256);
 }
 
-/// Covers: ST-23: reasoning is shown and neither recorded nor counted.
+/// Covers: ST-23, EV-E9: reasoning is shown and neither recorded nor counted.
 #[test]
 fn reasoning_is_beside_the_text() {
     check(

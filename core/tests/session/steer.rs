@@ -10,7 +10,7 @@ fn runs(script: &str, expected: &str) {
     check(&format!("{RUNS}; {script}"), &format!("{RAN} {expected}"));
 }
 
-/// Covers: ST-6, ST-7, ST-8, RX-4, EV-T6.
+/// Covers: ST-6, ST-7, ST-8, RX-4, EV-T6, LN-TP1, LN-TP6.
 #[test]
 fn what_is_taken_ends_with_the_run_that_took_it() {
     runs(
@@ -182,7 +182,7 @@ fn an_input_that_was_handed_over_can_be_cancelled() {
     );
 }
 
-/// Covers: SR-H2, ST-9.
+/// Covers: SR-H2, ST-9, LN-TP7.
 #[test]
 fn a_session_that_closes_leaves_nothing_in_anybodys_hands() {
     runs(

@@ -107,7 +107,8 @@ impl Plugin for Actor {
             Map::from_iter([(key.to_owned(), own.into()), (own.to_owned(), true.into())])
         })
     }
-    fn admit<'a>(&'a self, _: &'a Turn) -> Hook<'a, Option<Trouble>> {
+    fn admit<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Option<Trouble>> {
+        self.book.note(format!("admits to {}", turn.session_id));
         self.act("admit", self.admit, |why| Some(Trouble::new("blocked", why)))
     }
     fn build_prompt<'a>(&'a self, _: &'a Turn) -> Hook<'a, Option<Prompt>> {

@@ -7,7 +7,7 @@ use turnway_pipeline::{Failure, Inbound, Stage};
 
 type Change = fn(&mut Actor, Act);
 
-/// Covers: TP-E1, TP-E2, TP-E3, TP-E4, TP-S1, TP-S2, TP-S3, TP-S5, RX-13.
+/// Covers: TP-E1, TP-E2, TP-E3, TP-E4, TP-S1, TP-S2, TP-S3, TP-S5, RX-13, RX-24, LN-TP1, LN-TP3, LN-TP13, LN-TP30.
 #[tokio::test]
 async fn a_stage_that_fails_is_told_and_state_is_saved_once() {
     let stages: [(&str, Stage, Change, usize); 8] = [
@@ -47,7 +47,7 @@ async fn a_stage_that_fails_is_told_and_state_is_saved_once() {
     );
 }
 
-/// Covers: TP-E5.
+/// Covers: TP-E5, LN-TP13.
 #[tokio::test]
 async fn who_hears_of_errors_harms_nobody() {
     for act in [Act::Fail, Act::Panic] {
@@ -62,7 +62,7 @@ async fn who_hears_of_errors_harms_nobody() {
     }
 }
 
-/// Covers: TP-S1, RX-13.
+/// Covers: TP-S1, RX-13, LN-TP31.
 #[tokio::test]
 async fn a_cancelled_turn_saves_its_state_once_and_is_reported() {
     let hangs: [Change; 3] =

@@ -12,7 +12,7 @@ fn trouble() -> Piece {
     Piece::Error(Trouble::new("llm_error", "it hiccups"))
 }
 
-/// Covers: TP-M1, TP-M2, TP-M3, TP-M4, TP-M5, TP-M6, TP-M12, TP-O6, TP-N10, RX-14.
+/// Covers: TP-M1, TP-M2, TP-M3, TP-M4, TP-M5, TP-M6, TP-M12, TP-O6, TP-N10, RX-14, LN-TP11, LN-TP33.
 #[tokio::test]
 async fn each_form_of_an_answer_serves_for_the_other() {
     for streams in [false, true] {
@@ -87,7 +87,7 @@ async fn every_error_in_a_stream_is_heard_of_and_the_last_word_counts() {
 
 /// Who renders the text that was shown need not say so.
 ///
-/// Covers: TP-O1, RX-14.
+/// Covers: TP-O1, RX-14, LN-TP33.
 #[tokio::test]
 async fn text_that_was_shown_is_not_sent_again() {
     for (rendered, delivered) in [("fine", "delivered Message \"\""), ("more", "delivered Message \"more\"")]

@@ -14,7 +14,7 @@ fn two(change: impl FnOnce(&mut Actor, &mut Actor)) -> (Pipeline, Book) {
     (plain().with(first).with(second), book)
 }
 
-/// Covers: TP-G1, TP-G3, TP-N14, TP-O4.
+/// Covers: TP-G1, TP-G3, TP-N14, TP-O4, LN-TP12.
 #[tokio::test]
 async fn stages_have_one_order_and_whoever_comes_later_is_asked_first() {
     let (pipeline, book) = two(|first, _| first.state = Act::Say("x"));
@@ -43,7 +43,7 @@ async fn stages_have_one_order_and_whoever_comes_later_is_asked_first() {
     );
 }
 
-/// Covers: TP-R1, TP-R2, TP-R3, TP-R4, TP-N2.
+/// Covers: TP-R1, TP-R2, TP-R3, TP-R4, TP-N2, RX-11.
 #[tokio::test]
 async fn a_session_is_found_or_made_of_channel_and_chat() {
     let (pipeline, book) = two(|first, second| {
@@ -66,6 +66,17 @@ async fn a_session_is_found_or_made_of_channel_and_chat() {
     let named = Envelope { session_id: Some("s1".to_owned()), ..inbound("hi").envelope };
     let (known, _) = two(|_, _| {});
     assert_eq!(known.process(named.into()).await.expect("it is answered").turn.session_id, "s1");
+}
+
+/// Covers: LN-TP2, LN-TP35.
+#[tokio::test]
+async fn the_session_that_was_found_stands_for_the_one_that_was_named() {
+    let (pipeline, book) = two(|_, second| second.session = Act::Say("found"));
+    let named = Envelope { session_id: Some("named".to_owned()), ..inbound("hi").envelope };
+    let turn = pipeline.process(named.into()).await.expect("it is answered").turn;
+    assert_eq!(book.of("admits"), ["admits to found", "admits to found"]);
+    assert_eq!(turn.session_id, "found");
+    assert_eq!(turn.inbound.envelope.session_id.as_deref(), Some("found"), "it is written back");
 }
 
 /// Covers: TP-L1, TP-L2, TP-L3, TP-L4, TP-L5, TP-N3.
@@ -101,7 +112,7 @@ async fn an_empty_prompt_is_the_messages_own_text_and_nobody_else_is_asked() {
     }
 }
 
-/// Covers: TP-O1, TP-O2, TP-O3, TP-O5, TP-N9.
+/// Covers: TP-O1, TP-O2, TP-O3, TP-O5, TP-N9, LN-TP19.
 #[tokio::test]
 async fn what_all_render_is_one_list_and_where_nobody_does_it_is_the_output() {
     let (pipeline, book) = two(|first, second| {
@@ -134,7 +145,7 @@ async fn what_belongs_to_a_message_is_open_as_long_as_it() {
     assert!(place("run_model first") < place("closed None"));
 }
 
-/// Covers: TP-N1, TP-N4, TP-N5, TP-N6, TP-N11.
+/// Covers: TP-N1, TP-N4, TP-N5, TP-N6, TP-N11, LN-TP27.
 #[tokio::test]
 async fn the_built_in_plugin_fills_every_stage() {
     let book = Book::default();

@@ -148,7 +148,7 @@ async fn what_is_said_is_what_comes_out_behind_all_plugins() {
     }
 }
 
-/// Covers: TP-N4, TP-M1, TP-S1.
+/// Covers: TP-N4, TP-M1, TP-S1, LN-TP27.
 #[tokio::test]
 async fn whoever_answers_first_answers_and_the_agent_is_not_asked() {
     let (script, plugins) = Script::of(Act::Answer);

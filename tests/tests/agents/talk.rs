@@ -8,7 +8,7 @@ use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Content;
 use turnway_core::protocol::json::Json;
 
-/// Covers: MP-E1, SR-A4, SR-S10, MP-G1, MP-G2, SR-A9, SR-K1.
+/// Covers: MP-E1, SR-A4, SR-S10, MP-G1, MP-G2, SR-A9, SR-K1, EV-E2.
 #[tokio::test]
 async fn an_agent_is_asked_as_the_protocol_says() {
     let mut world = World::new("").await;
@@ -119,7 +119,7 @@ async fn text_arrives_whole_however_it_is_cut() {
     }
 }
 
-/// Covers: SR-G8, SR-S8, MP-G4, MP-G5, MP-G6, ST-19, ST-23.
+/// Covers: SR-G8, SR-S8, MP-G4, MP-G5, MP-G6, ST-19, ST-23, LN-TP11.
 #[tokio::test]
 async fn each_kind_of_event_is_reported_in_order() {
     let mut world = World::new("").await;
@@ -145,7 +145,7 @@ async fn each_kind_of_event_is_reported_in_order() {
 /// Whatever an agent says: its words are text of its own run, and nothing it says reaches anybody else, opens,
 /// cancels or decides anything.
 ///
-/// Covers: S-29, SR-S6, LN-SR12.
+/// Covers: S-29, SR-S6, LN-SR12, LN-SR7.
 #[tokio::test]
 async fn what_an_agent_says_is_data() {
     let mut world = World::new("").await;

@@ -61,7 +61,7 @@ fn steady(line: &str) -> String {
     rest.split_whitespace().filter(|word| !word.contains("_id=")).collect::<Vec<_>>().join(" ")
 }
 
-/// Covers: MP-B9, MP-T9, MP-D13, EV-G2.
+/// Covers: MP-B9, MP-T9, MP-D13, EV-G2, LN-TP20.
 #[tokio::test]
 async fn a_log_is_shown_to_people_and_to_programs() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -74,7 +74,7 @@ impl Fleet {
     }
 }
 
-/// Covers: G-03, G2, G3.
+/// Covers: G-03, G2, G3, LN-EV6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_is_away_costs_nothing_but_time() {
     let mut fleet = Fleet::start(3).await;

@@ -154,7 +154,8 @@ const CANCELED: [&str; 5] =
 /// Three messages in a row while it runs, and each answer is what the log says; then the node is killed and the runner
 /// after it, and what is done, what goes on and what was interrupted are told apart.
 ///
-/// Covers: EV-A1, EV-A2, EV-T6, EV-T7, EV-T8, EV-T9, EV-T10, EV-T13, EV-T14, EV-T15, EV-C6.
+/// Covers: EV-A1, EV-A2, EV-T6, EV-T7, EV-T8, EV-T9, EV-T10, EV-T13, EV-T14, EV-T15, EV-C6, EV-L0, EV-N9, EV-R5,
+/// LN-EV14.
 #[tokio::test]
 async fn a_long_process_is_asked_about_changed_and_stopped() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -72,7 +72,7 @@ async fn done(person: &mut Wire, agent: &mut Wire, invoke: &Value) {
     assert_eq!(done.expect("its end")["status"], "completed");
 }
 
-/// Covers: EV-E3, EV-E4, EV-E5, EV-N5, EV-C3, EV-G1, EV-T10.
+/// Covers: EV-E3, EV-E4, EV-E5, EV-N5, EV-N8, EV-C3, EV-G1, EV-T10, LN-EV13, RX-18.
 #[tokio::test]
 async fn what_an_agent_asks_for_is_done_once_and_everybody_is_told() {
     let (node, _dir) = node().await;
@@ -118,7 +118,7 @@ async fn what_an_agent_asks_for_is_done_once_and_everybody_is_told() {
 
 /// The same by an agent with an address of its own: it asks in its stream, and is told by requests, in order.
 ///
-/// Covers: EV-E3, EV-G1, EV-L1, EV-L2, EV-L3.
+/// Covers: EV-E3, EV-G1, EV-L1, EV-L2, EV-L3, EV-L0.
 #[tokio::test]
 async fn an_agent_behind_http_is_told_of_what_it_has_asked_for() {
     let (news, mut told) = mpsc::unbounded_channel();
@@ -152,7 +152,7 @@ async fn an_agent_behind_http_is_told_of_what_it_has_asked_for() {
     assert_eq!(done["status"], "completed", "{done}");
 }
 
-/// Covers: EV-E6, EV-T5, EV-T8, EV-A2, EV-C6.
+/// Covers: EV-E6, EV-T5, EV-T8, EV-A2, EV-C6, EV-R5.
 #[tokio::test]
 async fn a_process_outlives_its_run_and_its_node() {
     let (mut node, _dir) = node().await;

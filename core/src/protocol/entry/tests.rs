@@ -2,7 +2,7 @@
 use super::*;
 use crate::id::{Epoch, EventId, Seq, SessionId, SessionKey, TenantId};
 
-/// Covers: ST-1, MP-E7, EV-C1, LN-EV1, MP-D14.
+/// Covers: ST-1, MP-E7, EV-C1, LN-EV1, MP-D14, LN-SR4, LN-TP20.
 #[test]
 fn a_fact_keeps_its_envelope_through_json() {
     let key =

@@ -225,7 +225,7 @@ fn an_input_keeps_all_that_came_with_it() {
     }
 }
 
-/// Covers: S-13, S-44.
+/// Covers: S-13, S-44, LN-SR5.
 #[test]
 fn a_wrong_field_is_named_and_never_quoted() {
     let say = |rest: &str| format!(r#"{{"type":"agent_invoke","request_id":"r1",{rest}}}"#);

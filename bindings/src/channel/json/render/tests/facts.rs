@@ -387,7 +387,8 @@ fn samples() -> Vec<(Fact, Vec<Value>)> {
     samples
 }
 
-/// Covers: SR-M6, SR-M9, SR-M10, SR-W4, MP-C1, MP-C7, MP-C9, MP-C12, MP-C13, MP-A6, ST-10, LN-MP16, LN-MP25; seq on the last message only.
+/// Covers: SR-M6, SR-M9, SR-M10, SR-W4, SR-D7, SR-E3, MP-C1, MP-C7, MP-C9, MP-C12, MP-C13, MP-A6, ST-10, LN-MP16,
+/// LN-MP25, EV-E1; seq on the last message only.
 #[test]
 fn each_fact_is_shown_as_documented() {
     for (fact, expected) in samples() {
@@ -468,7 +469,7 @@ fn a_facts_time_is_its_own() {
     assert!(shown.iter().all(|text| text.contains(r#""ts":5"#)), "{shown:?}");
 }
 
-/// Covers: LN-EV1, MP-T9.
+/// Covers: LN-EV1, MP-T9, LN-SR4.
 #[test]
 fn each_fact_has_an_envelope_and_is_read_back_from_it() {
     let mut names: Vec<&str> = Vec::new();
