@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
+use turnway::agent::dialin::Lines;
 use turnway::agent::directory::AgentSpec;
 use turnway::agent::plugins::Plugins;
 use turnway::agent::{Agents, Report};
 use turnway::clock::Clock;
 use turnway::metrics::Metrics;
-use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Order};
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_pipeline::builtin::Model;
@@ -91,7 +92,8 @@ async fn attempts(plugins: Plugins) -> f64 {
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
     let specs = AgentSpec::demo().expect("good agents");
     let (clock, metrics) = (Clock::start(), Arc::new(metrics));
-    let agents = Agents::new(specs, None, plugins, reporter, Handle::current(), clock, metrics);
+    let lines = Lines::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
+    let agents = Agents::new(specs, None, plugins, reporter, &lines, clock, metrics);
     let agents = agents.expect("agents");
     let began = Instant::now();
     for attempt in 1..=TURNS {

@@ -14,6 +14,7 @@ pub use machine::DialIn;
 use crate::channel::hello::{Capabilities, Credential};
 use crate::link::Renewal;
 use said::Said;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 use turnway_core::id::{AgentId, NodeId, RequestId, RunId};
@@ -98,7 +99,7 @@ pub enum Output {
 }
 
 /// What an agent says of an attempt.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Word {
     /// It has the input.
     Acked,

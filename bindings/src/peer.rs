@@ -1,11 +1,14 @@
 //! What nodes say to each other. Every one of these is safe to lose, to double and to reorder.
 //!
 //! - [`frame`]: words as bytes.
+//! - [`trunk`]: those about agents that have dialed in.
 pub mod frame;
 mod json;
+pub mod trunk;
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use trunk::TrunkWords;
 use turnway_core::id::{ControlId, Cursor, Epoch, Place, RunId, Seen, SessionKey, Stamp};
 use turnway_core::private::Private;
 use turnway_core::protocol::action::Printed;
@@ -117,6 +120,8 @@ pub enum Words {
         /// The piece.
         printed: Box<Printed>,
     },
+    /// Of agents that have dialed in; the switchboard has nothing to do with it.
+    Trunk(TrunkWords),
 }
 
 impl Words {
@@ -128,6 +133,7 @@ impl Words {
             Self::Chunk { chunk, .. } => chunk.text.reveal().len(),
             Self::Printed { printed, .. } => printed.data.reveal().len(),
             Self::Beacon { logs } | Self::Have { logs } => logs.len() * 160,
+            Self::Trunk(words) => words.weight(),
             Self::Bell { item: Item::Control { .. }, .. }
             | Self::Taken { .. }
             | Self::Answered { .. }
@@ -152,7 +158,7 @@ impl Words {
             | Self::Printed { key, .. }
             | Self::Want { key, .. }
             | Self::Adopt { key, .. } => Some(key),
-            Self::Beacon { .. } | Self::Have { .. } | Self::Knock => None,
+            Self::Beacon { .. } | Self::Have { .. } | Self::Knock | Self::Trunk(_) => None,
         }
     }
 }

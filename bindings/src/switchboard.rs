@@ -223,7 +223,7 @@ impl Switchboard {
             Words::Have { logs } => self.have(now, from, &logs),
             Words::Adopt { key, free } => self.adopt(now, from, &key, free),
             Words::Printed { key, epoch, run_id, printed } => self.printed(&key, epoch, &run_id, &printed),
-            Words::Knock => {}
+            Words::Knock | Words::Trunk(_) => {}
         }
     }
 

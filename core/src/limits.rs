@@ -283,6 +283,31 @@ pub const DIALIN_ORDERS_MAX: usize = DIALIN_RUNS_MAX * (INBOX_INPUTS_MAX + 3);
 /// Runs that a connection was told to stop and is still forgiven words about: they were under way.
 pub const DIALIN_FORGIVEN_MAX: usize = 2 * DIALIN_RUNS_MAX;
 
+// === agents that dial in at another node ===
+
+/// A node whose agents are connected says so again this often: a word that was lost is made up for in that time.
+pub const SERVING: Duration = Duration::from_secs(2);
+/// Not said for so long, they are not counted on: twice it may have been lost.
+pub const SERVING_LAPSE: Duration = Duration::from_secs(7);
+/// Nodes with agents that are remembered; a fleet is far smaller.
+pub const SERVING_NODES_MAX: usize = 1024;
+/// Two nodes that have an attempt in common tell each other this often how much of it they have: what was lost is said
+/// again within twice that.
+pub const TRUNK_COUNT: Duration = Duration::from_millis(500);
+/// Counts in a row that nobody listened to at the other node: it is gone. One alone may only have been cut off from Redis.
+pub const TRUNK_UNHEARD_MAX: u32 = 3;
+/// A node that says nothing for so long, while this one hears itself, is gone: one that sleeps has lost its lease by then.
+pub const TRUNK_SILENCE: Duration = Duration::from_secs(5);
+/// Words of one attempt that another node has said and that are not taken: a round trip's worth of the fastest agents,
+/// and with [`AGENT_EVENT_BYTES_MAX`] each 2 MiB at the most.
+pub const TRUNK_UNTAKEN_MAX: usize = 32;
+/// Orders of one attempt that are not known to have been heard, as many as its connection would take.
+pub const TRUNK_ORDERS_MAX: usize = INBOX_INPUTS_MAX + NEWS_MAX + 3;
+/// A node with which there was no call for so long is forgotten: what it had under way here ended long before.
+pub const TRUNK_MEMORY: Duration = Duration::from_secs(3600);
+/// Between two questions who serves agents, while somebody waits for one.
+pub const TRUNK_ASK: Duration = Duration::from_millis(500);
+
 // === ownership (ownership.md §1.6) ===
 
 /// A node's lease.

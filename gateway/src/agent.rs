@@ -21,7 +21,7 @@ pub mod token;
 mod work;
 
 use crate::agent::attempt::{Attempt, Line, Watch};
-use crate::agent::dialin::{Desk, Exchange};
+use crate::agent::dialin::{Desk, Exchange, Lines};
 use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint, Profile};
 use crate::agent::health::Health;
 use crate::agent::http::{Client, HttpAgent};
@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use turnway_core::id::{AgentId, Epoch, RunId, SessionKey, TenantId};
+use turnway_core::id::{AgentId, Epoch, NodeId, RunId, SessionKey, TenantId};
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Directory, Invoke, OnOwnerLoss, Order};
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
@@ -99,13 +99,13 @@ type Name = (RunId, u32);
 
 impl Agents {
     /// The configured agents behind these plugins. Without `default` the first one is it. Reports go to `reports`, tasks run
-    /// on `runtime`, and how long they take goes to `metrics`.
+    /// where those of `lines` do, and how long they take goes to `metrics`.
     pub fn new(
         specs: Vec<AgentSpec>,
         default: Option<AgentId>,
         plugins: Plugins,
         reports: Sender<Report>,
-        runtime: Handle,
+        lines: &Lines,
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BadAgent> {
@@ -132,7 +132,8 @@ impl Agents {
                 Endpoint::DialIn(served_by) => {
                     let resumes = spec.policy.on_owner_loss == OnOwnerLoss::Resume;
                     let connected = metrics.agents.dialed_in(spec.id.as_str());
-                    let desk = Arc::new(Desk::new(served_by, resumes, connected));
+                    let (id, beyond) = (spec.id.clone(), lines.clone());
+                    let desk = Arc::new(Desk::new(id, served_by, resumes, connected, beyond));
                     desks.insert(spec.id.clone(), Arc::clone(&desk));
                     Agent::DialIn(desk)
                 }
@@ -155,14 +156,14 @@ impl Agents {
             profiles,
             directory,
             client,
-            exchange: Exchange::new(desks),
+            exchange: Exchange::new(desks, lines),
             plugins,
             tokens,
             running,
             places,
             unknown,
             reports,
-            runtime,
+            runtime: lines.runtime().clone(),
             clock,
             metrics,
         })))
@@ -212,6 +213,12 @@ impl Agents {
             Some(Agent::DialIn(desk)) => desk.is_served(),
             None => false,
         }
+    }
+
+    /// The nodes at which an agent that dials in is connected, this one first, and how many connections each has; none:
+    /// it does not dial in.
+    pub fn nodes(&self, agent: &AgentId) -> Option<Vec<(NodeId, usize)>> {
+        self.0.exchange.desk(agent).map(|desk| desk.nodes())
     }
 
     /// Where agents dial in.

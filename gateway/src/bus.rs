@@ -6,10 +6,12 @@
 pub mod alone;
 pub mod redis;
 
+use crate::agent::dialin::Lines;
 use std::collections::BTreeSet;
 use tokio::sync::mpsc;
 use turnway_bindings::peer::Words;
 use turnway_bindings::peer::frame::Frame;
+use turnway_bindings::peer::trunk::EVERYONE;
 use turnway_core::id::NodeId;
 
 /// What was heard and waits for the driver: a frame is up to a MiB. Whatever waits behind it does so as
@@ -39,12 +41,70 @@ pub enum Heard {
     Heirs(BTreeSet<NodeId>),
 }
 
-/// Where a bus puts what it hears.
-pub type Mouth = mpsc::Sender<Heard>;
+/// Where a bus puts what it hears: what is about agents that have dialed in goes to the lines between nodes, all else to
+/// the driver.
+#[derive(Clone, Debug)]
+pub struct Mouth {
+    driver: mpsc::Sender<Heard>,
+    lines: Option<Lines>,
+}
+
 /// Where a driver finds it.
 pub type Ear = mpsc::Receiver<Heard>;
 
 /// A mouth and its ear.
 pub fn ear() -> (Mouth, Ear) {
-    mpsc::channel(HEARD_MAX)
+    let (driver, ear) = mpsc::channel(HEARD_MAX);
+    (Mouth { driver, lines: None }, ear)
+}
+
+// === impl Mouth ===
+
+impl Mouth {
+    /// The same, and with these lines.
+    #[must_use]
+    pub fn with(self, lines: Lines) -> Self {
+        Self { lines: Some(lines), ..self }
+    }
+
+    /// Hands on what was heard; waits where the driver is behind. A driver that is gone hears nothing more: the lines
+    /// may still have something to end.
+    pub async fn send(&self, heard: Heard) {
+        if let Some(heard) = self.part(heard) {
+            _ = self.driver.send(heard).await;
+        }
+    }
+
+    /// The same without waiting: where there is no room it is lost.
+    pub fn try_send(&self, heard: Heard) {
+        if let Some(heard) = self.part(heard) {
+            _ = self.driver.try_send(heard);
+        }
+    }
+
+    /// Gives the lines what is theirs, and returns what is the driver's.
+    fn part(&self, heard: Heard) -> Option<Heard> {
+        match heard {
+            Heard::Frame(Frame { from, words }) => {
+                let mut rest = Vec::with_capacity(words.len());
+                for words in words {
+                    match words {
+                        Words::Trunk(words) => self.lines.iter().for_each(|lines| lines.heard(from, words.clone())),
+                        words => rest.push(words),
+                    }
+                }
+                (!rest.is_empty()).then_some(Heard::Frame(Frame { from, words: rest }))
+            }
+            Heard::Unheard(node) => {
+                self.lines.iter().for_each(|lines| lines.unheard(node));
+                let is_own = node == EVERYONE || self.lines.as_ref().is_some_and(|lines| lines.node() == node);
+                (!is_own).then_some(Heard::Unheard(node))
+            }
+            Heard::Gap => {
+                self.lines.iter().for_each(Lines::gap);
+                Some(Heard::Gap)
+            }
+            Heard::Heirs(nodes) => Some(Heard::Heirs(nodes)),
+        }
+    }
 }

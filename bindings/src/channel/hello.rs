@@ -1,4 +1,5 @@
 //! What a client says first: who it is, and what its connection is for.
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use turnway_core::id::{AgentId, RunnerId, ToolName, UserId};
 
@@ -31,7 +32,7 @@ pub struct RunnerHello {
 }
 
 /// What an agent that dials in can do besides answering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// Takes further inputs while it answers; no unless it says so.
     pub steer: bool,

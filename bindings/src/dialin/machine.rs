@@ -163,7 +163,9 @@ impl DialIn {
                 }
             }
             Order::Steer(steer) => self.steer(now, &steer),
-            Order::Drop { run_id, attempt } => self.let_go(now, &run_id, attempt),
+            // One that can be asked for the rest may be, by another owner and over another connection; if nobody is
+            // going to, it is told by `Stop`.
+            Order::Drop { run_id, attempt } => self.let_go(now, &run_id, attempt, !self.named),
             // It may be under way in what the agent keeps, whichever connection it was ordered by.
             Order::Stop { run_id, attempt, .. } => {
                 self.write(now, render::cancel(now.store, &run_id, attempt));
@@ -206,13 +208,13 @@ impl DialIn {
         }
     }
 
-    /// Nobody listens to the attempt any more: its agent is told to stop unless it has been, or has ended it.
-    fn let_go(&mut self, now: Now, run_id: &RunId, attempt: u32) {
+    /// Nobody listens to the attempt any more; `told`: its agent is told to stop unless it has been, or has ended it.
+    fn let_go(&mut self, now: Now, run_id: &RunId, attempt: u32, told: bool) {
         if self.runs.get(run_id).is_none_or(|run| run.attempt != attempt) {
             return;
         }
         let Some(run) = self.runs.remove(run_id) else { return };
-        if !run.cancelled {
+        if told && !run.cancelled {
             self.write(now, render::cancel(now.store, run_id, attempt));
         }
         self.forgive(run_id.clone());

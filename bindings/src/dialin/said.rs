@@ -2,7 +2,7 @@
 //! messages of one that has dialed in (protocol.md §1.6, §2; hardening S-27, S-48).
 use super::wish;
 use crate::channel::json::strict;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use turnway_core::id::{AgentId, MessageId, RunId, SaidId};
@@ -18,8 +18,9 @@ use turnway_core::protocol::steer::SteerOutcome;
 const WORD_BYTES_MAX: usize = 256;
 /// The message of an error: what is longer is cut, an error stays an error.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
 /// One event of an agent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Said {
     /// A piece of text.
     Delta {

@@ -5,6 +5,7 @@
 //! entries are JSON texts. A node reads the version it writes, which the header names: what it cannot
 //! read is lost, and words may be.
 use super::Words;
+use super::trunk::{Count, TrunkWords};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -137,7 +138,8 @@ fn halves(words: Words) -> Option<(Words, Words)> {
         | Words::Printed { .. }
         | Words::Want { .. }
         | Words::Adopt { .. }
-        | Words::Knock => None,
+        | Words::Knock
+        | Words::Trunk(_) => None,
     }
 }
 
@@ -164,8 +166,21 @@ fn is_sound(words: &Words) -> bool {
         Words::Printed { epoch: Epoch(epoch), printed, .. } => small(&[*epoch, printed.offset]),
         Words::Want { offset, .. } => small(&[*offset]),
         Words::Beacon { logs } | Words::Have { logs } => logs.iter().all(|(_, cursor)| at(cursor)),
+        Words::Trunk(words) => numbers(words).all(|number| number < NUMBER_MAX),
         Words::Taken { .. } | Words::Answered { .. } | Words::Knock => true,
     }
+}
+
+/// Those of words about calls.
+fn numbers(words: &TrunkWords) -> impl Iterator<Item = u64> {
+    let (first, counts) = match words {
+        TrunkWords::Order { call, n, .. } | TrunkWords::Spoken { call, n, .. } => ([*call, *n], None),
+        TrunkWords::Hung { call } | TrunkWords::Gone { call } => ([*call, 0], None),
+        TrunkWords::Counts { begun, taken_on } => ([0, 0], Some(begun.iter().chain(taken_on))),
+        TrunkWords::Who | TrunkWords::Serving { .. } | TrunkWords::Halt { .. } => ([0, 0], None),
+    };
+    let counted = |count: &Count| [count.call, count.got, count.taken];
+    first.into_iter().chain(counts.into_iter().flatten().flat_map(counted))
 }
 
 /// Words of a frame: no more of them than a frame may hold, for one that is a byte on the way takes

@@ -18,7 +18,7 @@ pub const SPAWN: &str = "process.spawn";
 pub const ENDING: [&str; 2] = ["process.kill", "process.signal"];
 
 /// What an agent asks for during its run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionWish {
     /// Its own name for it: asked for again in the same run, it is the same action (EV-N5).
     pub name: Option<SaidId>,
@@ -246,7 +246,7 @@ pub enum ToolReport {
 }
 
 /// What an agent is told of its actions while it runs: a fact, in its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct News {
     /// Which session.
     pub key: SessionKey,
@@ -266,17 +266,17 @@ pub struct News {
 
 /// What an agent is told of actions with an input, as `context.open_actions` and `context.ended_actions`: what the log
 /// says, and nothing else (EV-C6).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionsContext {
     /// Those that have begun and not ended, of the whole session.
     pub open_actions: Vec<OpenAction>,
     /// Its own that have ended, and of which it may not know.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended_actions: Vec<EndedAction>,
 }
 
 /// One that is under way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenAction {
     /// Its name.
     pub action_id: EventId,
@@ -289,8 +289,8 @@ pub struct OpenAction {
     pub run_id: RunId,
     /// Which tool.
     pub tool: ToolName,
-    /// `requested` until a runner has begun, then `running`.
-    pub state: &'static str,
+    /// How far it is.
+    pub state: OpenState,
     /// Of a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process_id: Option<EventId>,
@@ -298,8 +298,18 @@ pub struct OpenAction {
     pub deadline_ts: Millis,
 }
 
+/// How far an action is that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OpenState {
+    /// No runner has begun.
+    Requested,
+    /// One has.
+    Running,
+}
+
 /// One that has ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedAction {
     /// Its name.
     pub action_id: EventId,

@@ -87,7 +87,7 @@ impl Directory {
 }
 
 /// One order to an agent. It leaves the process only after the fact that justifies it is durable (G4).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// Answer this.
     Invoke(Invoke),
@@ -135,7 +135,7 @@ pub enum Order {
 }
 
 /// What an agent is asked to answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invoke {
     /// Which session.
     pub key: SessionKey,
@@ -166,7 +166,7 @@ pub struct Invoke {
 }
 
 /// From where an attempt goes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
     /// What is recorded of it; none: nothing, or a part of its first event.
     pub after: Option<Mark>,
@@ -294,7 +294,7 @@ impl AgentEvent {
 }
 
 /// What went wrong at an agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AgentFailure {
     /// No connection, or a status that says "not now" (502, 503, 504).
     Unavailable(String),

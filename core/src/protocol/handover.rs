@@ -6,7 +6,7 @@ use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
 /// What an agent asks for during its run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoverWish {
     /// Who is to answer.
     pub to: AgentId,
@@ -83,7 +83,7 @@ pub enum Rejection {
 }
 
 /// What the agent that was handed a session is told with its next turn, as `context.handover`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoverContext {
     /// The transaction.
     pub handover_id: EventId,
@@ -99,7 +99,7 @@ pub struct HandoverContext {
     /// [`HANDOVER_TEXT_BYTES_MAX`](crate::limits::HANDOVER_TEXT_BYTES_MAX) bytes.
     pub text: Private<String>,
     /// Something before that was left out.
-    #[serde(rename = "truncated", skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, rename = "truncated", skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
 }
 

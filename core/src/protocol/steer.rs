@@ -42,7 +42,7 @@ impl SteerOutcome {
 
 /// An interjection as an agent is told it. Said again by each owner and in each attempt; the message's name is what
 /// tells a repeat.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steer {
     /// Which session.
     pub key: SessionKey,

@@ -4,7 +4,7 @@ use crate::id::{AgentId, EventId, RunId, RunnerId, SaidId, ToolName};
 use crate::limits;
 use crate::private::Private;
 use crate::protocol::action::{
-    ActionAsked, ActionsContext, Doing, ENDING, EndedAction, OpenAction, SPAWN, ToolEnded,
+    ActionAsked, ActionsContext, Doing, ENDING, EndedAction, OpenAction, OpenState, SPAWN, ToolEnded,
 };
 use crate::protocol::entry::{Entry, Fact};
 use crate::session::state::State;
@@ -183,7 +183,7 @@ impl Action {
             agent_id: self.agent.clone(),
             run_id: self.run_id.clone(),
             tool: self.tool.clone(),
-            state: if self.runner.is_some() { "running" } else { "requested" },
+            state: if self.runner.is_some() { OpenState::Running } else { OpenState::Requested },
             process_id: self.spawned.then_some(action_id),
             deadline_ts: self.deadline,
         }

@@ -158,19 +158,18 @@ fn who_is_handed_a_session_is_told_what_was_said() {
     runs(
         "text one; asks b; text two; yes; done; say m2",
         &format!(
-            "stretch(0+3) 0'one' CREDIT(3) asked(b) stretch(3+3) 3'two' CREDIT(3) {SWITCHED} agent.invoke.done done(6) \
-             {next}onetwo)"
+            "0'one' asked(b) {SWITCHED} 3'two' stretch(0+6) agent.invoke.done done(6) {next}onetwo)"
         ),
     );
     runs(
         "asks b; text one; done; crash; yes; say m2",
-        &format!("asked(b) stretch(0+3) 0'one' CREDIT(3) agent.invoke.done done(3) | {SWITCHED} {next}one)"),
+        &format!("asked(b) 0'one' stretch(0+3) agent.invoke.done done(3) | {SWITCHED} {next}one)"),
     );
     runs(
         "text one; crash; ack; text two; asks b; done; yes; say m2",
         &format!(
-            "stretch(0+3) 0'one' CREDIT(3) | run.restarted INVOKE(a,2) agent.invoke.started stretch(0+3) 0'two' CREDIT(3) \
-             asked(b) agent.invoke.done done(3) {SWITCHED} {next}two)"
+            "0'one' | run.restarted INVOKE(a,2) agent.invoke.started 0'two' asked(b) stretch(0+3) agent.invoke.done \
+             done(3) {SWITCHED} {next}two)"
         ),
     );
 }

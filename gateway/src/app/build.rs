@@ -5,7 +5,7 @@ mod quic;
 mod store;
 
 pub(super) use self::{identity::Upkeep, quic::Served};
-use crate::agent::{Agents, Report, directory::BadAgent, plugins::Plugins};
+use crate::agent::{Agents, Report, dialin::Lines, directory::BadAgent, plugins::Plugins};
 use crate::answer::Body;
 use crate::bus::alone::Alone;
 use crate::bus::{self, Bus, Mouth};
@@ -59,6 +59,8 @@ pub struct App {
     pub(super) life: Life,
     pub(super) links: Arc<Links>,
     pub(super) agents: Agents,
+    /// To agents at other nodes, and from those to agents of this one.
+    pub(super) lines: Lines,
     pub(super) driver: Driver,
     pub(super) public: (Listener, Arc<House>),
     pub(super) quic: Option<Served>,
@@ -162,12 +164,13 @@ impl App {
         let Identity { door, keys, upkeep } =
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
+        let lines = Lines::new(shared.node, runtime, shared.clock.clone(), Arc::clone(&shared.metrics));
         let agents = Agents::new(
             plan.agents.clone(),
             plan.default_agent.clone(),
             plugins,
             reporter,
-            runtime.clone(),
+            &lines,
             shared.clock.clone(),
             Arc::clone(&shared.metrics),
         )?;
@@ -175,9 +178,12 @@ impl App {
         let (telling, told) = mpsc::channel(REPORTS_MAX);
         let tools = Tools::new(telling, runtime, shared.clock.clone());
         let inbox = Inbox::new(asked, reports, told, answers, ear);
-        let fleet = shared.fleet(&plan, &public, mouth.clone(), runtime);
+        let fleet = shared.fleet(&plan, &public, mouth.clone().with(lines.clone()), runtime);
         let bus: Arc<dyn Bus> = match &fleet {
-            Some(fleet) => Arc::<bus::redis::Redis>::clone(fleet),
+            Some(fleet) => {
+                lines.join(Arc::<bus::redis::Redis>::clone(fleet));
+                Arc::<bus::redis::Redis>::clone(fleet)
+            }
             None => Arc::new(Alone::new(mouth)),
         };
         let driver = shared.driver(store, (&agents, &tools), bus, inbox, &plan)?;
@@ -195,6 +201,7 @@ impl App {
             links: shared.links,
             agents,
             driver,
+            lines,
             keeper,
             upkeep,
             tasks: shared.tasks,

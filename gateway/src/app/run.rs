@@ -1,6 +1,7 @@
 //! Serving, draining, leaving.
 use super::build::{App, Served, Upkeep};
 use super::ready::{self, Addresses};
+use crate::agent::dialin::Lines;
 use crate::cli::Exit;
 use crate::driver::Ended;
 use crate::keys::Keys;
@@ -73,7 +74,7 @@ impl App {
         ready::announce(&self.plan, self.node, Addresses { http: public, quic, admin });
 
         let exit = tokio::select! {
-            exit = serve_and_drain(&mut driver, &self.life) => exit,
+            exit = serve_and_drain(&mut driver, &self.lines, &self.life) => exit,
             () = self.fatal.notified() => {
                 tracing::error!("the store can promise nothing more; leaving");
                 Exit::Unavailable
@@ -103,16 +104,19 @@ impl App {
 }
 
 /// Until the switchboard has nothing left to do, or takes too long for it.
-async fn serve_and_drain(driver: &mut JoinHandle<Ended>, life: &Life) -> Exit {
+async fn serve_and_drain(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &Life) -> Exit {
     tokio::select! {
         // First, so that also a drain without anything to do is told.
         biased;
         () = life.reached(Phase::Draining) => tracing::info!("draining"),
         ended = &mut *driver => return finished(ended),
     }
-    match tokio::time::timeout(limits::DRAIN + HANDOVER, driver).await {
-        Ok(ended) => finished(ended),
-        Err(_) => {
+    lines.leave();
+    // What other nodes have under way with agents of this one may end, like what it has under way itself.
+    let others = tokio::time::timeout(limits::DRAIN, lines.quiet());
+    match tokio::join!(tokio::time::timeout(limits::DRAIN + HANDOVER, driver), others) {
+        (Ok(ended), _) => finished(ended),
+        (Err(_), _) => {
             tracing::error!("draining took too long; what was left is taken over by others");
             Exit::Failed
         }

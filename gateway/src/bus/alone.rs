@@ -18,7 +18,7 @@ impl Bus for Alone {
     fn post(&self, mail: &mut Vec<Mail>) {
         for to in mail.drain(..).map(|(to, _)| to).collect::<BTreeSet<_>>() {
             // Where there is no room for it, it is found out with the next words.
-            let _ = self.mouth.try_send(Heard::Unheard(to));
+            self.mouth.try_send(Heard::Unheard(to));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Over Redis: each node subscribes to its own inbox channel, and publishes to those of others.
+//! Over Redis: each node subscribes to its own inbox channel and to that of everyone, and publishes to those of others.
 //!
 //! - [`outbox`], [`speak`]: what is to be said: gathered, put into frames, published.
 //! - [`inbox`], [`hear`]: what was published to this node: taken without waiting, read, handed on.
@@ -30,6 +30,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use turnway_bindings::peer::trunk::EVERYONE;
 use turnway_core::id::NodeId;
 
 /// A publish without an answer for so long is given up: its words are lost, or were said.
@@ -83,7 +84,7 @@ impl Redis {
         let settings = Settings {
             name: "bus in",
             answer_within: ANSWER_WITHIN,
-            channels: vec![channel(node)],
+            channels: vec![channel(node), channel(EVERYONE)],
             hears: Some(hear::hears(Arc::clone(&inbox))),
         };
         let hears = Line::open(url.clone(), settings, runtime);

@@ -7,7 +7,7 @@ use axum::extract::State;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use std::sync::Arc;
-use turnway_core::id::AgentId;
+use turnway_core::id::{AgentId, NodeId};
 use utoipa::ToSchema;
 
 #[derive(Serialize, ToSchema)]
@@ -26,9 +26,21 @@ struct Agent {
     /// Could be reached when it was last tried.
     healthy: bool,
     capabilities: Capabilities,
+    /// For operators only, of one that dials in: the nodes that it is connected to, as far as this one knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Vec<Connected>>,
     /// For operators only: it may tell of an inner network.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
+}
+
+/// An agent's connections to one node.
+#[derive(Serialize, ToSchema)]
+struct Connected {
+    #[schema(pattern = "^[0-9a-f]{32}$")]
+    node_id: String,
+    #[schema(minimum = 1)]
+    connections: u64,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -54,8 +66,17 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> A
         default: desk.agents.default_agent() == Some(&profile.id),
         healthy: desk.agents.is_healthy(&profile.id),
         capabilities: Capabilities { cancel: profile.cancel, steer: profile.steer, resume: profile.resume },
+        nodes: desk.agents.nodes(&profile.id).filter(|_| principal.operator).map(connected),
         endpoint: profile.url.clone().filter(|_| principal.operator),
     };
     let agents = desk.agents.profiles().iter().map(show).collect();
     Ok(answer::json(StatusCode::OK, &Agents { agents }))
+}
+
+fn connected(nodes: Vec<(NodeId, usize)>) -> Vec<Connected> {
+    let show = |(node, connections): (NodeId, usize)| Connected {
+        node_id: node.to_string(),
+        connections: connections as u64,
+    };
+    nodes.into_iter().map(show).collect()
 }

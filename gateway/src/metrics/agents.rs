@@ -13,6 +13,7 @@ pub struct AgentMetrics {
     first_token: Histogram,
     call: Histogram,
     dialed_in: IntGaugeVec,
+    remote: [IntGauge; Side::NAMES.len()],
 }
 
 /// How many connections of one agent there are.
@@ -38,6 +39,16 @@ label_values! {
         News = "news",
         /// More may be read.
         Credit = "credit",
+    }
+}
+
+label_values! {
+    /// Whose an attempt between two nodes is.
+    Side {
+        /// This node's, at an agent that is connected to another one.
+        Begun = "begun",
+        /// Another node's, at an agent that is connected here.
+        TakenOn = "taken_on",
     }
 }
 
@@ -98,12 +109,25 @@ impl AgentMetrics {
                 "agent",
                 &["<agent_id>"],
             )?,
+            remote: workshop.gauges(
+                "turnway_agent_remote_attempts",
+                "Attempts at agents that dial in whose connection is at another node than their session's owner.",
+                "side",
+                &Side::NAMES,
+            )?,
         })
     }
 
     /// The connections of this agent, of which there are none so far. The configuration bounds how many have any.
     pub fn dialed_in(&self, agent: &str) -> DialedIn {
         DialedIn(self.dialed_in.with_label_values(&[agent]))
+    }
+
+    /// So many attempts of this node run at agents of others, and so many of others at agents of this one.
+    pub fn remote(&self, begun: usize, taken_on: usize) {
+        for (side, count) in [(Side::Begun, begun), (Side::TakenOn, taken_on)] {
+            self.remote[side as usize].set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// An agent is told this.

@@ -47,6 +47,8 @@ label_values! {
         Knock = "knock",
         /// A piece of what a process prints.
         Printed = "printed",
+        /// Of agents that have dialed in at another node.
+        Trunk = "trunk",
     }
 }
 
@@ -173,5 +175,6 @@ fn said(words: &Words) -> Said {
         Words::Adopt { .. } => Said::Adopt,
         Words::Knock => Said::Knock,
         Words::Printed { .. } => Said::Printed,
+        Words::Trunk(_) => Said::Trunk,
     }
 }

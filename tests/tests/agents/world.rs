@@ -12,13 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use turnway::agent::dialin::Lines;
 use turnway::agent::directory::{AgentSpec, BadAgent, parse_agent};
 use turnway::agent::plugins::Plugins;
 use turnway::agent::{Agents, Report};
 use turnway::clock::Clock;
 use turnway::metrics::Metrics;
-use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Order, TextKind};
 use turnway_core::protocol::input::{Content, Message, Role};
 
@@ -332,6 +334,7 @@ fn agents_behind(
     reports: mpsc::Sender<Report>,
 ) -> Result<Agents, BadAgent> {
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
-    let runtime = tokio::runtime::Handle::current();
-    Agents::new(specs, default, plugins, reports, runtime, Clock::start(), Arc::new(metrics))
+    let (clock, metrics) = (Clock::start(), Arc::new(metrics));
+    let lines = Lines::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
+    Agents::new(specs, default, plugins, reports, &lines, clock, metrics)
 }

@@ -108,7 +108,7 @@ impl DialIn {
         };
         if runs_on {
             // It has failed without knowing it.
-            self.let_go(now, &run_id, attempt);
+            self.let_go(now, &run_id, attempt, true);
         } else if word.is_last() {
             self.runs.remove(&run_id);
         }

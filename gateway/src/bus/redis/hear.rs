@@ -11,7 +11,7 @@ use turnway_core::protocol::codec::CodecError;
 /// Takes messages from the socket.
 pub(super) fn hears(inbox: Arc<Inbox>) -> Hears {
     Arc::new(move |PushInfo { kind, mut data }| {
-        // Of one channel, which needs no look at its name.
+        // What is for everyone is for this node too, so no look at the name is needed.
         if kind == PushKind::Message
             && let Some(Value::BulkString(blob)) = data.pop()
         {
@@ -59,10 +59,7 @@ pub(super) async fn read(inbox: Arc<Inbox>, mouth: Mouth, metrics: Arc<Metrics>)
                 Heard::Gap
             }
         };
-        // The driver is gone: so is the node.
-        if mouth.send(heard).await.is_err() {
-            return;
-        }
+        mouth.send(heard).await;
     }
 }
 

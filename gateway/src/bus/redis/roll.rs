@@ -119,8 +119,7 @@ impl Roll {
     async fn tell_heirs(&self) -> Result<(), Missed> {
         let others = seen(&self.line).await?.into_iter().filter(|(node, _)| *node != self.node);
         let heirs = others.filter(|(_, seen)| seen.leased && seen.record.state == State::Serving);
-        // Nobody listens any more where the driver has ended.
-        let _ = self.mouth.send(Heard::Heirs(heirs.map(|(node, _)| node).collect())).await;
+        self.mouth.send(Heard::Heirs(heirs.map(|(node, _)| node).collect())).await;
         Ok(())
     }
 

@@ -111,8 +111,8 @@ impl Speaker {
             }
         }
         for to in gone {
-            // Waits where the driver is behind. If it is gone, so is the node.
-            let _ = self.mouth.send(Heard::Unheard(to)).await;
+            // Waits where the driver is behind.
+            self.mouth.send(Heard::Unheard(to)).await;
         }
     }
 

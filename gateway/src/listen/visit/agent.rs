@@ -33,8 +33,8 @@ struct Duty<'v, 'a, W> {
     /// Dropped with it: what ran over it finds out.
     place: Place,
     machine: DialIn,
-    /// Where what is said of an attempt goes.
-    runs: BTreeMap<RunId, (u32, Sender<Word>)>,
+    /// Where what is said of an attempt goes, by run.
+    runs: BTreeMap<RunId, Ordered>,
     /// What there was no room for: nothing more is read until there is.
     untaken: Option<(Sender<Word>, Word)>,
     /// What the machine wanted while the wire was stuck.
@@ -42,6 +42,14 @@ struct Duty<'v, 'a, W> {
     unflushed: bool,
     /// It was told that this node leaves.
     told: bool,
+}
+
+/// An attempt that was ordered over it.
+struct Ordered {
+    attempt: u32,
+    /// Which of this connection's.
+    number: u64,
+    words: Sender<Word>,
 }
 
 /// What woke it.
@@ -162,18 +170,20 @@ impl<W: Wire> Duty<'_, '_, W> {
 
     fn open(&mut self, letter: Letter) {
         match letter {
-            Letter::Invoke(invoke, words) => {
-                self.runs.insert(invoke.run_id.clone(), (invoke.attempt, words));
+            Letter::Invoke(invoke, number, words) => {
+                let attempt = invoke.attempt;
+                self.runs.insert(invoke.run_id.clone(), Ordered { attempt, number, words });
                 let order = Order::Invoke(*invoke);
                 self.tell(Input::Order(Box::new(order)));
             }
             Letter::Order(order) => self.tell(Input::Order(order)),
-            Letter::Forget(run_id, attempt) => {
-                if self.runs.get(&run_id).is_some_and(|(number, _)| *number == attempt) {
+            Letter::Forget(run_id, attempt, number) => {
+                // Another owner may have ordered the same attempt again: that one goes on.
+                if self.runs.get(&run_id).is_some_and(|ordered| ordered.number == number) {
                     self.runs.remove(&run_id);
+                    let order = Order::Drop { run_id, attempt };
+                    self.tell(Input::Order(Box::new(order)));
                 }
-                let order = Order::Drop { run_id, attempt };
-                self.tell(Input::Order(Box::new(order)));
             }
         }
     }
@@ -233,8 +243,8 @@ impl<W: Wire> Duty<'_, '_, W> {
 
     /// To the attempt's own queue. One message is at most two words: only the second may have to wait for the first.
     async fn hand_on(&mut self, run_id: &RunId, attempt: u32, word: Word) {
-        let Some((_, to)) = self.runs.get(run_id).filter(|(number, _)| *number == attempt) else { return };
-        let to = to.clone();
+        let Some(ordered) = self.runs.get(run_id).filter(|ordered| ordered.attempt == attempt) else { return };
+        let to = ordered.words.clone();
         if word.is_last() {
             self.runs.remove(run_id);
         }

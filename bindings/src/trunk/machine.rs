@@ -1,0 +1,359 @@
+//! The machine of the calls between a node and all others.
+use super::flow::{Inflow, Outflow};
+use super::roll::Roll;
+use super::{Call, Input, Output};
+use crate::dialin::Word;
+use crate::dialin::said::Said;
+use crate::peer::Words;
+use crate::peer::trunk::{Count, EVERYONE, Serving, Spoken, TrunkWords};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use turnway_core::id::{AgentId, NodeId};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{Invoke, Order};
+use turnway_core::time::{Deadline, Mono, Now};
+
+mod hear;
+
+/// All calls of one node, and who serves agents elsewhere.
+#[derive(Debug)]
+pub struct Trunk {
+    me: NodeId,
+    outputs: VecDeque<Output>,
+    /// The agents of this node.
+    serving: BTreeMap<AgentId, Serving>,
+    roll: Roll,
+    /// Calls that this node has begun.
+    begun: BTreeMap<u64, Begun>,
+    /// Those that it has taken on.
+    taken_on: BTreeMap<Call, TakenOn>,
+    /// Nodes with which it has or had calls.
+    peers: BTreeMap<NodeId, Peer>,
+    /// When it last heard itself: only then another's silence means something.
+    echo: Mono,
+    /// When counts go out, while there are calls.
+    count_at: Option<Mono>,
+    /// When it says again which agents it has.
+    serving_at: Option<Mono>,
+    /// When it may ask again who has any.
+    ask_at: Mono,
+    leaving: bool,
+}
+
+/// A call that this node has begun.
+#[derive(Debug)]
+struct Begun {
+    to: NodeId,
+    out: Outflow<Arc<Order>>,
+    heard: Inflow,
+}
+
+/// A call that this node has taken on.
+#[derive(Debug)]
+struct TakenOn {
+    out: Outflow<Spoken>,
+    heard: Inflow,
+    /// It has its connection.
+    placed: bool,
+    /// Its last word was said.
+    over: bool,
+}
+
+/// A node with which there are calls.
+#[derive(Debug)]
+struct Peer {
+    heard: Mono,
+    /// How many counts in a row nobody listened to.
+    unheard: u32,
+    counted: Option<Mono>,
+    /// The greatest number of its calls so far: an older one that is not there is over.
+    highest: Option<u64>,
+}
+
+// === impl Trunk ===
+
+impl Trunk {
+    /// Of this node, without any call.
+    pub fn new(me: NodeId) -> Self {
+        Self {
+            me,
+            outputs: VecDeque::new(),
+            serving: BTreeMap::new(),
+            roll: Roll::default(),
+            begun: BTreeMap::new(),
+            taken_on: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            echo: Mono::default(),
+            count_at: None,
+            serving_at: None,
+            ask_at: Mono::default(),
+            leaving: false,
+        }
+    }
+
+    /// The other node at which an attempt at this agent is to be tried next, none of those that were.
+    pub fn best(&self, now: Now, agent: &AgentId, tried: &BTreeSet<NodeId>) -> Option<NodeId> {
+        self.roll.best(now.mono, agent, tried)
+    }
+
+    /// The other nodes that have this agent, and how many connections of it.
+    pub fn elsewhere(&self, now: Now, agent: &AgentId) -> Vec<(NodeId, u32)> {
+        self.roll.connections(now.mono, agent)
+    }
+
+    /// Calls that this node has begun, and those that it has taken on.
+    pub fn calls(&self) -> (usize, usize) {
+        (self.begun.len(), self.taken_on.len())
+    }
+
+    fn publish(&mut self, to: NodeId, words: TrunkWords) {
+        self.outputs.push_back(Output::Publish { to, words: Words::Trunk(words) });
+    }
+
+    fn peer(&mut self, now: Now, node: NodeId) -> &mut Peer {
+        let fresh = Peer { heard: now.mono, unheard: 0, counted: None, highest: None };
+        self.peers.entry(node).or_insert(fresh)
+    }
+
+    /// Whether there is any call with a node.
+    fn shares(&self, node: NodeId) -> bool {
+        self.begun.values().any(|begun| begun.to == node)
+            || self.taken_on.range((node, 0)..=(node, u64::MAX)).next().is_some()
+    }
+
+    /// From now on there is a call with a node: that it was silent before means nothing.
+    fn engage(&mut self, now: Now, node: NodeId) {
+        let is_first = !self.shares(node);
+        let peer = self.peer(now, node);
+        if is_first {
+            (peer.heard, peer.unheard) = (now.mono, 0);
+        }
+        if self.count_at.is_none() {
+            self.count_at = Some(now.mono + limits::TRUNK_COUNT);
+            self.echo = now.mono;
+        }
+    }
+}
+
+impl Machine for Trunk {
+    type Input = Input;
+    type Output = Output;
+
+    fn handle_input(&mut self, now: Now, input: Input) {
+        match input {
+            Input::Serving(agent, serving) => self.serve(now, agent, serving),
+            Input::Leaving => {
+                self.leaving = true;
+                self.tell_serving(now);
+            }
+            Input::Begin { call, to, invoke } => self.begin(now, call, to, invoke),
+            Input::Order(call, order) => self.order(call, *order),
+            Input::Passed(call) => self.passed(call),
+            Input::Hang(call) => {
+                if let Some(begun) = self.begun.remove(&call) {
+                    self.publish(begun.to, TrunkWords::Hung { call });
+                }
+            }
+            Input::Place(call, capabilities) => {
+                self.taken_on.get_mut(&call).into_iter().for_each(|it| it.placed = true);
+                self.say(call, Spoken::Placed(capabilities));
+            }
+            Input::Refuse(call) => self.say(call, Spoken::Refused),
+            Input::Say(call, word) => self.say(call, spoken(word)),
+            Input::Lose(call) => self.say(call, Spoken::Lost),
+            Input::Halt(agent, order) => {
+                let order = Arc::new(*order);
+                for (node, _) in self.roll.connections(now.mono, &agent) {
+                    self.publish(node, TrunkWords::Halt { order: Arc::clone(&order) });
+                }
+            }
+            Input::Wanted => {
+                if self.ask_at <= now.mono {
+                    self.ask_at = now.mono + limits::TRUNK_ASK;
+                    self.publish(EVERYONE, TrunkWords::Who);
+                }
+            }
+            Input::Peer(from, words) => self.hear(now, from, words),
+            Input::Unheard(node) => self.unheard(now, node),
+            Input::Gap => {
+                self.publish(EVERYONE, TrunkWords::Who);
+                if self.serving_at.is_some() {
+                    self.tell_serving(now);
+                }
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        if self.serving_at.is_some_and(|at| at <= now.mono) {
+            self.tell_serving(now);
+        }
+        if self.count_at.is_some_and(|at| at <= now.mono) {
+            self.count(now);
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Deadline> {
+        let count = self.count_at.map(|at| Deadline { at, why: "count" });
+        let serving = self.serving_at.map(|at| Deadline { at, why: "serving" });
+        [count, serving].into_iter().flatten().min()
+    }
+}
+
+// === what this node has to say ===
+
+impl Trunk {
+    fn serve(&mut self, now: Now, agent: AgentId, serving: Serving) {
+        let was = match serving.connections {
+            0 => self.serving.remove(&agent),
+            _ => self.serving.insert(agent, serving),
+        };
+        let was = was.unwrap_or_default();
+        // How busy it is, is told with the next ones.
+        if (was.connections, was.has_room) != (serving.connections, serving.has_room) {
+            self.tell_serving(now);
+        }
+    }
+
+    fn tell_serving(&mut self, now: Now) {
+        let agents = self.serving.iter().map(|(agent, serving)| {
+            (agent.clone(), Serving { has_room: serving.has_room && !self.leaving, ..*serving })
+        });
+        let agents = agents.collect();
+        self.publish(EVERYONE, TrunkWords::Serving { agents });
+        self.serving_at = (!self.serving.is_empty()).then_some(now.mono + limits::SERVING);
+    }
+
+    fn begin(&mut self, now: Now, call: u64, to: NodeId, invoke: Box<Invoke>) {
+        self.engage(now, to);
+        self.roll.begun(to, &invoke.agent_id);
+        self.begun.insert(call, Begun { to, out: Outflow::default(), heard: Inflow::default() });
+        self.order(call, Order::Invoke(*invoke));
+    }
+
+    fn order(&mut self, call: u64, order: Order) {
+        let Some(begun) = self.begun.get_mut(&call) else { return };
+        // Its connection would have been given up as one that takes nothing long before.
+        if begun.out.unheard() >= limits::TRUNK_ORDERS_MAX {
+            return self.lose(call);
+        }
+        let (to, order) = (begun.to, Arc::new(order));
+        let n = begun.out.say(Arc::clone(&order));
+        self.publish(to, TrunkWords::Order { call, n, order });
+    }
+
+    /// A call that was begun has ended without its agent's last word.
+    fn lose(&mut self, call: u64) {
+        if let Some(begun) = self.begun.remove(&call) {
+            self.publish(begun.to, TrunkWords::Hung { call });
+            self.outputs.push_back(Output::Lost(call));
+        }
+    }
+
+    fn passed(&mut self, call: u64) {
+        let Some(begun) = self.begun.get_mut(&call) else { return };
+        begun.heard.taken += 1;
+        if begun.heard.taken - begun.heard.told < limits::TRUNK_UNTAKEN_MAX as u64 / 4 {
+            return;
+        }
+        let (to, count) = (begun.to, counted(call, &mut begun.heard));
+        self.publish(to, TrunkWords::Counts { begun: vec![count], taken_on: Vec::new() });
+    }
+
+    fn say(&mut self, call: Call, spoken: Spoken) {
+        let Some(taken_on) = self.taken_on.get_mut(&call).filter(|it| !it.over) else { return };
+        taken_on.over = is_last(&spoken);
+        let n = taken_on.out.say(spoken.clone());
+        self.publish(call.0, TrunkWords::Spoken { call: call.1, n, spoken });
+    }
+
+    /// Says how much there is of each call, and gives up those of nodes that are gone.
+    fn count(&mut self, now: Now) {
+        let nodes: BTreeSet<NodeId> =
+            self.begun.values().map(|begun| begun.to).chain(self.taken_on.keys().map(|(node, _)| *node)).collect();
+        let echo = self.echo;
+        let is_gone = |node: &&NodeId| {
+            self.peers.get(node).is_some_and(|peer| {
+                peer.unheard >= limits::TRUNK_UNHEARD_MAX || echo - peer.heard > limits::TRUNK_SILENCE
+            })
+        };
+        let gone: Vec<NodeId> = nodes.iter().filter(is_gone).copied().collect();
+        for node in gone {
+            self.give_up(node);
+        }
+        let mut counts: BTreeMap<NodeId, (Vec<Count>, Vec<Count>)> = BTreeMap::new();
+        let mut again = Vec::new();
+        for (call, begun) in &mut self.begun {
+            // Who has not said anything of it may not know that there is a call.
+            if begun.heard.got == 0 {
+                again.extend(begun.out.lost().into_iter().map(|(n, order)| (begun.to, *call, n, order)));
+            }
+            begun.out.count();
+            counts.entry(begun.to).or_default().0.push(counted(*call, &mut begun.heard));
+        }
+        for ((node, call), taken_on) in &mut self.taken_on {
+            taken_on.out.count();
+            counts.entry(*node).or_default().1.push(counted(*call, &mut taken_on.heard));
+        }
+        for (to, call, n, order) in again {
+            self.publish(to, TrunkWords::Order { call, n, order });
+        }
+        let has_calls = !counts.is_empty();
+        for (node, (begun, taken_on)) in counts {
+            self.publish(node, TrunkWords::Counts { begun, taken_on });
+        }
+        if has_calls {
+            self.publish(self.me, TrunkWords::Counts { begun: Vec::new(), taken_on: Vec::new() });
+        }
+        self.count_at = has_calls.then_some(now.mono + limits::TRUNK_COUNT);
+        self.forget(now);
+    }
+
+    /// A node is gone, and with it all that there was with it.
+    fn give_up(&mut self, node: NodeId) {
+        self.roll.strike(node);
+        let lost: Vec<u64> =
+            self.begun.iter().filter(|(_, begun)| begun.to == node).map(|(call, _)| *call).collect();
+        lost.into_iter().for_each(|call| self.lose(call));
+        let hung: Vec<Call> =
+            self.taken_on.range((node, 0)..=(node, u64::MAX)).map(|(call, _)| *call).collect();
+        for call in hung {
+            self.taken_on.remove(&call);
+            self.outputs.push_back(Output::Hung(call));
+        }
+    }
+
+    /// Nodes with which there was no call for long: their words about one would come too late by hours.
+    fn forget(&mut self, now: Now) {
+        let shared: BTreeSet<NodeId> =
+            self.begun.values().map(|begun| begun.to).chain(self.taken_on.keys().map(|(node, _)| *node)).collect();
+        self.peers.retain(|node, peer| shared.contains(node) || now.mono - peer.heard < limits::TRUNK_MEMORY);
+    }
+}
+
+/// How much there is of a call, as it is told now.
+fn counted(call: u64, heard: &mut Inflow) -> Count {
+    heard.told = heard.taken;
+    Count { call, got: heard.got, taken: heard.taken }
+}
+
+fn spoken(word: Word) -> Spoken {
+    match word {
+        Word::Said(Said::Delta { kind, text, id }) => Spoken::Text { kind, text: Private(text.into()), id },
+        Word::Acked | Word::CancelAcked | Word::Said(_) => Spoken::Word(Arc::new(word)),
+    }
+}
+
+fn is_last(spoken: &Spoken) -> bool {
+    match spoken {
+        Spoken::Word(word) => word.is_last(),
+        Spoken::Refused | Spoken::Lost => true,
+        Spoken::Placed(_) | Spoken::Text { .. } => false,
+    }
+}

@@ -1,0 +1,114 @@
+//! Who serves which agents, as far as it was said.
+use crate::peer::trunk::Serving;
+use std::collections::{BTreeMap, BTreeSet};
+use turnway_core::id::{AgentId, NodeId};
+use turnway_core::limits::{SERVING_LAPSE, SERVING_NODES_MAX};
+use turnway_core::time::Mono;
+
+/// What the other nodes have said of their agents. It is a hint: a node that has none refuses.
+#[derive(Debug, Default)]
+pub(super) struct Roll(BTreeMap<NodeId, Said>);
+
+#[derive(Debug)]
+struct Said {
+    at: Mono,
+    agents: BTreeMap<AgentId, Serving>,
+    /// Calls that were begun there since.
+    since: BTreeMap<AgentId, u32>,
+}
+
+// === impl Roll ===
+
+impl Roll {
+    /// A node has said which agents it has; the ones of which it has room for an attempt.
+    pub(super) fn say(&mut self, now: Mono, node: NodeId, agents: Vec<(AgentId, Serving)>) -> Vec<AgentId> {
+        self.0.retain(|_, said| is_fresh(now, said));
+        if agents.is_empty() {
+            self.0.remove(&node);
+            return Vec::new();
+        }
+        if !self.0.contains_key(&node) && self.0.len() >= SERVING_NODES_MAX {
+            return Vec::new();
+        }
+        let free = agents.iter().filter(|(_, serving)| serving.has_room);
+        let free = free.map(|(agent, _)| agent.clone()).collect();
+        let said = Said { at: now, agents: agents.into_iter().collect(), since: BTreeMap::new() };
+        self.0.insert(node, said);
+        free
+    }
+
+    /// It is not there.
+    pub(super) fn strike(&mut self, node: NodeId) {
+        self.0.remove(&node);
+    }
+
+    /// A call was begun there.
+    pub(super) fn begun(&mut self, node: NodeId, agent: &AgentId) {
+        if let Some(said) = self.0.get_mut(&node) {
+            *said.since.entry(agent.clone()).or_default() += 1;
+        }
+    }
+
+    /// The node whose connections have the least to do, but for those that were tried.
+    pub(super) fn best(&self, now: Mono, agent: &AgentId, tried: &BTreeSet<NodeId>) -> Option<NodeId> {
+        let free = self.of(now, agent).filter(|(node, serving, _)| serving.has_room && !tried.contains(node));
+        // Attempts for each connection, in thousandths.
+        let load = |(node, serving, since): &(NodeId, Serving, u32)| {
+            let open = u64::from(serving.open) + u64::from(*since);
+            (open * 1000 / u64::from(serving.connections.max(1)), *node)
+        };
+        free.min_by_key(load).map(|(node, _, _)| node)
+    }
+
+    /// The nodes that have an agent, and how many connections of it.
+    pub(super) fn connections(&self, now: Mono, agent: &AgentId) -> Vec<(NodeId, u32)> {
+        self.of(now, agent).map(|(node, serving, _)| (node, serving.connections)).collect()
+    }
+
+    fn of<'a>(
+        &'a self,
+        now: Mono,
+        agent: &'a AgentId,
+    ) -> impl Iterator<Item = (NodeId, Serving, u32)> + use<'a> {
+        self.0.iter().filter(move |(_, said)| is_fresh(now, said)).filter_map(|(node, said)| {
+            let since = said.since.get(agent).copied().unwrap_or_default();
+            Some((*node, *said.agents.get(agent)?, since))
+        })
+    }
+}
+
+fn is_fresh(now: Mono, said: &Said) -> bool {
+    now - said.at < SERVING_LAPSE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(s: u64) -> Mono {
+        Mono(Duration::from_secs(s))
+    }
+
+    /// Covers: MP-F1.
+    #[test]
+    fn the_least_busy_node_is_taken_while_it_says_so() {
+        let (a, mut roll, nobody) = (AgentId::parse("a").expect("a name"), Roll::default(), BTreeSet::new());
+        let serving = |connections, open| Serving { connections, open, has_room: true };
+        roll.say(at(0), NodeId(2), vec![(a.clone(), serving(1, 3))]);
+        assert_eq!(roll.say(at(1), NodeId(3), vec![(a.clone(), serving(2, 4))]), [a.clone()]);
+        assert_eq!(roll.best(at(1), &a, &nobody), Some(NodeId(3)));
+        // Two calls for each of its connections, and the other one is as free.
+        roll.begun(NodeId(3), &a);
+        roll.begun(NodeId(3), &a);
+        roll.begun(NodeId(3), &a);
+        assert_eq!(roll.best(at(1), &a, &nobody), Some(NodeId(2)));
+        assert_eq!(roll.best(at(1), &a, &BTreeSet::from([NodeId(2)])), Some(NodeId(3)));
+        assert_eq!(roll.connections(at(1), &a), [(NodeId(2), 1), (NodeId(3), 2)]);
+        // The one has not said it again; the other has none any more; somebody is full.
+        assert_eq!(roll.best(at(7), &a, &nobody), Some(NodeId(3)));
+        assert!(roll.say(at(7), NodeId(4), vec![(a.clone(), Serving { connections: 1, ..Serving::default() })]).is_empty());
+        roll.say(at(7), NodeId(3), vec![]);
+        assert_eq!(roll.best(at(7), &a, &nobody), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! One attempt at an agent that has dialed in, over a connection of this node or of another.
+use super::desk::{Desk, Extension, Letter, Placed};
+use super::lines::{Dialed, Dialing, Lines};
+use crate::agent::attempt::Attempt;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::sync::mpsc::Receiver;
+use turnway_bindings::dialin::Word;
+use turnway_bindings::dialin::said::Said;
+use turnway_bindings::link::Capabilities;
+use turnway_core::limits;
+use turnway_core::protocol::action::News;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Order};
+use turnway_core::protocol::steer::{Steer, SteerOutcome};
+
+/// One attempt over one connection; when it is dropped, its agent is told to stop unless it has ended it.
+enum Call {
+    /// Of this node.
+    Here(Placed),
+    /// Of another one.
+    There(Dialed),
+}
+
+/// What came of the search for a connection.
+enum Found {
+    Call(Call),
+    /// None has room.
+    Nobody,
+    /// The node that may have one was lost before it has said so.
+    Lost,
+}
+
+// === impl Call ===
+
+impl Call {
+    /// Finds a connection: one of this node that has the fewest attempts, or else of the other node that has the fewest
+    /// for each. Waits a while where there is none with room.
+    async fn find(desk: &Desk, invoke: &Invoke) -> Found {
+        let found = async {
+            loop {
+                // Before the look: whoever comes between it and the wait is noticed.
+                let came = desk.came.notified();
+                if let Some(placed) = desk.place(invoke) {
+                    return Found::Call(Self::Here(placed));
+                }
+                let mut tried = BTreeSet::new();
+                while let Some(node) = desk.beyond.best(&desk.agent, &tried) {
+                    match desk.beyond.dial(node, invoke).await {
+                        Dialing::Placed(dialed) => return Found::Call(Self::There(dialed)),
+                        Dialing::Refused => _ = tried.insert(node),
+                        Dialing::Lost => return Found::Lost,
+                    }
+                }
+                desk.beyond.want();
+                came.await;
+            }
+        };
+        tokio::time::timeout(limits::DIALIN_WAIT, found).await.unwrap_or(Found::Nobody)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        match self {
+            Self::Here(placed) => placed.line.capabilities,
+            Self::There(dialed) => dialed.capabilities,
+        }
+    }
+
+    fn order(&self, order: Order) {
+        match self {
+            Self::Here(placed) => placed.line.put(Letter::Order(Box::new(order))),
+            Self::There(dialed) => dialed.order(order),
+        }
+    }
+
+    /// What its agent says next; none: the connection is gone. Safe to drop and to ask again.
+    async fn word(&mut self) -> Option<Word> {
+        match self {
+            Self::Here(placed) => placed.words.recv().await,
+            Self::There(dialed) => dialed.word().await,
+        }
+    }
+
+    /// Hands over an input that came on the way, if the connection takes such; else what becomes of it.
+    fn steer(&self, steer: Steer) -> Option<AgentEvent> {
+        if self.capabilities().steer {
+            self.order(Order::Steer(Box::new(steer)));
+            return None;
+        }
+        Some(AgentEvent::Steered { message_id: steer.message_id, outcome: SteerOutcome::Refused })
+    }
+}
+
+/// What makes an attempt over a connection go on.
+enum Event {
+    Cancelled,
+    Steer(Steer),
+    News(News),
+    Word(Option<Word>),
+}
+
+/// Runs one attempt to its end. Dropping it tells its agent to stop.
+pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> AgentEvent {
+    let line = attempt.line();
+    let found = tokio::select! {
+        biased;
+        () = line.cancel_ordered() => return AgentEvent::CancelAcked,
+        found = Call::find(desk, &attempt.invoke) => found,
+    };
+    let mut call = match found {
+        Found::Call(call) => call,
+        Found::Lost => {
+            let why = "the node of the connection was lost".to_owned();
+            return AgentEvent::Failed(AgentFailure::Lost(why));
+        }
+        Found::Nobody => {
+            let why = if desk.is_served() { "no connection of this agent has room" } else { "this agent is not connected" };
+            return AgentEvent::Failed(AgentFailure::Unavailable(why.to_owned()));
+        }
+    };
+    let mut cancelled = false;
+    loop {
+        let event = tokio::select! {
+            biased;
+            () = line.cancel_ordered(), if !cancelled => Event::Cancelled,
+            steer = line.steer_ordered() => Event::Steer(steer),
+            news = line.news() => Event::News(news),
+            word = call.word() => Event::Word(word),
+        };
+        match event {
+            Event::Cancelled => {
+                cancelled = true;
+                let Invoke { run_id, attempt, epoch, .. } = &attempt.invoke;
+                call.order(Order::Cancel { run_id: run_id.clone(), attempt: *attempt, epoch: *epoch });
+                // One that does not say when it has stopped is told, and not waited for.
+                if !call.capabilities().cancel {
+                    return AgentEvent::CancelAcked;
+                }
+            }
+            Event::Steer(steer) => {
+                if let Some(refused) = call.steer(steer) {
+                    attempt.report(refused).await;
+                }
+            }
+            Event::News(news) => call.order(Order::News(Box::new(news))),
+            Event::Word(word) => {
+                if let Some(end) = said(attempt, word).await {
+                    return if cancelled { AgentEvent::CancelAcked } else { end };
+                }
+            }
+        }
+    }
+}
+
+/// Reports what an agent says; its end is returned.
+async fn said(attempt: &mut Attempt, word: Option<Word>) -> Option<AgentEvent> {
+    match word {
+        None => {
+            let why = "the connection was lost".to_owned();
+            return Some(AgentEvent::Failed(AgentFailure::Lost(why)));
+        }
+        Some(Word::Acked) => attempt.report(AgentEvent::Acked).await,
+        // One that was not asked to stop has none to acknowledge; the machine lets none through.
+        Some(Word::CancelAcked) => return Some(AgentEvent::CancelAcked),
+        Some(Word::Said(Said::Delta { kind, text, id })) => attempt.say(kind, text, id).await,
+        Some(Word::Said(Said::State { state, detail, id })) => {
+            attempt.report(AgentEvent::State { state, detail, id }).await;
+        }
+        Some(Word::Said(Said::Steered { message_id, outcome })) => {
+            attempt.report(AgentEvent::Steered { message_id, outcome }).await;
+        }
+        Some(Word::Said(Said::Handover { wish, id })) => {
+            attempt.report(AgentEvent::Handover { wish, id }).await;
+        }
+        Some(Word::Said(Said::Action { wish, id })) => {
+            attempt.report(AgentEvent::Action { wish, id }).await;
+        }
+        Some(Word::Said(Said::Unknown)) => {}
+        Some(Word::Said(Said::Done { stop, usage })) => return Some(AgentEvent::Done { stop, usage }),
+        Some(Word::Said(Said::Failed(failure))) => return Some(AgentEvent::Failed(failure)),
+    }
+    None
+}
