@@ -4,6 +4,8 @@
 //! Covers: S-14.
 #[path = "frames/mirror.rs"]
 mod mirror;
+#[path = "frames/trunk.rs"]
+mod trunk;
 
 use mirror::{Mirror, mirror};
 use std::sync::Arc;
@@ -111,7 +113,7 @@ fn printed() -> Box<Printed> {
 fn all() -> Vec<Words> {
     let (key, place, prev) = (key("s1"), Place(9), Place(8));
     let bell = |item| Words::Bell { key: key.clone(), owner: seen(), item };
-    vec![
+    let of_the_switchboard = vec![
         bell(Item::Input { place, prev, input: input("höh 語", None) }),
         bell(Item::Control { place, prev, control: control() }),
         Words::Taken { key: key.clone(), run_id: run("s1") },
@@ -132,7 +134,8 @@ fn all() -> Vec<Words> {
         Words::Adopt { key, free: seen() },
         Words::Knock,
         Words::Printed { key: self::key("s1"), epoch: Epoch(7), run_id: run("s1"), printed: printed() },
-    ]
+    ];
+    of_the_switchboard.into_iter().chain(trunk::all()).collect()
 }
 
 fn pack(words: impl IntoIterator<Item = Words>) -> Vec<Vec<u8>> {

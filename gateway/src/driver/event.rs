@@ -197,7 +197,7 @@ mod tests {
         let mut inbox = Inbox::new(asked, reports, tools, answers.clone(), ear);
         // All that may be in one frame.
         let words = vec![Words::Knock; limits::FRAME_WORDS_MAX];
-        mouth.try_send(Heard::Frame(Frame { from: NodeId(2), words })).expect("room");
+        mouth.try_send(Heard::Frame(Frame { from: NodeId(2), words }));
         for _ in 0..limits::DRIVER_BATCH_MAX {
             board.disconnect(LinkId(1)).await.expect("room");
             answers.sink()(Op::Lease { node: NodeId(1), sent: Mono::default() }, Ok(Reply::Lost));

@@ -1,6 +1,7 @@
 //! Words as another library would be told of them.
+use turnway_bindings::peer::trunk::{Count, Serving, Spoken, TrunkWords};
 use turnway_bindings::peer::{Item, Words};
-use turnway_core::id::{Cursor, Seen, SessionKey};
+use turnway_core::id::{AgentId, Cursor, Seen, SessionKey};
 use turnway_core::protocol::action::{Encoding, Printed, Stream};
 use turnway_core::protocol::agent::TextKind;
 use wincode::SchemaWrite;
@@ -64,6 +65,7 @@ pub(crate) enum Mirror {
         run_id: String,
         printed: (Vec<u8>, MirrorStream, u64, String, MirrorEncoding, bool),
     },
+    Trunk(MirrorTrunk),
 }
 
 /// See [`Mirror`].
@@ -92,6 +94,29 @@ pub(crate) enum MirrorItem {
 pub(crate) enum MirrorKind {
     Text,
     Reasoning,
+}
+
+/// See [`Mirror`].
+#[derive(SchemaWrite)]
+pub(crate) enum MirrorTrunk {
+    Who,
+    Serving { agents: Vec<(String, (u32, u32, bool))> },
+    Order { call: u64, n: u64, order: String },
+    Spoken { call: u64, n: u64, spoken: MirrorSpoken },
+    Counts { begun: Vec<(u64, u64, u64)>, taken_on: Vec<(u64, u64, u64)> },
+    Hung { call: u64 },
+    Gone { call: u64 },
+    Halt { order: String },
+}
+
+/// See [`Mirror`].
+#[derive(SchemaWrite)]
+pub(crate) enum MirrorSpoken {
+    Placed(bool, bool, bool),
+    Refused,
+    Text { kind: MirrorKind, text: String, id: Option<String> },
+    Word(String),
+    Lost,
 }
 
 /// As another library would be told of them.
@@ -124,10 +149,7 @@ pub(crate) fn mirror(words: &Words) -> Mirror {
             Mirror::Facts { key: key(k), owner: owner(o), after: at(after), facts }
         }
         Words::Chunk { key: k, epoch, chunk } => {
-            let kind = match chunk.kind {
-                TextKind::Text => MirrorKind::Text,
-                TextKind::Reasoning => MirrorKind::Reasoning,
-            };
+            let kind = mirror_kind(chunk.kind);
             let text = chunk.text.reveal().to_owned();
             let chunk = (chunk.run_id.to_string(), chunk.attempt, chunk.offset, kind, text);
             Mirror::Chunk { key: key(k), epoch: epoch.0, chunk }
@@ -153,6 +175,51 @@ pub(crate) fn mirror(words: &Words) -> Mirror {
             let printed = (action_id.0.as_bytes().to_vec(), stream, *offset, data, encoding, *truncated);
             Mirror::Printed { key: key(k), epoch: epoch.0, run_id: run_id.to_string(), printed }
         }
+        Words::Trunk(words) => Mirror::Trunk(trunk(words)),
+    }
+}
+
+fn mirror_kind(kind: TextKind) -> MirrorKind {
+    match kind {
+        TextKind::Text => MirrorKind::Text,
+        TextKind::Reasoning => MirrorKind::Reasoning,
+    }
+}
+
+fn trunk(words: &TrunkWords) -> MirrorTrunk {
+    let json = |value: &dyn erased::Json| value.json();
+    let counts = |counts: &[Count]| counts.iter().map(|it| (it.call, it.got, it.taken)).collect();
+    match words {
+        TrunkWords::Who => MirrorTrunk::Who,
+        TrunkWords::Serving { agents } => {
+            let agent = |(agent, it): &(AgentId, Serving)| {
+                (agent.to_string(), (it.connections, it.open, it.has_room))
+            };
+            MirrorTrunk::Serving { agents: agents.iter().map(agent).collect() }
+        }
+        TrunkWords::Order { call, n, order } => {
+            MirrorTrunk::Order { call: *call, n: *n, order: json(&**order) }
+        }
+        TrunkWords::Spoken { call, n, spoken } => {
+            let spoken = match spoken {
+                Spoken::Placed(can) => MirrorSpoken::Placed(can.steer, can.resume, can.cancel),
+                Spoken::Refused => MirrorSpoken::Refused,
+                Spoken::Text { kind, text, id } => MirrorSpoken::Text {
+                    kind: mirror_kind(*kind),
+                    text: text.reveal().to_owned(),
+                    id: id.as_ref().map(ToString::to_string),
+                },
+                Spoken::Word(word) => MirrorSpoken::Word(json(&**word)),
+                Spoken::Lost => MirrorSpoken::Lost,
+            };
+            MirrorTrunk::Spoken { call: *call, n: *n, spoken }
+        }
+        TrunkWords::Counts { begun, taken_on } => {
+            MirrorTrunk::Counts { begun: counts(begun), taken_on: counts(taken_on) }
+        }
+        TrunkWords::Hung { call } => MirrorTrunk::Hung { call: *call },
+        TrunkWords::Gone { call } => MirrorTrunk::Gone { call: *call },
+        TrunkWords::Halt { order } => MirrorTrunk::Halt { order: json(&**order) },
     }
 }
 

@@ -1,10 +1,9 @@
 //! One attempt at an agent that has dialed in, over a connection of this node or of another.
-use super::desk::{Desk, Extension, Letter, Placed};
-use super::lines::{Dialed, Dialing, Lines};
+use super::desk::{Desk, Letter, Placed};
+use super::lines::{Dialed, Dialing};
 use crate::agent::attempt::Attempt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tokio::sync::mpsc::Receiver;
 use turnway_bindings::dialin::Word;
 use turnway_bindings::dialin::said::Said;
 use turnway_bindings::link::Capabilities;

@@ -1,0 +1,446 @@
+//! Calls between nodes (protocol.md §1.6) on a bus that loses, doubles and delays: every word arrives once and in its
+//! order, or both nodes find out that the call is lost.
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use turnway_bindings::dialin::Word;
+use turnway_bindings::dialin::said::Said;
+use turnway_bindings::link::Capabilities;
+use turnway_bindings::peer::Words;
+use turnway_bindings::peer::trunk::{EVERYONE, Serving, TrunkWords};
+use turnway_bindings::trunk::{Call, Input, Output, Trunk};
+use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentFailure, Invoke, Order, StopReason, TextKind};
+use turnway_core::protocol::input::{Content, Message, Role};
+use turnway_core::rng::Rng;
+use turnway_core::time::{Millis, Mono, Now};
+use turnway_tests::laws::{Step, laws};
+
+const OWNER: NodeId = NodeId(1);
+const HOME: NodeId = NodeId(2);
+/// The bus tells in steps of this.
+const TICK: Duration = Duration::from_millis(50);
+
+fn agent() -> AgentId {
+    AgentId::parse("a").expect("a name")
+}
+
+fn key() -> SessionKey {
+    SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
+}
+
+fn run(call: u64) -> RunId {
+    RunId::derive(&key(), &UserId::local(), &MessageId::parse(&format!("m{call}")).expect("a name"))
+}
+
+fn invoke(call: u64) -> Box<Invoke> {
+    Box::new(Invoke {
+        key: key(),
+        run_id: run(call),
+        attempt: 1,
+        epoch: Epoch(7),
+        agent_id: agent(),
+        user: UserId::local(),
+        message: Message { role: Role::User, content: Content::Text("hello".to_owned()) },
+        history: None,
+        traceparent: None,
+        handover: None,
+        actions: None,
+        system_prompt: None,
+        resume: None,
+    })
+}
+
+fn cancel(call: u64) -> Box<Order> {
+    Box::new(Order::Cancel { run_id: run(call), attempt: 1, epoch: Epoch(7) })
+}
+
+fn text(n: u64) -> Word {
+    Word::Said(Said::Delta { kind: TextKind::Text, text: format!("{n}."), id: None })
+}
+
+fn done() -> Word {
+    Word::Said(Said::Done { stop: StopReason::EndTurn, usage: None })
+}
+
+fn one(has_room: bool) -> Serving {
+    Serving { connections: 1, open: 0, has_room }
+}
+
+// === a world of two nodes ===
+
+/// What the bus does to words between the two nodes.
+#[derive(Clone, Copy)]
+struct Bus {
+    /// Lost, of a thousand.
+    lost: u64,
+    /// Said twice.
+    doubled: u64,
+    /// Late by up to so many ticks: then they may overtake each other.
+    late: u64,
+}
+
+const GOOD: Bus = Bus { lost: 0, doubled: 0, late: 0 };
+
+struct World {
+    now: Mono,
+    rng: Rng,
+    bus: Bus,
+    /// Nothing passes, not even what a node says to itself.
+    away: bool,
+    /// A node that is gone: nobody listens at it.
+    gone: Option<NodeId>,
+    nodes: BTreeMap<NodeId, Trunk>,
+    mail: VecDeque<(u64, NodeId, NodeId, TrunkWords)>,
+    tick: u64,
+    /// What each agent has been ordered and still has to say, at its node.
+    agents: BTreeMap<Call, Agent>,
+    /// What the owner's attempts have heard.
+    heard: BTreeMap<u64, Heard>,
+    rings: u64,
+}
+
+#[derive(Default)]
+struct Agent {
+    said: u64,
+    passed: u64,
+    cancelled: u32,
+    over: bool,
+    hung: bool,
+}
+
+#[derive(Default)]
+struct Heard {
+    text: String,
+    placed: u32,
+    ends: Vec<&'static str>,
+    waiting: u64,
+}
+
+impl World {
+    fn new(seed: u64, bus: Bus) -> Self {
+        let nodes = [OWNER, HOME].map(|node| (node, Trunk::new(node))).into_iter().collect();
+        let (agents, heard, mail) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
+        let now = Mono(Duration::from_secs(1000));
+        let rng = Rng::from_number(seed);
+        Self { now, rng, bus, away: false, gone: None, nodes, mail, tick: 0, agents, heard, rings: 0 }
+    }
+
+    fn time(&self) -> Now {
+        Now { mono: self.now, store: Millis(1_000_000) }
+    }
+
+    fn tell(&mut self, node: NodeId, input: Input) {
+        if self.gone == Some(node) {
+            return;
+        }
+        let now = self.time();
+        self.nodes.get_mut(&node).expect("a node").handle_input(now, input);
+        self.drain(node);
+    }
+
+    fn drain(&mut self, node: NodeId) {
+        let mut answers = Vec::new();
+        while let Some(output) = self.nodes.get_mut(&node).expect("a node").poll_output() {
+            match output {
+                Output::Publish { to: EVERYONE, words: Words::Trunk(words) } => {
+                    for to in [OWNER, HOME] {
+                        self.post(node, to, &words);
+                    }
+                }
+                Output::Publish { to, words: Words::Trunk(words) } => self.post(node, to, &words),
+                Output::Publish { words, .. } => panic!("{words:?}"),
+                Output::Placed(call, _) => self.heard(call).placed += 1,
+                Output::Refused(call) => self.heard(call).ends.push("refused"),
+                Output::Lost(call) => self.heard(call).ends.push("lost"),
+                Output::Word(call, word) => {
+                    let heard = self.heard(call);
+                    match word {
+                        Word::Said(Said::Delta { text, .. }) => heard.text.push_str(&text),
+                        word => heard.ends.push(if word.is_last() { "done" } else { "else" }),
+                    }
+                    heard.waiting += 1;
+                }
+                Output::Ring(call, invoke) => {
+                    self.rings += 1;
+                    assert_eq!(invoke.run_id, run(call.1));
+                    assert!(self.agents.insert(call, Agent::default()).is_none(), "begun twice");
+                    answers.push(Input::Place(call, Capabilities::default()));
+                }
+                Output::Order(call, _) => self.agents.get_mut(&call).expect("placed").cancelled += 1,
+                Output::Room(call, words) => self.agents.get_mut(&call).expect("placed").passed += words,
+                Output::Hung(call) => self.agents.get_mut(&call).into_iter().for_each(|it| it.hung = true),
+                Output::Halt(_) | Output::Came(_) => {}
+            }
+        }
+        for answer in answers {
+            self.tell(node, answer);
+        }
+    }
+
+    fn heard(&mut self, call: u64) -> &mut Heard {
+        self.heard.get_mut(&call).expect("a call of the owner")
+    }
+
+    fn chance(&mut self, of_thousand: u64) -> bool {
+        self.rng.below(1000) < of_thousand
+    }
+
+    fn post(&mut self, from: NodeId, to: NodeId, words: &TrunkWords) {
+        if self.gone == Some(to) {
+            return self.tell(from, Input::Unheard(to));
+        }
+        if self.away || self.chance(self.bus.lost) {
+            return;
+        }
+        let copies = 1 + u64::from(self.chance(self.bus.doubled));
+        for _ in 0..copies {
+            let at = self.tick + 1 + self.rng.below(self.bus.late + 1);
+            self.mail.push_back((at, from, to, words.clone()));
+        }
+    }
+
+    /// Lets one tick pass: mail arrives, attempts take what waits, agents say something, timers ring.
+    fn pass(&mut self) {
+        self.tick += 1;
+        self.now = self.now + TICK;
+        let (due, later): (VecDeque<_>, _) = self.mail.drain(..).partition(|(at, ..)| *at <= self.tick);
+        self.mail = later;
+        for (_, from, to, words) in due {
+            self.tell(to, Input::Peer(from, words));
+        }
+        let waiting: Vec<(u64, u64)> =
+            self.heard.iter_mut().map(|(call, it)| (*call, std::mem::take(&mut it.waiting))).collect();
+        for (call, words) in waiting {
+            (0..words).for_each(|_| self.tell(OWNER, Input::Passed(call)));
+        }
+        let now = self.time();
+        for node in [OWNER, HOME] {
+            let due = self.nodes[&node].poll_timeout().is_some_and(|due| due.at <= self.now);
+            if due && self.gone != Some(node) {
+                self.nodes.get_mut(&node).expect("a node").handle_timeout(now);
+                self.drain(node);
+            }
+        }
+    }
+
+    fn begin(&mut self, call: u64) {
+        self.heard.insert(call, Heard::default());
+        self.tell(OWNER, Input::Begin { call, to: HOME, invoke: invoke(call) });
+    }
+
+    /// Each agent says as much as it has room for, up to so many words, and then that it is done.
+    fn speak(&mut self, words: u64) {
+        for call in self.agents.keys().copied().collect::<Vec<_>>() {
+            loop {
+                let agent = self.agents.get_mut(&call).expect("an agent");
+                if agent.over || agent.hung || agent.said - agent.passed >= limits::TRUNK_UNTAKEN_MAX as u64 {
+                    break;
+                }
+                let word = if agent.said < words { text(agent.said) } else { done() };
+                agent.said += 1;
+                agent.over = word.is_last();
+                self.tell(HOME, Input::Say(call, word));
+            }
+        }
+    }
+
+    fn calls(&self) -> [(usize, usize); 2] {
+        [OWNER, HOME].map(|node| self.nodes[&node].calls())
+    }
+}
+
+fn whole(words: u64) -> String {
+    (0..words).map(|n| format!("{n}.")).collect()
+}
+
+/// Covers: MP-F1, G3: whatever a bus does to words, each arrives once and in its order.
+#[test]
+fn words_survive_a_bus_that_loses_doubles_and_delays() {
+    for seed in 0..300 {
+        let bus = Bus { lost: 150, doubled: 100, late: seed % 3 };
+        let mut world = World::new(seed, bus);
+        (1..=4).for_each(|call| world.begin(call));
+        for _ in 0..2000 {
+            world.speak(100);
+            world.pass();
+            // Those that are over are hung up by whoever has listened.
+            for call in 1..=4 {
+                if world.heard[&call].ends == ["done"] && world.heard[&call].waiting == 0 {
+                    world.tell(OWNER, Input::Hang(call));
+                }
+            }
+        }
+        for (call, heard) in &world.heard {
+            assert_eq!((heard.text.as_str(), &heard.ends[..]), (whole(100).as_str(), &["done"][..]), "{seed}: {call}");
+        }
+        assert_eq!((world.rings, world.calls()), (4, [(0, 0), (0, 0)]), "{seed}: something is left");
+    }
+}
+
+/// Covers: MP-F1: a cancel is an order like any other; nothing is placed twice.
+#[test]
+fn orders_survive_it_too() {
+    for seed in 0..300 {
+        let mut world = World::new(seed, Bus { lost: 300, doubled: 200, late: 2 });
+        world.begin(1);
+        world.tell(OWNER, Input::Order(1, cancel(1)));
+        (0..400).for_each(|_| world.pass());
+        let agent = &world.agents[&(OWNER, 1)];
+        assert_eq!((agent.cancelled, world.heard[&1].placed, world.rings), (1, 1, 1), "{seed}");
+    }
+}
+
+/// Covers: MP-F1, G8: while Redis is away nobody is given up, and what was said meanwhile is said again.
+#[test]
+fn a_call_outlives_an_outage_of_a_minute() {
+    let mut world = World::new(1, GOOD);
+    world.begin(1);
+    (0..10).for_each(|_| world.pass());
+    world.speak(200);
+    (0..4).for_each(|_| world.pass());
+    world.away = true;
+    for _ in 0..1200 {
+        world.speak(200);
+        world.pass();
+    }
+    assert!(world.heard[&1].ends.is_empty());
+    world.away = false;
+    for _ in 0..400 {
+        world.speak(200);
+        world.pass();
+    }
+    assert_eq!((world.heard[&1].text.as_str(), &world.heard[&1].ends[..]), (whole(200).as_str(), &["done"][..]));
+}
+
+/// Covers: G3: of a node that is gone the other one hears within two seconds, whichever it is.
+#[test]
+fn whoever_is_gone_is_given_up() {
+    for gone in [OWNER, HOME] {
+        let mut world = World::new(1, GOOD);
+        world.begin(1);
+        (0..10).for_each(|_| world.pass());
+        world.agents.get_mut(&(OWNER, 1)).expect("placed").said += 1;
+        world.tell(HOME, Input::Say((OWNER, 1), text(0)));
+        (0..2).for_each(|_| world.pass());
+        world.gone = Some(gone);
+        (0..40).for_each(|_| world.pass());
+        let (lost, hung) = (world.heard[&1].ends == ["lost"], world.agents[&(OWNER, 1)].hung);
+        assert_eq!((lost, hung), (gone == HOME, gone == OWNER));
+        let stays = if gone == OWNER { HOME } else { OWNER };
+        assert_eq!(world.nodes[&stays].calls(), (0, 0));
+    }
+}
+
+/// Covers: G3: a node that sleeps is given up after a while, and what it then still says is not listened to.
+#[test]
+fn whoever_sleeps_is_given_up() {
+    let mut world = World::new(1, GOOD);
+    world.begin(1);
+    (0..10).for_each(|_| world.pass());
+    // Its words are lost, and it is spoken to.
+    world.bus.lost = 1000;
+    let mut own = world.time().mono;
+    for _ in 0..130 {
+        world.pass();
+        let heard = Input::Peer(OWNER, TrunkWords::Counts { begun: vec![], taken_on: vec![] });
+        if world.now - own >= limits::TRUNK_COUNT {
+            own = world.now;
+            world.tell(OWNER, heard);
+        }
+    }
+    assert_eq!(world.heard[&1].ends, ["lost"]);
+    world.bus.lost = 0;
+    (0..40).for_each(|_| world.pass());
+    assert_eq!((world.calls(), world.agents[&(OWNER, 1)].hung), ([(0, 0), (0, 0)], true));
+}
+
+/// Covers: S-48: what is not passed on stops what is said.
+#[test]
+fn who_takes_nothing_is_told_no_more_than_a_window() {
+    let mut world = World::new(1, GOOD);
+    world.begin(1);
+    (0..10).for_each(|_| world.pass());
+    for _ in 0..100 {
+        world.speak(1000);
+        // Mail arrives, and nobody passes it on.
+        world.heard(1).waiting = 0;
+        world.pass();
+        world.heard(1).waiting = 0;
+    }
+    let said = world.agents[&(OWNER, 1)].said;
+    assert!(said <= limits::TRUNK_UNTAKEN_MAX as u64 + 2, "{said} words");
+}
+
+/// Covers: MP-F1: one without room refuses, one that nobody has is asked for, one that leaves is not counted on.
+#[test]
+fn nodes_say_which_agents_they_have() {
+    let mut world = World::new(1, GOOD);
+    let best = |world: &World| world.nodes[&OWNER].best(world.time(), &agent(), &BTreeSet::new());
+    world.tell(OWNER, Input::Wanted);
+    assert_eq!(best(&world), None);
+    world.tell(HOME, Input::Serving(agent(), one(true)));
+    world.pass();
+    assert_eq!(best(&world), Some(HOME));
+    world.tell(HOME, Input::Serving(agent(), one(false)));
+    world.pass();
+    assert_eq!(best(&world), None);
+    world.tell(HOME, Input::Serving(agent(), one(true)));
+    // It says so again and again, and is forgotten when it does not.
+    (0..300).for_each(|_| world.pass());
+    assert_eq!(best(&world), Some(HOME));
+    world.tell(HOME, Input::Leaving);
+    world.pass();
+    assert_eq!((best(&world), world.nodes[&OWNER].elsewhere(world.time(), &agent()).len()), (None, 1));
+    world.tell(HOME, Input::Serving(agent(), Serving::default()));
+    world.pass();
+    assert!(world.nodes[&OWNER].elsewhere(world.time(), &agent()).is_empty());
+}
+
+/// The laws of a machine, over a call of each kind.
+#[test]
+fn it_keeps_the_laws() {
+    let peer = |words| Input::Peer(HOME, words);
+    let order = |n, order: Order| peer(TrunkWords::Order { call: 5, n, order: std::sync::Arc::new(order) });
+    let script = [
+        Input::Serving(agent(), one(true)),
+        Input::Begin { call: 1, to: HOME, invoke: invoke(1) },
+        order(0, Order::Invoke(*invoke(5))),
+        Input::Place((HOME, 5), Capabilities::default()),
+        order(1, *cancel(5)),
+        Input::Say((HOME, 5), text(0)),
+        Input::Unheard(HOME),
+        Input::Gap,
+        Input::Peer(OWNER, TrunkWords::Who),
+        peer(TrunkWords::Gone { call: 1 }),
+        Input::Say((HOME, 5), Word::Said(Said::Failed(AgentFailure::TooLarge))),
+        peer(TrunkWords::Hung { call: 5 }),
+        Input::Leaving,
+    ];
+    let wait = Duration::from_millis(700);
+    let script: Vec<_> = script.into_iter().map(|input| Step { after: wait, input: Some(input) }).collect();
+    let outputs = laws(|_| Trunk::new(OWNER), &script, 16, |output| format!("{output:?}"));
+    let ended = outputs.iter().filter(|output| output.starts_with("Lost") || output.starts_with("Hung")).count();
+    assert_eq!(ended, 2, "{outputs:?}");
+}
+
+/// What a text looks like on the way is nobody's to read in a log (S-38).
+#[test]
+fn no_text_is_printed() {
+    let mut trunk = Trunk::new(OWNER);
+    let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
+    let said = TrunkWords::Spoken {
+        call: 1,
+        n: 0,
+        spoken: turnway_bindings::peer::trunk::Spoken::Text {
+            kind: TextKind::Text,
+            text: Private("canary".into()),
+            id: None,
+        },
+    };
+    assert!(!format!("{said:?}").contains("canary"));
+    trunk.handle_input(now, Input::Peer(HOME, said));
+    assert!(!format!("{trunk:?}").contains("canary"));
+}
