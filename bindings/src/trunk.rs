@@ -17,14 +17,15 @@ use crate::dialin::Word;
 use crate::link::Capabilities;
 use crate::peer::Words;
 use crate::peer::trunk::{Serving, TrunkWords};
+use std::fmt;
 use turnway_core::id::{AgentId, NodeId};
 use turnway_core::protocol::agent::{Invoke, Order};
 
 /// A call, by the node that has begun it and that node's number for it.
 pub type Call = (NodeId, u64);
 
-/// What may happen to it.
-#[derive(Clone, Debug, PartialEq)]
+/// What may happen to it. Prints no words of agents (S-38).
+#[derive(Clone, PartialEq)]
 pub enum Input {
     /// There is this much of an agent at this node; without connections there is none.
     Serving(AgentId, Serving),
@@ -65,8 +66,8 @@ pub enum Input {
     Gap,
 }
 
-/// What it asks its driver to do.
-#[derive(Clone, Debug, PartialEq)]
+/// What it asks its driver to do. Prints no words of agents (S-38).
+#[derive(Clone, PartialEq)]
 pub enum Output {
     /// Say this to a node, which may be [`EVERYONE`](crate::peer::trunk::EVERYONE).
     Publish {
@@ -95,4 +96,44 @@ pub enum Output {
     Halt(Box<Order>),
     /// Somebody has room for an attempt at this agent.
     Came(AgentId),
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Serving(agent, serving) => write!(f, "Serving({agent}, {serving:?})"),
+            Self::Leaving => f.write_str("Leaving"),
+            Self::Begin { call, to, invoke } => write!(f, "Begin({call}, {to}, {invoke:?})"),
+            Self::Order(call, order) => write!(f, "Order({call}, {order:?})"),
+            Self::Passed(call) => write!(f, "Passed({call})"),
+            Self::Hang(call) => write!(f, "Hang({call})"),
+            Self::Place(call, capabilities) => write!(f, "Place({call:?}, {capabilities:?})"),
+            Self::Refuse(call) => write!(f, "Refuse({call:?})"),
+            Self::Say(call, word) => write!(f, "Say({call:?}, last: {})", word.is_last()),
+            Self::Lose(call) => write!(f, "Lose({call:?})"),
+            Self::Halt(agent, order) => write!(f, "Halt({agent}, {order:?})"),
+            Self::Wanted => f.write_str("Wanted"),
+            Self::Peer(from, words) => write!(f, "Peer({from}, {words:?})"),
+            Self::Unheard(node) => write!(f, "Unheard({node})"),
+            Self::Gap => f.write_str("Gap"),
+        }
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Publish { to, words } => write!(f, "Publish({to}, {words:?})"),
+            Self::Placed(call, capabilities) => write!(f, "Placed({call}, {capabilities:?})"),
+            Self::Refused(call) => write!(f, "Refused({call})"),
+            Self::Word(call, word) => write!(f, "Word({call}, last: {})", word.is_last()),
+            Self::Lost(call) => write!(f, "Lost({call})"),
+            Self::Ring(call, invoke) => write!(f, "Ring({call:?}, {invoke:?})"),
+            Self::Order(call, order) => write!(f, "Order({call:?}, {order:?})"),
+            Self::Room(call, words) => write!(f, "Room({call:?}, {words})"),
+            Self::Hung(call) => write!(f, "Hung({call:?})"),
+            Self::Halt(order) => write!(f, "Halt({order:?})"),
+            Self::Came(agent) => write!(f, "Came({agent})"),
+        }
+    }
 }

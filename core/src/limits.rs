@@ -305,6 +305,9 @@ pub const TRUNK_UNTAKEN_MAX: usize = 32;
 pub const TRUNK_ORDERS_MAX: usize = INBOX_INPUTS_MAX + NEWS_MAX + 3;
 /// A node with which there was no call for so long is forgotten: what it had under way here ended long before.
 pub const TRUNK_MEMORY: Duration = Duration::from_secs(3600);
+/// Calls of one node that are over and remembered each by its number: more than it has under way at a time, and what
+/// comes later is older than any word on its way.
+pub const TRUNK_OVER_MAX: usize = 16 * 1024;
 /// Between two questions who serves agents, while somebody waits for one.
 pub const TRUNK_ASK: Duration = Duration::from_millis(500);
 

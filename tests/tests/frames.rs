@@ -184,7 +184,7 @@ fn golden_bytes() {
     let hash = hex(&<sha2::Sha256 as sha2::Digest>::digest(&whole));
     assert_eq!(
         hash,
-        "b089e28795814d210d66853963596e10b0600d0c52c6751d0f470a287061748b",
+        "e855638141badda8177897b3cd7da401aeb2f3757ea59303504b3ce732f79008",
         "{} bytes",
         whole.len()
     );

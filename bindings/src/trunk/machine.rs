@@ -68,8 +68,10 @@ struct Peer {
     /// How many counts in a row nobody listened to.
     unheard: u32,
     counted: Option<Mono>,
-    /// The greatest number of its calls so far: an older one that is not there is over.
-    highest: Option<u64>,
+    /// Its calls that are over here: none of them is taken on again, however late it is said again.
+    over: BTreeSet<u64>,
+    /// As are all up to this number.
+    over_below: u64,
 }
 
 // === impl Trunk ===
@@ -113,7 +115,7 @@ impl Trunk {
     }
 
     fn peer(&mut self, now: Now, node: NodeId) -> &mut Peer {
-        let fresh = Peer { heard: now.mono, unheard: 0, counted: None, highest: None };
+        let fresh = Peer { heard: now.mono, unheard: 0, counted: None, over: BTreeSet::new(), over_below: 0 };
         self.peers.entry(node).or_insert(fresh)
     }
 
@@ -285,7 +287,7 @@ impl Trunk {
         };
         let gone: Vec<NodeId> = nodes.iter().filter(is_gone).copied().collect();
         for node in gone {
-            self.give_up(node);
+            self.give_up(now, node);
         }
         let mut counts: BTreeMap<NodeId, (Vec<Count>, Vec<Count>)> = BTreeMap::new();
         let mut again = Vec::new();
@@ -316,17 +318,14 @@ impl Trunk {
     }
 
     /// A node is gone, and with it all that there was with it.
-    fn give_up(&mut self, node: NodeId) {
+    fn give_up(&mut self, now: Now, node: NodeId) {
         self.roll.strike(node);
         let lost: Vec<u64> =
             self.begun.iter().filter(|(_, begun)| begun.to == node).map(|(call, _)| *call).collect();
         lost.into_iter().for_each(|call| self.lose(call));
         let hung: Vec<Call> =
             self.taken_on.range((node, 0)..=(node, u64::MAX)).map(|(call, _)| *call).collect();
-        for call in hung {
-            self.taken_on.remove(&call);
-            self.outputs.push_back(Output::Hung(call));
-        }
+        hung.into_iter().for_each(|call| self.hung(now, call));
     }
 
     /// Nodes with which there was no call for long: their words about one would come too late by hours.
@@ -334,6 +333,24 @@ impl Trunk {
         let shared: BTreeSet<NodeId> =
             self.begun.values().map(|begun| begun.to).chain(self.taken_on.keys().map(|(node, _)| *node)).collect();
         self.peers.retain(|node, peer| shared.contains(node) || now.mono - peer.heard < limits::TRUNK_MEMORY);
+    }
+}
+
+// === impl Peer ===
+
+impl Peer {
+    /// Whether a call of it is not to be taken on again.
+    fn is_over(&self, call: u64) -> bool {
+        call < self.over_below || self.over.contains(&call)
+    }
+
+    fn end(&mut self, call: u64) {
+        self.over.insert(call);
+        if self.over.len() > limits::TRUNK_OVER_MAX
+            && let Some(oldest) = self.over.pop_first()
+        {
+            self.over_below = self.over_below.max(oldest + 1);
+        }
     }
 }
 

@@ -33,10 +33,10 @@ impl Trunk {
             TrunkWords::Order { call, n, order } => self.ordered(now, (from, call), n, &order),
             TrunkWords::Spoken { call, n, spoken } => self.spoken(from, call, n, spoken),
             TrunkWords::Counts { begun, taken_on } => {
-                begun.into_iter().for_each(|count| self.counted_begun(from, count));
+                begun.into_iter().for_each(|count| self.counted_begun(now, from, count));
                 taken_on.into_iter().for_each(|count| self.counted_taken_on(from, count));
             }
-            TrunkWords::Hung { call } => self.hung((from, call)),
+            TrunkWords::Hung { call } => self.hung(now, (from, call)),
             TrunkWords::Gone { call } => {
                 if self.begun.get(&call).is_some_and(|begun| begun.to == from) {
                     self.lose(call);
@@ -71,15 +71,13 @@ impl Trunk {
     fn ordered(&mut self, now: Now, call: Call, n: u64, order: &Arc<Order>) {
         if !self.taken_on.contains_key(&call) {
             let Order::Invoke(invoke) = &**order else { return };
-            let is_over = self.peers.get(&call.0).and_then(|peer| peer.highest) >= Some(call.1);
-            if is_over {
+            if self.peers.get(&call.0).is_some_and(|peer| peer.is_over(call.1)) {
                 return self.publish(call.0, TrunkWords::Gone { call: call.1 });
             }
             if n > 0 {
                 return;
             }
             self.engage(now, call.0);
-            self.peer(now, call.0).highest = Some(call.1);
             let heard = Inflow { got: 1, taken: 1, told: 0 };
             self.taken_on.insert(call, TakenOn { out: Outflow::default(), heard, placed: false, over: false });
             return self.outputs.push_back(Output::Ring(call, Box::new(invoke.clone())));
@@ -93,25 +91,25 @@ impl Trunk {
         }
     }
 
-    fn hung(&mut self, call: Call) {
+    pub(super) fn hung(&mut self, now: Now, call: Call) {
         if self.taken_on.remove(&call).is_some() {
+            self.peer(now, call.0).end(call.1);
             self.outputs.push_back(Output::Hung(call));
         }
     }
 
     /// How much another node has of a call that it has begun, and this one has taken on.
-    fn counted_begun(&mut self, from: NodeId, Count { call, got, taken }: Count) {
+    fn counted_begun(&mut self, now: Now, from: NodeId, Count { call, got, taken }: Count) {
         let Some(taken_on) = self.taken_on.get_mut(&(from, call)) else {
             // One that was never heard of is going to be said again; one that is over is not taken on twice.
-            if self.peers.get(&from).and_then(|peer| peer.highest) >= Some(call) {
+            if self.peers.get(&from).is_some_and(|peer| peer.is_over(call)) {
                 self.publish(from, TrunkWords::Gone { call });
             }
             return;
         };
         let more = taken_on.out.heard(got, taken);
         if taken_on.over && taken_on.out.unheard() == 0 {
-            self.taken_on.remove(&(from, call));
-            return self.outputs.push_back(Output::Hung((from, call)));
+            return self.hung(now, (from, call));
         }
         let lost = taken_on.out.lost();
         if more > 0 {

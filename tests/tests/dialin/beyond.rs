@@ -1,0 +1,347 @@
+//! Agents that are connected to another node than the one at which they are asked: three nodes, one Redis.
+use crate::{ask, dial, end, hello, order, person, say, until};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::quic::Line;
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::tls::{Pair, Trust};
+use turnway_tests::real::wire::Wire;
+use turnway_tests::real::{PATIENCE, figure, http, quantile};
+
+/// Nothing that was accepted is lost when it is killed.
+const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+struct Fleet {
+    nodes: Vec<Node>,
+    redis: Redis,
+    dir: TempDir,
+}
+
+impl Fleet {
+    /// So many nodes whose agent `a` dials in, with these further keys.
+    async fn start(count: usize, keys: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let redis = Redis::start(&dir.path().join("redis"), &DURABLE);
+        let mut fleet = Self { nodes: Vec::new(), redis, dir };
+        for _ in 0..count {
+            fleet.join(keys, &[]).await;
+        }
+        fleet
+    }
+
+    async fn join(&mut self, keys: &str, flags: &[&str]) {
+        let home = self.dir.path().join(format!("n{}", self.nodes.len()));
+        std::fs::create_dir_all(&home).expect("a directory");
+        let agent = format!("a=dial-in:{keys}");
+        let flags = [&["--demo", "--agent", agent.as_str()][..], flags].concat();
+        self.nodes.push(Node::start_on(&self.redis.url(), &home, &flags).await);
+    }
+
+    /// Waits until a node's operator reads this line.
+    async fn reads(&self, node: usize, line: &str) {
+        let seen = async {
+            loop {
+                let (_, page) = http::get(self.nodes[node].admin, "/metrics").await.expect("it answers");
+                if page.lines().any(|it| it == line) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("{line}"));
+    }
+
+    /// Waits until each node has so many attempts in common with another one.
+    async fn share(&self, node: usize, begun: usize, taken_on: usize) {
+        self.reads(node, &format!("turnway_agent_remote_attempts{{side=\"begun\"}} {begun}")).await;
+        self.reads(node, &format!("turnway_agent_remote_attempts{{side=\"taken_on\"}} {taken_on}")).await;
+    }
+}
+
+/// The first order that is an invoke.
+async fn invoked(agent: &mut Wire) -> Value {
+    order(agent, "invoke").await
+}
+
+/// Says a piece of text that has a name.
+async fn piece(agent: &mut Wire, invoke: &Value, text: &str, id: &str) {
+    say(agent, invoke, "delta", json!({"text": text, "id": id})).await;
+}
+
+/// Covers: MP-F1, MP-C3: an agent serves every node; all that passes between it and its owner does so over the bus.
+#[tokio::test]
+async fn an_agent_answers_at_a_node_that_it_is_not_connected_to() {
+    let fleet = Fleet::start(2, ",steer=true").await;
+    let mut agent = dial(&fleet.nodes[1], json!({"steer": true})).await;
+    let mut ann = person(&fleet.nodes[0]).await;
+    let host = ask(&mut ann, "s1", "hello").await;
+    let invoke = invoked(&mut agent).await;
+    assert_eq!((&invoke["run_id"], &invoke["attempt"]), (&json!(host), &json!(1)));
+    assert_eq!(invoke["input_message"]["content"], "hello");
+    fleet.share(0, 1, 0).await;
+    fleet.share(1, 0, 1).await;
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    until(&mut ann, &host, |message| message["name"] == "AGENT_STARTED").await;
+    say(&mut agent, &invoke, "state", json!({"state": "thinking", "detail": {"deep": [1, null]}})).await;
+    let state = until(&mut ann, &host, |message| message["name"] == "thinking").await;
+    assert_eq!(state["detail"], json!({"deep": [1, null]}), "{state}");
+    // What is said on the way reaches it, and its answer the one who said it.
+    let taken = ask(&mut ann, "s1", "more").await;
+    let steer = order(&mut agent, "steer").await;
+    assert_eq!(steer["message"]["content"], "more");
+    let ack = json!({"type": "steer_ack", "message_id": steer["message_id"], "outcome": "accepted"});
+    agent.say(ack).await.expect("said");
+    for n in 0..200 {
+        say(&mut agent, &invoke, "delta", json!({"text": format!("語{n} ")})).await;
+    }
+    say(&mut agent, &invoke, "done", json!({"usage": {"tokens": 7}})).await;
+    let (text, done) = end(&mut ann, &host).await;
+    let whole: String = (0..200).map(|n| format!("語{n} ")).collect();
+    assert_eq!((text, &done["status"], &done["usage"]), (whole, &json!("completed"), &json!({"tokens": 7})));
+    let first = until(&mut ann, &taken, |message| message["type"] == "done").await;
+    assert_eq!(&first["host_run_id"], &json!(host));
+    fleet.share(0, 0, 0).await;
+    fleet.share(1, 0, 0).await;
+    // A cancel reaches it, and its word for it comes back.
+    let run = ask(&mut ann, "s1", "again").await;
+    let invoke = invoked(&mut agent).await;
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
+    ann.say(json!({"type": "cancel", "run_id": run})).await.expect("said");
+    let cancel = order(&mut agent, "cancel").await;
+    say(&mut agent, &cancel, "cancel_ack", json!({})).await;
+    assert_eq!(end(&mut ann, &run).await.1["status"], "cancelled");
+}
+
+/// Covers: MP-F1: operators see where an agent is connected, whichever node they ask.
+#[tokio::test]
+async fn operators_are_told_where_an_agent_is() {
+    let fleet = Fleet::start(2, "").await;
+    let _agents = [dial(&fleet.nodes[1], json!({})).await, dial(&fleet.nodes[1], json!({})).await];
+    let wanted = json!([{"node_id": fleet.nodes[1].id, "connections": 2}]);
+    let seen = async {
+        loop {
+            let (_, page) = http::get(fleet.nodes[0].http, "/v1/agents").await.expect("it answers");
+            let page: Value = serde_json::from_str(&page).expect("JSON");
+            let agents = page["agents"].as_array().expect("a list");
+            let agent = agents.iter().find(|agent| agent["agent_id"] == "a").expect("it is configured");
+            if agent["nodes"] == wanted {
+                assert_eq!((&agent["healthy"], &agent["kind"]), (&json!(true), &json!("dial_in")));
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, seen).await.expect("both connections are known");
+}
+
+/// Covers: MP-A1.
+#[tokio::test]
+async fn by_quic_too() {
+    let mut fleet = Fleet::start(1, "").await;
+    let pair = Pair::make(fleet.dir.path(), "pair").await;
+    let flags = [&["--quic", "127.0.0.1:0"][..], &pair.flags()].concat();
+    fleet.join("", &flags).await;
+    let (quic, trust) = (fleet.nodes[1].quic.expect("it speaks QUIC"), Trust::of([&pair]));
+    let agent = Line::open(quic, &trust).await.expect("it connects");
+    let mut agent = agent.greet_with(hello(&json!({}))).await.expect("welcome");
+    let mut ann = person(&fleet.nodes[0]).await;
+    let run = ask(&mut ann, "s1", "hello").await;
+    let invoke = agent.until(|order| order["type"] == "invoke").await.expect("an order");
+    for (kind, text) in [("delta", "by "), ("delta", "datagrams"), ("done", "")] {
+        let message = json!({"type": kind, "run_id": invoke["run_id"], "text": text});
+        agent.say(&message).await.expect("said");
+    }
+    assert_eq!(end(&mut ann, &run).await.0, "by datagrams");
+}
+
+/// Covers: G3, G6: the agent's node is killed in mid-answer; its next connection is at another one, and goes on there.
+#[tokio::test]
+async fn an_answer_outlives_the_node_of_its_agent() {
+    let mut fleet = Fleet::start(3, ",on_owner_loss=resume").await;
+    let can = json!({"resume": true});
+    let (mut one, mut ann) = (dial(&fleet.nodes[1], can.clone()).await, person(&fleet.nodes[0]).await);
+    let run = ask(&mut ann, "s1", "hello").await;
+    let invoke = invoked(&mut one).await;
+    piece(&mut one, &invoke, "one ", "e1").await;
+    piece(&mut one, &invoke, "two ", "e2").await;
+    until(&mut ann, &run, |message| message["offset"] == 4).await;
+    fleet.nodes[1].kill().await;
+    let killed = Instant::now();
+    let mut two = dial(&fleet.nodes[2], can).await;
+    let invoke = invoked(&mut two).await;
+    figure("kill -9 of an agent's node, until its next connection elsewhere is asked", format!("{:?}", killed.elapsed()));
+    assert_eq!((&invoke["attempt"], &invoke["resume"]), (&json!(1), &json!({"last_event_id": "e2"})));
+    piece(&mut two, &invoke, "three", "e3").await;
+    say(&mut two, &invoke, "done", json!({"id": "e4"})).await;
+    let mut rest = String::new();
+    let done = loop {
+        let message = until(&mut ann, &run, |message| message["type"] == "delta" || message["type"] == "done").await;
+        if message["type"] == "done" {
+            break message;
+        }
+        assert_eq!((&message["offset"], &message["attempt"]), (&json!(8 + rest.len()), &json!(1)));
+        rest.push_str(message["text"].as_str().expect("text"));
+    };
+    assert_eq!((rest.as_str(), &done["status"]), ("three", &json!("completed")));
+    assert!(killed.elapsed() < Duration::from_secs(4), "{:?}", killed.elapsed());
+}
+
+/// Covers: G3, MP-F1: the owner is killed in mid-answer; its agent, which is connected elsewhere, is not told to stop but
+/// asked by the next owner for what follows.
+#[tokio::test]
+async fn an_answer_outlives_its_owner() {
+    let mut fleet = Fleet::start(3, ",on_owner_loss=resume").await;
+    let mut agent = dial(&fleet.nodes[1], json!({"resume": true})).await;
+    let mut asker = person(&fleet.nodes[0]).await;
+    let mut ann = person(&fleet.nodes[2]).await;
+    let run = ask(&mut asker, "s1", "hello").await;
+    let opened = ann.ask("o", json!({"type": "open", "session_id": "s1"})).await.expect("answered");
+    assert_eq!(opened["type"], "opened", "{opened}");
+    let invoke = invoked(&mut agent).await;
+    piece(&mut agent, &invoke, "one ", "e1").await;
+    until(&mut ann, &run, |message| message["type"] == "delta").await;
+    fleet.nodes[0].kill().await;
+    let again = invoked(&mut agent).await;
+    assert_eq!((&again["run_id"], &again["attempt"]), (&json!(run), &json!(1)));
+    assert!(again["epoch"].as_u64() > invoke["epoch"].as_u64(), "{again}");
+    let resume = again["resume"].as_object().expect("it is to go on");
+    if resume.get("last_event_id").is_none() {
+        piece(&mut agent, &again, "one ", "e1").await;
+    }
+    piece(&mut agent, &again, "two", "e2").await;
+    say(&mut agent, &again, "done", json!({"id": "e3"})).await;
+    let done = until(&mut ann, &run, |message| message["type"] == "done").await;
+    assert_eq!((&done["status"], &done["attempt"], &done["text_bytes"]), (&json!("completed"), &json!(1), &json!(7)));
+    // Nobody has told it to stop.
+    let next = ask(&mut ann, "s2", "next").await;
+    assert_eq!(invoked(&mut agent).await["run_id"], json!(next));
+}
+
+/// Covers: G8, MP-F1: Redis is killed in mid-answer and comes back; what was said meanwhile is said again, once.
+#[tokio::test]
+async fn an_answer_outlives_redis() {
+    let mut fleet = Fleet::start(2, "").await;
+    let (mut agent, mut ann) = (dial(&fleet.nodes[1], json!({})).await, person(&fleet.nodes[0]).await);
+    let run = ask(&mut ann, "s1", "hello").await;
+    let invoke = invoked(&mut agent).await;
+    say(&mut agent, &invoke, "delta", json!({"text": "before "})).await;
+    until(&mut ann, &run, |message| message["type"] == "delta").await;
+    fleet.redis.kill();
+    for n in 0..20 {
+        say(&mut agent, &invoke, "delta", json!({"text": format!("{n} ")})).await;
+    }
+    fleet.reads(1, "turnway_store_up 0").await;
+    fleet.redis.restart();
+    say(&mut agent, &invoke, "delta", json!({"text": "after"})).await;
+    say(&mut agent, &invoke, "done", json!({})).await;
+    let mut text = "before ".to_owned();
+    let done = loop {
+        let message = until(&mut ann, &run, |message| message["type"] == "delta" || message["type"] == "done").await;
+        if message["type"] == "done" {
+            break message;
+        }
+        assert_eq!((&message["offset"], &message["attempt"]), (&json!(text.len()), &json!(1)), "{message}");
+        text.push_str(message["text"].as_str().expect("text"));
+    };
+    let whole: String = (0..20).map(|n| format!("{n} ")).collect();
+    assert_eq!((text, &done["status"]), (format!("before {whole}after"), &json!("completed")));
+}
+
+/// Covers: MP-F1: attempts are spread over the connections of an agent, at whichever nodes they are.
+#[tokio::test]
+async fn attempts_are_spread_over_nodes() {
+    let fleet = Fleet::start(3, "").await;
+    let mut agents = [dial(&fleet.nodes[1], json!({})).await, dial(&fleet.nodes[2], json!({})).await];
+    let mut ann = person(&fleet.nodes[0]).await;
+    // Each of them is known of before the first attempt has to choose.
+    let known = async {
+        loop {
+            let (_, page) = http::get(fleet.nodes[0].http, "/v1/agents").await.expect("it answers");
+            if page.matches("\"connections\":1").count() == 2 {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, known).await.expect("both are known");
+    for n in 0..20 {
+        ask(&mut ann, &format!("s{n}"), "hello").await;
+    }
+    let [one, two] = &mut agents;
+    let (mut asked, mut done) = ([0, 0], 0);
+    while done < 20 {
+        let (which, invoke, agent) = tokio::select! {
+            order = one.next() => (0, order.expect("an order"), &mut *one),
+            order = two.next() => (1, order.expect("an order"), &mut *two),
+        };
+        assert_eq!(invoke["type"], "invoke", "{invoke}");
+        asked[which] += 1;
+        say(agent, &invoke, "done", json!({})).await;
+        done += 1;
+    }
+    assert!(asked.iter().all(|asked| *asked >= 7), "{asked:?}");
+}
+
+/// Covers: MP-B13: a node that leaves lets end what others have under way with its agents.
+#[tokio::test]
+async fn a_node_that_leaves_lets_the_answers_of_others_end() {
+    let mut fleet = Fleet::start(2, "").await;
+    let (mut agent, mut ann) = (dial(&fleet.nodes[1], json!({})).await, person(&fleet.nodes[0]).await);
+    let run = ask(&mut ann, "s1", "hello").await;
+    let invoke = invoked(&mut agent).await;
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
+    fleet.nodes[1].signal("-TERM").await;
+    order(&mut agent, "go_away").await;
+    say(&mut agent, &invoke, "delta", json!({"text": "to the end"})).await;
+    say(&mut agent, &invoke, "done", json!({})).await;
+    assert_eq!(end(&mut ann, &run).await.0, "to the end");
+    assert_eq!(fleet.nodes[1].exit().await, Some(0));
+}
+
+/// Covers: MP-D15: who comes to another node while a run waits is asked.
+#[tokio::test]
+async fn who_comes_elsewhere_is_asked() {
+    let fleet = Fleet::start(2, "").await;
+    let mut ann = person(&fleet.nodes[0]).await;
+    let run = ask(&mut ann, "s1", "anybody?").await;
+    until(&mut ann, &run, |message| message["type"] == "run_started").await;
+    let mut agent = dial(&fleet.nodes[1], json!({})).await;
+    let invoke = invoked(&mut agent).await;
+    assert_eq!(invoke["run_id"], json!(run));
+    // And one whose connection ends in its middle is asked again where another one is.
+    drop(agent);
+    let mut agent = dial(&fleet.nodes[0], json!({})).await;
+    let invoke = invoked(&mut agent).await;
+    assert_eq!((&invoke["run_id"], &invoke["attempt"]), (&json!(run), &json!(2)));
+    say(&mut agent, &invoke, "done", json!({})).await;
+    assert_eq!(end(&mut ann, &run).await.1["status"], "completed");
+}
+
+/// What the way over another node costs a piece of an answer, beside one that is connected to the owner.
+#[tokio::test]
+async fn what_the_way_costs() {
+    let fleet = Fleet::start(2, "").await;
+    let mut ann = person(&fleet.nodes[0]).await;
+    let mut halves = Vec::new();
+    for node in [0, 1] {
+        let mut agent = dial(&fleet.nodes[node], json!({})).await;
+        let run = ask(&mut ann, &format!("s{node}"), "hello").await;
+        let invoke = invoked(&mut agent).await;
+        let mut took = Vec::new();
+        for _ in 0..300 {
+            let began = Instant::now();
+            say(&mut agent, &invoke, "delta", json!({"text": "x"})).await;
+            until(&mut ann, &run, |message| message["type"] == "delta").await;
+            took.push(began.elapsed());
+        }
+        say(&mut agent, &invoke, "done", json!({})).await;
+        end(&mut ann, &run).await;
+        halves.push(quantile(&mut took, 0.5));
+    }
+    figure(
+        "a piece of an agent's answer to a client, its connection at the owner / at another node, p50",
+        format!("{:?} / {:?}", halves[0], halves[1]),
+    );
+    assert!(halves[1] < halves[0] + Duration::from_millis(20), "{halves:?}");
+}
