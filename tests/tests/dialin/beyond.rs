@@ -52,6 +52,14 @@ impl Fleet {
         tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("{line}"));
     }
 
+    /// Waits until a node says that its store is away.
+    async fn away(&self, node: usize) {
+        let seen = async {
+            while http::get(self.nodes[node].admin, "/readyz").await.expect("it answers").0 == 200 {}
+        };
+        tokio::time::timeout(PATIENCE, seen).await.expect("it finds out");
+    }
+
     /// Waits until each node has so many attempts in common with another one.
     async fn share(&self, node: usize, begun: usize, taken_on: usize) {
         self.reads(node, &format!("turnway_agent_remote_attempts{{side=\"begun\"}} {begun}")).await;
@@ -231,7 +239,10 @@ async fn an_answer_outlives_redis() {
     for n in 0..20 {
         say(&mut agent, &invoke, "delta", json!({"text": format!("{n} ")})).await;
     }
-    fleet.reads(1, "turnway_store_up 0").await;
+    // By then both know.
+    for node in [0, 1] {
+        fleet.away(node).await;
+    }
     fleet.redis.restart();
     say(&mut agent, &invoke, "delta", json!({"text": "after"})).await;
     say(&mut agent, &invoke, "done", json!({})).await;
