@@ -217,6 +217,10 @@ impl World {
         let waiting = heard.map(|(call, it)| (*call, std::mem::take(&mut it.waiting)));
         for (call, words) in waiting.collect::<Vec<_>>() {
             (0..words).for_each(|_| self.tell(OWNER, Input::Passed(call)));
+            // Whoever has taken the last word listens no longer.
+            if self.heard[&call].ends == ["done"] {
+                self.tell(OWNER, Input::Hang(call));
+            }
         }
         let now = self.time();
         for node in [OWNER, HOME] {
@@ -270,12 +274,6 @@ fn words_survive_a_bus_that_loses_doubles_and_delays() {
         for _ in 0..2000 {
             world.speak(100);
             world.pass();
-            // Those that are over are hung up by whoever has listened.
-            for call in 1..=4 {
-                if world.heard[&call].ends == ["done"] && world.heard[&call].waiting == 0 {
-                    world.tell(OWNER, Input::Hang(call));
-                }
-            }
         }
         for (call, heard) in &world.heard {
             assert_eq!((heard.text.as_str(), &heard.ends[..]), (whole(100).as_str(), &["done"][..]), "{seed}: {call}");

@@ -92,7 +92,7 @@ async fn an_agent_answers_at_a_node_that_it_is_not_connected_to() {
     say(&mut agent, &invoke, "input_ack", json!({})).await;
     until(&mut ann, &host, |message| message["name"] == "AGENT_STARTED").await;
     say(&mut agent, &invoke, "state", json!({"state": "thinking", "detail": {"deep": [1, null]}})).await;
-    let state = until(&mut ann, &host, |message| message["name"] == "thinking").await;
+    let state = until(&mut ann, &host, |message| message["state"] == "thinking").await;
     assert_eq!(state["detail"], json!({"deep": [1, null]}), "{state}");
     // What is said on the way reaches it, and its answer the one who said it.
     let taken = ask(&mut ann, "s1", "more").await;
@@ -204,8 +204,8 @@ async fn an_answer_outlives_its_owner() {
     let mut asker = person(&fleet.nodes[0]).await;
     let mut ann = person(&fleet.nodes[2]).await;
     let run = ask(&mut asker, "s1", "hello").await;
-    let opened = ann.ask("o", json!({"type": "open", "session_id": "s1"})).await.expect("answered");
-    assert_eq!(opened["type"], "opened", "{opened}");
+    let opened = ann.ask("o", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("answered");
+    assert_eq!(opened["type"], "subscribed", "{opened}");
     let invoke = invoked(&mut agent).await;
     piece(&mut agent, &invoke, "one ", "e1").await;
     until(&mut ann, &run, |message| message["type"] == "delta").await;
@@ -329,7 +329,7 @@ async fn who_comes_elsewhere_is_asked() {
     assert_eq!(end(&mut ann, &run).await.1["status"], "completed");
 }
 
-/// What the way over another node costs a piece of an answer, beside one that is connected to the owner.
+/// What the way over another node costs a turn, beside an agent that is connected to the owner.
 #[tokio::test]
 async fn what_the_way_costs() {
     let fleet = Fleet::start(2, "").await;
@@ -337,21 +337,21 @@ async fn what_the_way_costs() {
     let mut halves = Vec::new();
     for node in [0, 1] {
         let mut agent = dial(&fleet.nodes[node], json!({})).await;
-        let run = ask(&mut ann, &format!("s{node}"), "hello").await;
-        let invoke = invoked(&mut agent).await;
         let mut took = Vec::new();
-        for _ in 0..300 {
+        for n in 0..100 {
             let began = Instant::now();
+            let run = ask(&mut ann, &format!("s{node}"), &format!("hello {n}")).await;
+            let invoke = invoked(&mut agent).await;
             say(&mut agent, &invoke, "delta", json!({"text": "x"})).await;
             until(&mut ann, &run, |message| message["type"] == "delta").await;
             took.push(began.elapsed());
+            say(&mut agent, &invoke, "done", json!({})).await;
+            end(&mut ann, &run).await;
         }
-        say(&mut agent, &invoke, "done", json!({})).await;
-        end(&mut ann, &run).await;
         halves.push(quantile(&mut took, 0.5));
     }
     figure(
-        "a piece of an agent's answer to a client, its connection at the owner / at another node, p50",
+        "from an input to the first piece of a dialed-in agent's answer, its connection at the owner / at another node, p50",
         format!("{:?} / {:?}", halves[0], halves[1]),
     );
     assert!(halves[1] < halves[0] + Duration::from_millis(20), "{halves:?}");
