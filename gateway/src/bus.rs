@@ -89,7 +89,9 @@ impl Mouth {
                 let mut rest = Vec::with_capacity(words.len());
                 for words in words {
                     match words {
-                        Words::Trunk(words) => self.lines.iter().for_each(|lines| lines.heard(from, words.clone())),
+                        Words::Trunk(words) => {
+                            self.lines.iter().for_each(|lines| lines.heard(from, words.clone()))
+                        }
                         words => rest.push(words),
                     }
                 }
@@ -97,7 +99,8 @@ impl Mouth {
             }
             Heard::Unheard(node) => {
                 self.lines.iter().for_each(|lines| lines.unheard(node));
-                let is_own = node == EVERYONE || self.lines.as_ref().is_some_and(|lines| lines.node() == node);
+                let is_own =
+                    node == EVERYONE || self.lines.as_ref().is_some_and(|lines| lines.node() == node);
                 (!is_own).then_some(Heard::Unheard(node))
             }
             Heard::Gap => {

@@ -127,7 +127,20 @@ impl World {
         let (agents, heard, mail) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
         let now = Mono(Duration::from_secs(1000));
         let rng = Rng::from_number(seed);
-        Self { now, rng, bus, away: false, gone: None, nodes, mail, tick: 0, agents, heard, rings: 0, stuck: false }
+        Self {
+            now,
+            rng,
+            bus,
+            away: false,
+            gone: None,
+            nodes,
+            mail,
+            tick: 0,
+            agents,
+            heard,
+            rings: 0,
+            stuck: false,
+        }
     }
 
     fn time(&self) -> Now {
@@ -276,7 +289,11 @@ fn words_survive_a_bus_that_loses_doubles_and_delays() {
             world.pass();
         }
         for (call, heard) in &world.heard {
-            assert_eq!((heard.text.as_str(), &heard.ends[..]), (whole(100).as_str(), &["done"][..]), "{seed}: {call}");
+            assert_eq!(
+                (heard.text.as_str(), &heard.ends[..]),
+                (whole(100).as_str(), &["done"][..]),
+                "{seed}: {call}"
+            );
         }
         assert_eq!((world.rings, world.calls()), (4, [(0, 0), (0, 0)]), "{seed}: something is left");
     }
@@ -314,7 +331,10 @@ fn a_call_outlives_an_outage_of_a_minute() {
         world.speak(200);
         world.pass();
     }
-    assert_eq!((world.heard[&1].text.as_str(), &world.heard[&1].ends[..]), (whole(200).as_str(), &["done"][..]));
+    assert_eq!(
+        (world.heard[&1].text.as_str(), &world.heard[&1].ends[..]),
+        (whole(200).as_str(), &["done"][..])
+    );
 }
 
 /// Covers: G3: of a node that is gone the other one hears within two seconds, whichever it is.
@@ -377,7 +397,10 @@ fn who_takes_nothing_is_told_no_more_than_a_window() {
         world.speak(1000);
         world.pass();
     }
-    assert_eq!((world.heard[&1].text.as_str(), &world.heard[&1].ends[..]), (whole(1000).as_str(), &["done"][..]));
+    assert_eq!(
+        (world.heard[&1].text.as_str(), &world.heard[&1].ends[..]),
+        (whole(1000).as_str(), &["done"][..])
+    );
 }
 
 /// Covers: MP-F1: one without room refuses, one that nobody has is asked for, one that leaves is not counted on.
@@ -428,7 +451,8 @@ fn it_keeps_the_laws() {
     let wait = Duration::from_millis(700);
     let script: Vec<_> = script.into_iter().map(|input| Step { after: wait, input: Some(input) }).collect();
     let outputs = laws(|_| Trunk::new(OWNER), &script, 16, |output| format!("{output:?}"));
-    let ended = outputs.iter().filter(|output| output.contains(" Lost(") || output.contains(" Hung((")).count();
+    let ended =
+        outputs.iter().filter(|output| output.contains(" Lost(") || output.contains(" Hung((")).count();
     assert_eq!(ended, 2, "{outputs:?}");
 }
 

@@ -122,7 +122,8 @@ impl TrunkWords {
             Self::Serving { agents } => agents.len() * 96,
             Self::Order { order, .. } => match &**order {
                 Order::Invoke(invoke) => {
-                    json_bytes(&invoke.message) + invoke.history.as_ref().map_or(0, |past| past.reveal().len())
+                    json_bytes(&invoke.message)
+                        + invoke.history.as_ref().map_or(0, |past| past.reveal().len())
                 }
                 Order::Steer(steer) => json_bytes(&steer.message),
                 Order::News(news) => news.entry.weight(),

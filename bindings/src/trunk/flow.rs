@@ -62,7 +62,11 @@ impl<T: Clone> Outflow<T> {
     /// What must have been lost: it was said before the count before the last one, and is not there.
     pub(super) fn lost(&self) -> Vec<(u64, T)> {
         let first = self.first();
-        if first < self.counted[0] { (first..).zip(self.unheard.iter().cloned()).collect() } else { Vec::new() }
+        if first < self.counted[0] {
+            (first..).zip(self.unheard.iter().cloned()).collect()
+        } else {
+            Vec::new()
+        }
     }
 
     fn first(&self) -> u64 {

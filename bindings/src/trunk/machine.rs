@@ -277,8 +277,12 @@ impl Trunk {
 
     /// Says how much there is of each call, and gives up those of nodes that are gone.
     fn count(&mut self, now: Now) {
-        let nodes: BTreeSet<NodeId> =
-            self.begun.values().map(|begun| begun.to).chain(self.taken_on.keys().map(|(node, _)| *node)).collect();
+        let nodes: BTreeSet<NodeId> = self
+            .begun
+            .values()
+            .map(|begun| begun.to)
+            .chain(self.taken_on.keys().map(|(node, _)| *node))
+            .collect();
         let echo = self.echo;
         let is_gone = |node: &&NodeId| {
             self.peers.get(node).is_some_and(|peer| {
@@ -330,8 +334,12 @@ impl Trunk {
 
     /// Nodes with which there was no call for long: their words about one would come too late by hours.
     fn forget(&mut self, now: Now) {
-        let shared: BTreeSet<NodeId> =
-            self.begun.values().map(|begun| begun.to).chain(self.taken_on.keys().map(|(node, _)| *node)).collect();
+        let shared: BTreeSet<NodeId> = self
+            .begun
+            .values()
+            .map(|begun| begun.to)
+            .chain(self.taken_on.keys().map(|(node, _)| *node))
+            .collect();
         self.peers.retain(|node, peer| shared.contains(node) || now.mono - peer.heard < limits::TRUNK_MEMORY);
     }
 }

@@ -107,7 +107,10 @@ mod tests {
         assert_eq!(roll.connections(at(1), &a), [(NodeId(2), 1), (NodeId(3), 2)]);
         // The one has not said it again; the other has none any more; somebody is full.
         assert_eq!(roll.best(at(7), &a, &nobody), Some(NodeId(3)));
-        assert!(roll.say(at(7), NodeId(4), vec![(a.clone(), Serving { connections: 1, ..Serving::default() })]).is_empty());
+        assert!(
+            roll.say(at(7), NodeId(4), vec![(a.clone(), Serving { connections: 1, ..Serving::default() })])
+                .is_empty()
+        );
         roll.say(at(7), NodeId(3), vec![]);
         assert_eq!(roll.best(at(7), &a, &nobody), None);
     }

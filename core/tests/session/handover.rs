@@ -157,9 +157,7 @@ fn who_is_handed_a_session_is_told_what_was_said() {
     let next = "user.message admitted(b,Run) run.started INVOKE(b,1,from a:";
     runs(
         "text one; asks b; text two; yes; done; say m2",
-        &format!(
-            "0'one' asked(b) {SWITCHED} 3'two' stretch(0+6) agent.invoke.done done(6) {next}onetwo)"
-        ),
+        &format!("0'one' asked(b) {SWITCHED} 3'two' stretch(0+6) agent.invoke.done done(6) {next}onetwo)"),
     );
     runs(
         "asks b; text one; done; crash; yes; say m2",

@@ -189,13 +189,17 @@ async fn an_answer_outlives_the_node_of_its_agent() {
     let killed = Instant::now();
     let mut two = dial(&fleet.nodes[2], can).await;
     let invoke = invoked(&mut two).await;
-    figure("kill -9 of an agent's node, until its next connection elsewhere is asked", format!("{:?}", killed.elapsed()));
+    figure(
+        "kill -9 of an agent's node, until its next connection elsewhere is asked",
+        format!("{:?}", killed.elapsed()),
+    );
     assert_eq!((&invoke["attempt"], &invoke["resume"]), (&json!(1), &json!({"last_event_id": "e2"})));
     piece(&mut two, &invoke, "three", "e3").await;
     say(&mut two, &invoke, "done", json!({"id": "e4"})).await;
     let mut rest = String::new();
     let done = loop {
-        let message = until(&mut ann, &run, |message| message["type"] == "delta" || message["type"] == "done").await;
+        let message =
+            until(&mut ann, &run, |message| message["type"] == "delta" || message["type"] == "done").await;
         if message["type"] == "done" {
             break message;
         }
@@ -215,7 +219,10 @@ async fn an_answer_outlives_its_owner() {
     let mut asker = person(&fleet.nodes[0]).await;
     let mut ann = person(&fleet.nodes[2]).await;
     let run = ask(&mut asker, "s1", "hello").await;
-    let opened = ann.ask("o", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("answered");
+    let opened = ann
+        .ask("o", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0}))
+        .await
+        .expect("answered");
     assert_eq!(opened["type"], "subscribed", "{opened}");
     let invoke = invoked(&mut agent).await;
     piece(&mut agent, &invoke, "one ", "e1").await;
@@ -231,7 +238,10 @@ async fn an_answer_outlives_its_owner() {
     piece(&mut agent, &again, "two", "e2").await;
     say(&mut agent, &again, "done", json!({"id": "e3"})).await;
     let done = until(&mut ann, &run, |message| message["type"] == "done").await;
-    assert_eq!((&done["status"], &done["attempt"], &done["text_bytes"]), (&json!("completed"), &json!(1), &json!(7)));
+    assert_eq!(
+        (&done["status"], &done["attempt"], &done["text_bytes"]),
+        (&json!("completed"), &json!(1), &json!(7))
+    );
     // Nobody has told it to stop.
     let next = ask(&mut ann, "s2", "next").await;
     assert_eq!(invoked(&mut agent).await["run_id"], json!(next));
@@ -259,7 +269,8 @@ async fn an_answer_outlives_redis() {
     say(&mut agent, &invoke, "done", json!({})).await;
     let mut text = "before ".to_owned();
     let done = loop {
-        let message = until(&mut ann, &run, |message| message["type"] == "delta" || message["type"] == "done").await;
+        let message =
+            until(&mut ann, &run, |message| message["type"] == "delta" || message["type"] == "done").await;
         if message["type"] == "done" {
             break message;
         }

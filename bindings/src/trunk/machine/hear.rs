@@ -42,7 +42,9 @@ impl Trunk {
                     self.lose(call);
                 }
             }
-            TrunkWords::Halt { order } => self.outputs.push_back(Output::Halt(Box::new(Order::clone(&order)))),
+            TrunkWords::Halt { order } => {
+                self.outputs.push_back(Output::Halt(Box::new(Order::clone(&order))))
+            }
         }
     }
 
@@ -79,7 +81,8 @@ impl Trunk {
             }
             self.engage(now, call.0);
             let heard = Inflow { got: 1, taken: 1, told: 0 };
-            self.taken_on.insert(call, TakenOn { out: Outflow::default(), heard, placed: false, over: false });
+            self.taken_on
+                .insert(call, TakenOn { out: Outflow::default(), heard, placed: false, over: false });
             return self.outputs.push_back(Output::Ring(call, Box::new(invoke.clone())));
         }
         let Some(taken_on) = self.taken_on.get_mut(&call) else { return };

@@ -112,7 +112,11 @@ pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> Ag
             return AgentEvent::Failed(AgentFailure::Lost(why));
         }
         Found::Nobody => {
-            let why = if desk.is_served() { "no connection of this agent has room" } else { "this agent is not connected" };
+            let why = if desk.is_served() {
+                "no connection of this agent has room"
+            } else {
+                "this agent is not connected"
+            };
             return AgentEvent::Failed(AgentFailure::Unavailable(why.to_owned()));
         }
     };

@@ -313,7 +313,8 @@ impl Lines {
         let Some(placed) = desk.and_then(|desk| desk.place(invoke)) else { return Input::Refuse(call) };
         let line = Arc::clone(&placed.line);
         let (capabilities, words) = (line.capabilities, Arc::new(Semaphore::new(limits::TRUNK_UNTAKEN_MAX)));
-        let task = self.0.runtime.spawn(hand_on(self.clone(), call, placed, Arc::clone(&words))).abort_handle();
+        let task =
+            self.0.runtime.spawn(hand_on(self.clone(), call, placed, Arc::clone(&words))).abort_handle();
         room.taken_on.insert(call, TakenOn { line, room: words, task });
         Input::Place(call, capabilities)
     }

@@ -243,7 +243,9 @@ impl<W: Wire> Duty<'_, '_, W> {
 
     /// To the attempt's own queue. One message is at most two words: only the second may have to wait for the first.
     async fn hand_on(&mut self, run_id: &RunId, attempt: u32, word: Word) {
-        let Some(ordered) = self.runs.get(run_id).filter(|ordered| ordered.attempt == attempt) else { return };
+        let Some(ordered) = self.runs.get(run_id).filter(|ordered| ordered.attempt == attempt) else {
+            return;
+        };
         let to = ordered.words.clone();
         if word.is_last() {
             self.runs.remove(run_id);
