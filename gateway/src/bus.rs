@@ -88,11 +88,10 @@ impl Mouth {
             Heard::Frame(Frame { from, words }) => {
                 let mut rest = Vec::with_capacity(words.len());
                 for words in words {
-                    match words {
-                        Words::Trunk(words) => {
-                            self.lines.iter().for_each(|lines| lines.heard(from, words.clone()))
-                        }
-                        words => rest.push(words),
+                    if let Words::Trunk(words) = words {
+                        self.lines.iter().for_each(|lines| lines.heard(from, words.clone()));
+                    } else {
+                        rest.push(words);
                     }
                 }
                 (!rest.is_empty()).then_some(Heard::Frame(Frame { from, words: rest }))

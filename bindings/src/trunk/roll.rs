@@ -96,7 +96,7 @@ mod tests {
         let (a, mut roll, nobody) = (AgentId::parse("a").expect("a name"), Roll::default(), BTreeSet::new());
         let serving = |connections, open| Serving { connections, open, has_room: true };
         roll.say(at(0), NodeId(2), vec![(a.clone(), serving(1, 3))]);
-        assert_eq!(roll.say(at(1), NodeId(3), vec![(a.clone(), serving(2, 4))]), [a.clone()]);
+        assert_eq!(roll.say(at(1), NodeId(3), vec![(a.clone(), serving(2, 4))]), std::slice::from_ref(&a));
         assert_eq!(roll.best(at(1), &a, &nobody), Some(NodeId(3)));
         // Two calls for each of its connections, and the other one is as free.
         roll.begun(NodeId(3), &a);
