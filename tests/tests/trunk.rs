@@ -174,7 +174,9 @@ impl World {
                     let heard = self.heard(call);
                     match word {
                         Word::Said(Said::Delta { text, .. }) => heard.text.push_str(&text),
-                        word => heard.ends.push(if word.is_last() { "done" } else { "else" }),
+                        word @ (Word::Acked | Word::CancelAcked | Word::Said(_)) => {
+                            heard.ends.push(if word.is_last() { "done" } else { "else" })
+                        }
                     }
                     heard.waiting += 1;
                 }
