@@ -6,12 +6,12 @@
 pub mod alone;
 pub mod redis;
 
-use crate::agent::dialin::Lines;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use turnway_bindings::peer::Words;
 use turnway_bindings::peer::frame::Frame;
-use turnway_bindings::peer::trunk::EVERYONE;
+use turnway_bindings::peer::trunk::{EVERYONE, TrunkWords};
 use turnway_core::id::NodeId;
 
 /// What was heard and waits for the driver: a frame is up to a MiB. Whatever waits behind it does so as
@@ -43,10 +43,22 @@ pub enum Heard {
 
 /// Where a bus puts what it hears: what is about agents that have dialed in goes to the lines between nodes, all else to
 /// the driver.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Mouth {
     driver: mpsc::Sender<Heard>,
-    lines: Option<Lines>,
+    lines: Option<Arc<dyn Lines>>,
+}
+
+/// Who hears what is about agents that have dialed in. Never waits.
+pub trait Lines: Send + Sync + 'static {
+    /// Which node is at this end.
+    fn node(&self) -> NodeId;
+    /// A node has said something; it may be this one.
+    fn heard(&self, from: NodeId, words: TrunkWords);
+    /// Nobody listened at that node.
+    fn unheard(&self, node: NodeId);
+    /// Words may have been missed.
+    fn gap(&self);
 }
 
 /// Where a driver finds it.
@@ -63,7 +75,7 @@ pub fn ear() -> (Mouth, Ear) {
 impl Mouth {
     /// The same, and with these lines.
     #[must_use]
-    pub fn with(self, lines: Lines) -> Self {
+    pub fn with(self, lines: Arc<dyn Lines>) -> Self {
         Self { lines: Some(lines), ..self }
     }
 
@@ -103,7 +115,7 @@ impl Mouth {
                 (!is_own).then_some(Heard::Unheard(node))
             }
             Heard::Gap => {
-                self.lines.iter().for_each(Lines::gap);
+                self.lines.iter().for_each(|lines| lines.gap());
                 Some(Heard::Gap)
             }
             Heard::Heirs(nodes) => Some(Heard::Heirs(nodes)),

@@ -178,7 +178,7 @@ impl App {
         let (telling, told) = mpsc::channel(REPORTS_MAX);
         let tools = Tools::new(telling, runtime, shared.clock.clone());
         let inbox = Inbox::new(asked, reports, told, answers, ear);
-        let fleet = shared.fleet(&plan, &public, mouth.clone().with(lines.clone()), runtime);
+        let fleet = shared.fleet(&plan, &public, mouth.clone().with(Arc::new(lines.clone())), runtime);
         let bus: Arc<dyn Bus> = match &fleet {
             Some(fleet) => {
                 lines.join(Arc::<bus::redis::Redis>::clone(fleet));

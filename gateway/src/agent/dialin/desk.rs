@@ -1,6 +1,7 @@
 //! One agent that dials in, and its connections to this node.
 use super::Lines;
 use crate::agent::directory::ServedBy;
+use crate::bus;
 use crate::metrics::DialedIn;
 use std::collections::VecDeque;
 use std::fmt;
@@ -96,7 +97,7 @@ impl Desk {
 
     /// The nodes that have any, this one first, and how many.
     pub(in crate::agent) fn nodes(&self) -> Vec<(NodeId, usize)> {
-        let here = Some((self.beyond.node(), self.lines().len())).filter(|(_, connections)| *connections > 0);
+        let here = Some((bus::Lines::node(&self.beyond), self.lines().len())).filter(|(_, connections)| *connections > 0);
         let elsewhere = self.beyond.elsewhere(&self.agent).into_iter();
         let elsewhere = elsewhere.map(|(node, connections)| (node, connections as usize));
         here.into_iter().chain(elsewhere).collect()

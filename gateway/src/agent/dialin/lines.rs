@@ -5,7 +5,7 @@
 //! here waits while the trunk is held.
 use super::Exchange;
 use super::desk::{Extension, Letter, Placed};
-use crate::bus::{Bus, Mail};
+use crate::bus::{self, Bus, Mail};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -150,26 +150,6 @@ impl Lines {
     /// Where their tasks run.
     pub(in crate::agent) fn runtime(&self) -> &Handle {
         &self.0.runtime
-    }
-
-    /// Which node is at this end of them.
-    pub fn node(&self) -> NodeId {
-        self.0.node
-    }
-
-    /// A node has said something; it may be this one.
-    pub fn heard(&self, from: NodeId, words: TrunkWords) {
-        self.tell(Input::Peer(from, words));
-    }
-
-    /// Nobody listens at that node.
-    pub fn unheard(&self, node: NodeId) {
-        self.tell(Input::Unheard(node));
-    }
-
-    /// Words may have been missed.
-    pub fn gap(&self) {
-        self.tell(Input::Gap);
     }
 
     /// The other nodes at which an agent is connected, and how many connections each has.
@@ -330,6 +310,24 @@ impl Lines {
     /// Nothing in here can panic half-way.
     fn room(&self) -> MutexGuard<'_, Room> {
         self.0.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl bus::Lines for Lines {
+    fn node(&self) -> NodeId {
+        self.0.node
+    }
+
+    fn heard(&self, from: NodeId, words: TrunkWords) {
+        self.tell(Input::Peer(from, words));
+    }
+
+    fn unheard(&self, node: NodeId) {
+        self.tell(Input::Unheard(node));
+    }
+
+    fn gap(&self) {
+        self.tell(Input::Gap);
     }
 }
 
