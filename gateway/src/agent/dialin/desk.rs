@@ -97,7 +97,8 @@ impl Desk {
 
     /// The nodes that have any, this one first, and how many.
     pub(in crate::agent) fn nodes(&self) -> Vec<(NodeId, usize)> {
-        let here = Some((bus::Lines::node(&self.beyond), self.lines().len())).filter(|(_, connections)| *connections > 0);
+        let here = Some((bus::Lines::node(&self.beyond), self.lines().len()))
+            .filter(|(_, connections)| *connections > 0);
         let elsewhere = self.beyond.elsewhere(&self.agent).into_iter();
         let elsewhere = elsewhere.map(|(node, connections)| (node, connections as usize));
         here.into_iter().chain(elsewhere).collect()
