@@ -145,6 +145,8 @@ define_name!(/// A process that runs tools, as it calls itself: `[A-Za-z0-9_-]{1
     RunnerId, is_plain, "runner_id");
 define_name!(/// A tool, such as `process.spawn`: `[A-Za-z0-9_.-]{1,64}`.
     ToolName, is_dotted, "tool name");
+define_name!(/// What a tool runner calls something of its machine, such as `battery.low`: `[A-Za-z0-9_.-]{1,64}`.
+    SystemName, is_dotted, "name");
 define_name!(/// One turn: `<session_id>.<26 letters base32>`, derived from the message and never from a position.
     RunId, is_run, "run_id");
 

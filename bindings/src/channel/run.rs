@@ -168,6 +168,7 @@ impl Run {
             | Fact::ProcessProgress(_)
             | Fact::ProcessExited(_)
             | Fact::ProcessCanceled(_)
+            | Fact::SystemEvent(_)
             | Fact::AgentInvokeDone { .. }
             | Fact::AgentSteerAcked { .. }
             | Fact::RunState { scope: Scope::Agent, .. }

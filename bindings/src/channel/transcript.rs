@@ -180,6 +180,7 @@ impl Transcript {
             | Fact::ProcessProgress(_)
             | Fact::ProcessExited(_)
             | Fact::ProcessCanceled(_)
+            | Fact::SystemEvent(_)
             | Fact::AgentSteerAcked { .. }
             | Fact::AgentInvokeStarted { .. }
             | Fact::AgentInvokeDone { .. }

@@ -6,10 +6,11 @@ use super::pace::Pace;
 use super::words::{FromRunner, ToRunner, UNKNOWN_ACTION};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use turnway_core::id::{EventId, RunnerId, SessionKey, ToolName};
+use turnway_core::id::{EventId, RunnerId, SessionKey, SystemName, ToolName};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::{Execute, Printed, Stream, ToolOrder, ToolReport};
+use turnway_core::protocol::json::Json;
 use turnway_core::time::{Deadline, Millis, Mono, Now};
 
 /// One connection, counted per process.
@@ -288,7 +289,9 @@ impl Shop {
                 (action_id, ToolReport::Ended { ok, result, error })
             }
             FromRunner::Chunk(printed) => return self.printed(now, connection, printed),
-            FromRunner::System => return,
+            FromRunner::System { action_id, name, data } => {
+                return self.machine(connection, action_id, &name, data.as_ref());
+            }
         };
         let Some(job) = self.jobs.get_mut(&action_id).filter(|job| job.is_at(connection)) else { return };
         let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else { return };
@@ -302,6 +305,26 @@ impl Shop {
             self.outputs.push_back(Output::Report { key: key.clone(), action_id, report });
         }
         self.outputs.push_back(Output::Report { key, action_id, report });
+    }
+
+    /// Something of its machine: each session that has it do something is told once, or the one that it is about.
+    fn machine(
+        &mut self,
+        connection: Connection,
+        about: Option<EventId>,
+        name: &SystemName,
+        data: Option<&Json>,
+    ) {
+        let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else { return };
+        let mut told = BTreeSet::new();
+        for (action_id, job) in &self.jobs {
+            let fits = about.is_none_or(|about| about == *action_id);
+            if fits && matches!(job.at, At::Runner(at) if at == connection) && told.insert(job.key.clone()) {
+                let (name, data) = (name.clone(), data.cloned());
+                let report = ToolReport::System { runner: runner.clone(), name, data };
+                self.outputs.push_back(Output::Report { key: job.key.clone(), action_id: *action_id, report });
+            }
+        }
     }
 
     /// A piece of its output, of what it is known to do; what is more than is shown is left out.

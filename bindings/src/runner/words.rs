@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use turnway_core::id::{EventId, RunId, SessionId, ToolName};
+use turnway_core::id::{EventId, RunId, SessionId, SystemName, ToolName};
 use turnway_core::limits::{ACTION_DATA_BYTES_MAX, CHUNK_BYTES_MAX};
 use turnway_core::private::Private;
 use turnway_core::protocol::action::{Encoding, Execute, Printed, Stream, ToolError};
@@ -70,7 +70,14 @@ pub enum FromRunner {
     /// A piece of what it prints.
     Chunk(Box<Printed>),
     /// Something of the machine it runs on.
-    System,
+    System {
+        /// For whom: those of this action's session; none: all whose actions run there.
+        action_id: Option<EventId>,
+        /// The runner's word for it.
+        name: SystemName,
+        /// What it says to it.
+        data: Option<Json>,
+    },
 }
 
 /// Why something is none of these, without content (S-38).
@@ -104,6 +111,8 @@ struct ShortBody<'a> {
 struct Body<'a> {
     #[serde(default, borrow)]
     action_id: Option<Cow<'a, str>>,
+    #[serde(default, borrow)]
+    name: Option<Cow<'a, str>>,
     #[serde(default)]
     pid: Option<u64>,
     #[serde(default)]
@@ -165,9 +174,19 @@ impl FromRunner {
     pub fn read(kind: &str, text: &str) -> Option<Result<Self, NoWord>> {
         match kind {
             "invoked" | "progress" | "result" | "chunk" => Some(Self::of_action(kind, text)),
-            "system" => Some(Ok(Self::System)),
+            "system" => Some(Self::of_machine(text)),
             _ => None,
         }
+    }
+
+    fn of_machine(text: &str) -> Result<Self, NoWord> {
+        let body: Body<'_> = serde_json::from_str(text).map_err(|_| NoWord("malformed"))?;
+        let name = body.name.as_deref().ok_or(NoWord("name is missing"))?;
+        let name = SystemName::parse(name).map_err(|_| NoWord("name is none"))?;
+        let action_id = body.action_id.as_deref().map(EventId::parse).transpose();
+        let action_id = action_id.map_err(|_| NoWord("action_id is none"))?;
+        let data = body.data.map(|data| carried(data)?.ok_or(NoWord("data is too large"))).transpose()?;
+        Ok(Self::System { action_id, name, data })
     }
 
     fn of_action(kind: &str, text: &str) -> Result<Self, NoWord> {
@@ -282,6 +301,10 @@ mod tests {
         check("invoked", json!({"pid": 7}), "pid: Some(7)");
         check("progress", json!({"data": {"n": 1}}), "data: <object>");
         check("progress", json!({}), "data is missing");
+        check("system", json!({"name": "battery.low", "data": 4}), "data: Some(<number>)");
+        check("system", json!({"name": "two words"}), "name is none");
+        check("system", json!({}), "name is missing");
+        check("system", json!({"name": "x", "data": "x".repeat(17_000)}), "too large");
         check("result", json!({"ok": true, "result": [1]}), "ok: true, result: Some(<array>), error: None");
         let error = json!({"code": "no\nwork", "message": "secret"});
         check("result", json!({"ok": false, "error": error}), "code: \"nowork\", message: <6 bytes>");

@@ -146,7 +146,7 @@ pub fn chunk(ts: Millis, action_id: EventId, stream: &str, piece: &Piece) -> Str
 /// More is printed than is carried: the one time that this is said of a process.
 pub fn throttled(ts: Millis, action_id: EventId, stream: &str) -> String {
     let data = json!({"process_id": action_id, "stream": stream});
-    json!({"type": "system", "ts": ts, "name": "process.output.throttled", "data": data}).to_string()
+    json!({"type": "system", "ts": ts, "name": "process.output.throttled", "action_id": action_id, "data": data}).to_string()
 }
 
 /// Whether everything was read up to here.
@@ -218,7 +218,10 @@ mod tests {
             (&body["offset"], &body["data"], &body["truncated"]),
             (&json!(3), &json!("hi"), &json!(true))
         );
-        assert_eq!(read(&throttled(Millis(1), id(), "stderr")).0, FromRunner::System);
+        let FromRunner::System { action_id, name, .. } = read(&throttled(Millis(1), id(), "stderr")).0 else {
+            panic!("of its machine")
+        };
+        assert_eq!((action_id, name.as_str()), (Some(id()), "process.output.throttled"));
         assert!(ping(Millis(1)).contains("ping"));
     }
 }

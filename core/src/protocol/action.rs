@@ -2,7 +2,7 @@
 //!
 //! An action's name is the id of the fact that it was asked for (EV-C3). The fact is durable before any runner hears of
 //! it, and the same action is never asked for twice, whoever repeats what.
-use crate::id::{AgentId, Epoch, EventId, RunId, RunnerId, SaidId, Seq, SessionKey, ToolName};
+use crate::id::{AgentId, Epoch, EventId, RunId, RunnerId, SaidId, Seq, SessionKey, SystemName, ToolName};
 use crate::private::Private;
 use crate::protocol::agent::Mark;
 use crate::protocol::entry::Entry;
@@ -129,6 +129,20 @@ pub struct ProcessTold {
     pub data: Option<Json>,
 }
 
+/// Something of the machine that an action runs on, as its runner tells it: `system.event` (EV-E7).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SystemTold {
+    /// An action of the session that runs there.
+    pub action_id: EventId,
+    /// Who tells it.
+    pub runner_id: RunnerId,
+    /// The runner's word for it, such as `battery.low`.
+    pub name: SystemName,
+    /// What the runner says to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Json>,
+}
+
 /// A piece of what an action's process prints: shown while it runs, and in no log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Printed {
@@ -226,6 +240,15 @@ pub enum ToolReport {
     },
     /// It is on the way.
     Progress(Json),
+    /// Something of its runner's machine.
+    System {
+        /// Which runner.
+        runner: RunnerId,
+        /// Its word for it.
+        name: SystemName,
+        /// What it says to it.
+        data: Option<Json>,
+    },
     /// It prints.
     Printed(Box<Printed>),
     /// It is over.

@@ -5,7 +5,7 @@ mod kind;
 
 use crate::id::{AgentId, MessageId, RequestId, RunId, UserId};
 use crate::private::Private;
-use crate::protocol::action::{ActionAsked, ProcessTold, ToolEnded, ToolInvoked};
+use crate::protocol::action::{ActionAsked, ProcessTold, SystemTold, ToolEnded, ToolInvoked};
 use crate::protocol::agent::{Mark, StopReason};
 use crate::protocol::handover::{HandoverAsked, HandoverConfirmed, HandoverRejected};
 use crate::protocol::input::{Message, Strategy};
@@ -149,6 +149,9 @@ pub enum Fact {
     /// It has ended because somebody wanted it to.
     #[serde(rename = "process.canceled")]
     ProcessCanceled(ProcessTold),
+    /// Something of a machine that tools run on (EV-E7).
+    #[serde(rename = "system.event")]
+    SystemEvent(SystemTold),
     /// Somebody said something.
     #[serde(rename = "user.message")]
     UserMessage {

@@ -7,7 +7,7 @@ use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::action::{
-    ActionAsked, ActionWish, Doing, Execute, News, ProcessTold, SPAWN, ToolEnded, ToolError, ToolInvoked,
+    ActionAsked, ActionWish, Doing, Execute, News, ProcessTold, SPAWN, SystemTold, ToolEnded, ToolError, ToolInvoked,
     ToolOrder, ToolReport,
 };
 use crate::protocol::agent::Order;
@@ -165,12 +165,20 @@ impl SessionRuntime {
                     self.record_of(now, action_id, Fact::ProcessSpawned(told));
                 }
             }
-            ToolReport::Progress(_) if action.told >= limits::ACTION_PROGRESS_MAX => {
+            ToolReport::Progress(_) | ToolReport::System { .. }
+                if action.told >= limits::ACTION_PROGRESS_MAX =>
+            {
                 self.counts.late_reports += 1;
             }
             ToolReport::Progress(data) => {
                 let told = ProcessTold { data: Some(data), ..process(action_id) };
                 self.record_of(now, action_id, Fact::ProcessProgress(told));
+            }
+            // Of a machine on which nothing of it has begun, as far as is known.
+            ToolReport::System { .. } if !begun => {}
+            ToolReport::System { runner: runner_id, name, data } => {
+                let told = SystemTold { action_id, runner_id, name, data };
+                self.record_of(now, action_id, Fact::SystemEvent(told));
             }
             ToolReport::Printed(printed) => {
                 let (run_id, shown) = (action.run_id.clone(), self.state.tail.seq);

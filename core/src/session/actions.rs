@@ -226,6 +226,9 @@ impl State {
             Fact::ProcessProgress(told) => {
                 actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.told += 1);
             }
+            Fact::SystemEvent(told) => {
+                actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.told += 1);
+            }
             Fact::ToolResult(ended) => actions.ended(ended, |run_id| runs.contains_key(run_id)),
             Fact::RunStarted { agent_id, .. } => {
                 let mut news = actions.ended.iter_mut().filter(|over| over.agent == *agent_id);

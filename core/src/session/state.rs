@@ -194,7 +194,8 @@ impl State {
             | Fact::ProcessSpawned(_)
             | Fact::ProcessProgress(_)
             | Fact::ProcessExited(_)
-            | Fact::ProcessCanceled(_) => {}
+            | Fact::ProcessCanceled(_)
+            | Fact::SystemEvent(_) => {}
             Fact::AgentSwitched { .. }
             | Fact::AgentAdding(_)
             | Fact::AgentAdded(_)
@@ -287,6 +288,7 @@ impl State {
             | Fact::ProcessProgress(_)
             | Fact::ProcessExited(_)
             | Fact::ProcessCanceled(_)
+            | Fact::SystemEvent(_)
             | Fact::UserMessage { .. }
             | Fact::RunDone { .. }
             | Fact::RunFailed { .. }

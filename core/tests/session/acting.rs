@@ -66,6 +66,11 @@ fn report(word: &str) -> ToolReport {
     match word {
         "begun" => ToolReport::Invoked { runner: RunnerId::parse("r1").expect("a name"), pid: Some(7) },
         "told" => ToolReport::Progress(Json(json!({"n": 1}))),
+        "system" => ToolReport::System {
+            runner: RunnerId::parse("r1").expect("a name"),
+            name: SystemName::parse("battery.low").expect("a name"),
+            data: Some(Json(json!({"percent": 4}))),
+        },
         "ok" => ToolReport::Ended { ok: true, result: Some(Json(json!([1]))), error: None },
         "bad" => ToolReport::Ended { ok: false, result: None, error: Some(ToolError::of("boom", "why")) },
         "unknown" => ToolReport::Unknown,
@@ -136,6 +141,18 @@ fn what_is_asked_for_again_is_not_done_again() {
     // The next attempt at the run asks for the same.
     let again = "| QUERY(t) run.restarted INVOKE(a,2,1+0)";
     runs("act t x; crash; act t x", &format!("{ASKED} {again}"));
+}
+
+/// Covers: EV-E7.
+#[test]
+fn the_machine_of_an_action_is_heard_of_while_it_runs_there() {
+    let heard = "system.event NEWS(system.event)";
+    runs("act t; tool begun; tool system; tool ok; tool system", &format!("{ASKED} {INVOKED} {heard} {RESULT}"));
+    // Before anything has begun there is no machine; and one that says it without end is not recorded without end.
+    runs("act t; tool system; tool begun", &format!("{ASKED} {INVOKED}"));
+    let many = "tool system; ".repeat(limits::ACTION_PROGRESS_MAX as usize + 9);
+    let heard = format!("{heard} ").repeat(limits::ACTION_PROGRESS_MAX as usize);
+    runs(&format!("act t; tool begun; {many}"), &format!("{ASKED} {INVOKED} {heard}"));
 }
 
 /// Covers: EV-E6, EV-E8, EV-T5, EV-T8, EV-C6.

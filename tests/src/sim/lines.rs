@@ -274,6 +274,7 @@ fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId
         | Fact::ProcessProgress(_)
         | Fact::ProcessExited(_)
         | Fact::ProcessCanceled(_)
+        | Fact::SystemEvent(_)
         | Fact::UserMessage { .. }
         | Fact::TurnAdmitted { .. }
         | Fact::AgentSteerAcked { .. }

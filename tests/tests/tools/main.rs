@@ -189,6 +189,41 @@ async fn a_process_outlives_its_run_and_its_node() {
     assert_eq!(invoke["context"]["ended_actions"][0]["result"], json!({"exit_code": 0}));
 }
 
+/// Covers: EV-E7, EV-T10: the sessions that have something done at a machine hear of it, each once, and no other.
+#[tokio::test]
+async fn what_a_runner_says_of_its_machine_is_told_where_it_works() {
+    let (node, _dir) = node().await;
+    let (mut runner, mut agent, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
+    let invoke = asked(&mut ann, &mut agent, "go").await;
+    for name in ["a1", "a2"] {
+        act(&mut agent, &invoke, name, "t").await;
+        let execute = next(&mut runner, "execute").await;
+        tells(&mut runner, &execute, "invoked", json!({})).await;
+        event(&mut agent, "agent.action").await;
+        event(&mut agent, "tool.invoke").await;
+    }
+    let other = turnway_tests::real::wire::invoke("s2", "a", "other");
+    ann.ask("other", other).await.expect("taken");
+    let other = next(&mut agent, "invoke").await;
+    let looks = |session: &str| json!({"type": "subscribe", "session_id": session, "types": ["system.*"]});
+    for session in ["s1", "s2"] {
+        let seen = ann.ask(session, looks(session)).await.expect("answered");
+        assert_eq!(seen["type"], "subscribed", "{seen}");
+    }
+    let low = json!({"type": "system", "name": "battery.low", "data": {"percent": 4}});
+    runner.say(low).await.expect("said");
+    let heard = event(&mut agent, "system.event").await;
+    let data = json!({"percent": 4});
+    assert_eq!((&heard["data"]["name"], &heard["data"]["data"]), (&json!("battery.low"), &data));
+    let shown = ann.until(|message| message["type"] == "event" && message["name"] == "system.event").await;
+    let shown = shown.expect("she asked for it");
+    assert_eq!((&shown["session_id"], &shown["event"]["data"]["runner_id"]), (&json!("s1"), &json!("r1")));
+    // Once: what comes next is the end of the other session's turn, which heard nothing of it.
+    done(&mut ann, &mut agent, &other).await;
+    let (_, events) = http::get_as(node.http, "/v1/sessions/s1/events?types=system.*", "ann").await.expect("read");
+    assert_eq!(events.matches("system.event").count(), 1, "{events}");
+}
+
 /// Covers: EV-N5, EV-A2: killed in the middle of an action of a run that is asked again.
 #[tokio::test]
 async fn what_a_runner_has_forgotten_is_not_done_again() {

@@ -47,6 +47,7 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("process.progress", ""),
     ("process.exited", ""),
     ("process.canceled", ""),
+    ("system.event", ""),
     ("user.message", "message"),
     ("turn.admitted", "event TURN_ADMITTED"),
     ("agent.steer.acked", "event STEER_ACK"),
@@ -279,6 +280,7 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
         | Fact::ProcessProgress(told)
         | Fact::ProcessExited(told)
         | Fact::ProcessCanceled(told) => raw(tell, entry, asked, told),
+        Fact::SystemEvent(told) => raw(tell, entry, asked, told),
         Fact::UserMessage { .. } => said(tell, entry),
         Fact::TurnAdmitted { .. } | Fact::AgentSteerAcked { .. } => admission(tell, &entry.fact),
         Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {

@@ -76,6 +76,7 @@ impl Entry {
             | Fact::ProcessProgress(told)
             | Fact::ProcessExited(told)
             | Fact::ProcessCanceled(told) => json_bytes(&told.data),
+            Fact::SystemEvent(told) => json_bytes(&told.data),
             Fact::SessionOpened { .. }
             | Fact::SessionClosing { .. }
             | Fact::SessionClosed { .. }

@@ -26,6 +26,7 @@ impl Fact {
             Self::ProcessProgress(_) => "process.progress",
             Self::ProcessExited(_) => "process.exited",
             Self::ProcessCanceled(_) => "process.canceled",
+            Self::SystemEvent(_) => "system.event",
             Self::UserMessage { .. } => "user.message",
             Self::TurnAdmitted { .. } => "turn.admitted",
             Self::AgentSteerAcked { .. } => "agent.steer.acked",

@@ -189,7 +189,8 @@ impl Chronicle {
             | Fact::ProcessSpawned(_)
             | Fact::ProcessProgress(_)
             | Fact::ProcessExited(_)
-            | Fact::ProcessCanceled(_) => {}
+            | Fact::ProcessCanceled(_)
+            | Fact::SystemEvent(_) => {}
             Fact::UserMessage { .. }
             | Fact::TurnAdmitted { .. }
             | Fact::AgentSteerAcked { .. }
