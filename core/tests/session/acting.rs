@@ -4,7 +4,8 @@
 //! N-th that was asked for, else of the last.
 use crate::script::{Script, check, check_with, said};
 use serde_json::json;
-use turnway_core::id::{EventId, RunnerId, ToolName};
+use turnway_core::id::{EventId, RunnerId, SystemName, ToolName};
+use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::action::{
     ActionWish, Doing, Encoding, Printed, Stream, ToolEnded, ToolError, ToolOrder, ToolReport,
