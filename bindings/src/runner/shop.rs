@@ -322,7 +322,11 @@ impl Shop {
             if fits && matches!(job.at, At::Runner(at) if at == connection) && told.insert(job.key.clone()) {
                 let (name, data) = (name.clone(), data.cloned());
                 let report = ToolReport::System { runner: runner.clone(), name, data };
-                self.outputs.push_back(Output::Report { key: job.key.clone(), action_id: *action_id, report });
+                self.outputs.push_back(Output::Report {
+                    key: job.key.clone(),
+                    action_id: *action_id,
+                    report,
+                });
             }
         }
     }

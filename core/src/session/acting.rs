@@ -7,8 +7,8 @@ use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::action::{
-    ActionAsked, ActionWish, Doing, Execute, News, ProcessTold, SPAWN, SystemTold, ToolEnded, ToolError, ToolInvoked,
-    ToolOrder, ToolReport,
+    ActionAsked, ActionWish, Doing, Execute, News, ProcessTold, SPAWN, SystemTold, ToolEnded, ToolError,
+    ToolInvoked, ToolOrder, ToolReport,
 };
 use crate::protocol::agent::Order;
 use crate::protocol::entry::Fact;

@@ -148,7 +148,10 @@ fn what_is_asked_for_again_is_not_done_again() {
 #[test]
 fn the_machine_of_an_action_is_heard_of_while_it_runs_there() {
     let heard = "system.event NEWS(system.event)";
-    runs("act t; tool begun; tool system; tool ok; tool system", &format!("{ASKED} {INVOKED} {heard} {RESULT}"));
+    runs(
+        "act t; tool begun; tool system; tool ok; tool system",
+        &format!("{ASKED} {INVOKED} {heard} {RESULT}"),
+    );
     // Before anything has begun there is no machine; and one that says it without end is not recorded without end.
     runs("act t; tool system; tool begun", &format!("{ASKED} {INVOKED}"));
     let many = "tool system; ".repeat(limits::ACTION_PROGRESS_MAX as usize + 9);

@@ -1,7 +1,9 @@
 //! Facts about what agents have had done.
 use super::*;
 use turnway_core::id::{RunnerId, SaidId, SystemName, ToolName};
-use turnway_core::protocol::action::{ActionAsked, Doing, ProcessTold, SystemTold, ToolEnded, ToolError, ToolInvoked};
+use turnway_core::protocol::action::{
+    ActionAsked, Doing, ProcessTold, SystemTold, ToolEnded, ToolError, ToolInvoked,
+};
 
 const ID: &str = "0190f4a0-0000-7000-8000-000000000001";
 
@@ -24,7 +26,8 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
     let ended = ToolEnded { action_id, name, tool, ok: false, result: None, error };
     let told =
         ProcessTold { action_id, process_id: action_id, pid: Some(7), abnormal_exit: false, data: None };
-    let (runner_id, name) = (RunnerId::parse("r1").expect("a name"), SystemName::parse("battery").expect("a name"));
+    let (runner_id, name) =
+        (RunnerId::parse("r1").expect("a name"), SystemName::parse("battery").expect("a name"));
     let system = SystemTold { action_id, runner_id, name, data: None };
     let event = |name: &str, data: Value| vec![placed("tool_event", json!({"name": name, "data": data}))];
     vec![
