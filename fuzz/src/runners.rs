@@ -58,14 +58,19 @@ pub fn messages(bytes: &[u8]) -> usize {
 
 fn is_last(report: &ToolReport) -> bool {
     match report {
-        ToolReport::Invoked { .. } | ToolReport::Progress(_) | ToolReport::Printed(_) => false,
+        ToolReport::Invoked { .. }
+        | ToolReport::Progress(_)
+        | ToolReport::System { .. }
+        | ToolReport::Printed(_) => false,
         ToolReport::Ended { .. } | ToolReport::Unknown | ToolReport::NoRunner | ToolReport::Lost => true,
     }
 }
 
 fn hold(report: &ToolReport) {
     match report {
-        ToolReport::Progress(data) | ToolReport::Ended { result: Some(data), .. } => {
+        ToolReport::Progress(data)
+        | ToolReport::System { data: Some(data), .. }
+        | ToolReport::Ended { result: Some(data), .. } => {
             assert!(json_bytes(data) <= limits::ACTION_DATA_BYTES_MAX, "more than is carried");
         }
         ToolReport::Printed(printed) => {
@@ -73,6 +78,7 @@ fn hold(report: &ToolReport) {
             assert!(printed.data.0.len() <= limits::CHUNK_BYTES_MAX.div_ceil(3) * 4, "more than is shown");
         }
         ToolReport::Invoked { .. }
+        | ToolReport::System { .. }
         | ToolReport::Ended { .. }
         | ToolReport::Unknown
         | ToolReport::NoRunner
