@@ -127,7 +127,7 @@ async fn an_agent_answers_at_a_node_that_it_is_not_connected_to() {
     let invoke = invoked(&mut agent).await;
     say(&mut agent, &invoke, "input_ack", json!({})).await;
     until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
-    ann.say(json!({"type": "cancel", "run_id": run})).await.expect("said");
+    ann.say(json!({"type": "cancel_run", "run_id": run})).await.expect("said");
     let cancel = order(&mut agent, "cancel").await;
     say(&mut agent, &cancel, "cancel_ack", json!({})).await;
     assert_eq!(end(&mut ann, &run).await.1["status"], "cancelled");
