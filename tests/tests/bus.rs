@@ -113,6 +113,8 @@ async fn what_is_said_in_one_round_arrives_in_one_frame_and_in_order() {
     let words: Vec<Words> = (0..100).map(|n| piece(n, "word ")).collect();
     a.say(words.iter().map(|words| (B, words.clone())));
     assert_eq!(b.words().await, words);
+    // It is heard before whoever said it knows that it was.
+    timeout(PATIENCE, a.bus.said()).await.expect("it is out");
     assert_eq!(a.counted("turnway_bus_frames_total{direction=\"out\"}"), 1.0);
     assert_eq!(b.counted("turnway_bus_frames_total{direction=\"in\"}"), 1.0);
     assert_eq!(b.counted("turnway_bus_words_total{direction=\"in\",kind=\"chunk\"}"), 100.0);

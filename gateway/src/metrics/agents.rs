@@ -1,4 +1,5 @@
 //! What is ordered of agents, how their calls end, and how long they take.
+use super::links::Direction;
 use super::workshop::Workshop;
 use super::{buckets, label_values};
 use prometheus::{Histogram, IntCounter, IntGauge, IntGaugeVec};
@@ -13,7 +14,7 @@ pub struct AgentMetrics {
     first_token: Histogram,
     call: Histogram,
     dialed_in: IntGaugeVec,
-    remote: [IntGauge; Side::NAMES.len()],
+    remote: [IntGauge; Direction::NAMES.len()],
 }
 
 /// How many connections of one agent there are.
@@ -39,16 +40,6 @@ label_values! {
         News = "news",
         /// More may be read.
         Credit = "credit",
-    }
-}
-
-label_values! {
-    /// Whose an attempt between two nodes is.
-    Side {
-        /// This node's, at an agent that is connected to another one.
-        Begun = "begun",
-        /// Another node's, at an agent that is connected here.
-        TakenOn = "taken_on",
     }
 }
 
@@ -111,9 +102,9 @@ impl AgentMetrics {
             )?,
             remote: workshop.gauges(
                 "turnway_agent_remote_attempts",
-                "Attempts at agents that dial in whose connection is at another node than their session's owner.",
-                "side",
-                &Side::NAMES,
+                "Attempts at agents that dial in whose connection is at another node than their session's owner: `out` at other nodes, `in` for other nodes.",
+                "direction",
+                &Direction::NAMES,
             )?,
         })
     }
@@ -125,8 +116,8 @@ impl AgentMetrics {
 
     /// So many attempts of this node run at agents of others, and so many of others at agents of this one.
     pub fn remote(&self, begun: usize, taken_on: usize) {
-        for (side, count) in [(Side::Begun, begun), (Side::TakenOn, taken_on)] {
-            self.remote[side as usize].set(i64::try_from(count).unwrap_or(i64::MAX));
+        for (direction, count) in [(Direction::Out, begun), (Direction::In, taken_on)] {
+            self.remote[direction as usize].set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 

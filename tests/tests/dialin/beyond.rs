@@ -62,8 +62,8 @@ impl Fleet {
 
     /// Waits until each node has so many attempts in common with another one.
     async fn share(&self, node: usize, begun: usize, taken_on: usize) {
-        self.reads(node, &format!("turnway_agent_remote_attempts{{side=\"begun\"}} {begun}")).await;
-        self.reads(node, &format!("turnway_agent_remote_attempts{{side=\"taken_on\"}} {taken_on}")).await;
+        self.reads(node, &format!("turnway_agent_remote_attempts{{direction=\"out\"}} {begun}")).await;
+        self.reads(node, &format!("turnway_agent_remote_attempts{{direction=\"in\"}} {taken_on}")).await;
     }
 }
 
