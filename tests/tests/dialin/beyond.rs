@@ -7,7 +7,7 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::quic::Line;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::tls::{Pair, Trust};
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{PATIENCE, figure, http, quantile};
 
 /// Nothing that was accepted is lost when it is killed.
@@ -349,6 +349,42 @@ async fn who_comes_elsewhere_is_asked() {
     assert_eq!((&invoke["run_id"], &invoke["attempt"]), (&json!(run), &json!(2)));
     say(&mut agent, &invoke, "done", json!({})).await;
     assert_eq!(end(&mut ann, &run).await.1["status"], "completed");
+}
+
+/// Covers: MP-F1: many answers side by side, begun as soon as they are asked for: a word that overtook another would be
+/// lost, and said again only after a count of what there is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_word_overtakes_another() {
+    let fleet = Fleet::start(2, "").await;
+    let mut agent = dial(&fleet.nodes[1], json!({})).await;
+    let mut ann = person(&fleet.nodes[0]).await;
+    let answers = tokio::spawn(async move {
+        while let Ok(order) = agent.next().await {
+            for text in ["one ", "two ", "three"] {
+                say(&mut agent, &order, "delta", json!({"text": text})).await;
+            }
+            say(&mut agent, &order, "done", json!({})).await;
+        }
+    });
+    let (sessions, mut slowest) = (30, Duration::ZERO);
+    for round in 0..20 {
+        let began = Instant::now();
+        for n in 0..sessions {
+            let mut words = invoke(&format!("s{n}"), "a", "hello");
+            words["request_id"] = format!("r{round} s{n}").into();
+            ann.say(words).await.expect("said");
+        }
+        for _ in 0..sessions {
+            let done = ann.until(|message| message["type"] == "done").await.expect("its end");
+            assert_eq!((&done["status"], &done["text_bytes"]), (&json!("completed"), &json!(13)), "{done}");
+        }
+        slowest = slowest.max(began.elapsed());
+    }
+    drop(ann);
+    answers.abort();
+    figure("30 turns at once by an agent at another node, the slowest of 20 rounds", format!("{slowest:?}"));
+    // What is said again is said again after a second.
+    assert!(slowest < Duration::from_millis(900), "{slowest:?}");
 }
 
 /// What the way over another node costs a turn, beside an agent that is connected to the owner.

@@ -206,11 +206,10 @@ impl Lines {
         let mut room = self.room();
         room.trunk.handle_input(now, input);
         self.perform(&mut room);
-        let mut mail = std::mem::take(&mut room.mail);
+        post(bus, &mut room.mail);
         let (is_quiet, (begun, taken_on)) = (room.taken_on.is_empty(), room.trunk.calls());
         drop(room);
         self.0.metrics.agents.remote(begun, taken_on);
-        post(bus, &mut mail);
         self.0.bell.notify_one();
         if is_quiet {
             self.0.quiet.notify_waiters();
@@ -234,9 +233,7 @@ impl Lines {
         let mut room = self.room();
         room.trunk.handle_timeout(now);
         self.perform(&mut room);
-        let mut mail = std::mem::take(&mut room.mail);
-        drop(room);
-        self.0.bus.get().into_iter().for_each(|bus| post(bus, &mut mail));
+        self.0.bus.get().into_iter().for_each(|bus| post(bus, &mut room.mail));
     }
 
     fn perform(&self, room: &mut Room) {
@@ -337,6 +334,7 @@ impl fmt::Debug for Lines {
     }
 }
 
+/// While the trunk is held, so that what is said first goes first: a word that overtakes another is lost.
 fn post(bus: &Arc<dyn Bus>, mail: &mut Vec<Mail>) {
     if !mail.is_empty() {
         bus.post(mail);
