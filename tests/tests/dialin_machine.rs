@@ -12,7 +12,7 @@ use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{AgentFailure, Invoke, Order, Resume};
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::protocol::steer::Steer;
-use turnway_core::time::{Millis, Now};
+use turnway_core::time::{Millis, Mono, Now};
 use turnway_tests::laws::{Step, laws};
 
 fn config(named: bool) -> DialInConfig {
@@ -29,6 +29,26 @@ fn config(named: bool) -> DialInConfig {
 
 fn key() -> SessionKey {
     SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
+}
+
+/// Covers: G2: of two owners the later one is obeyed, in whichever order they give theirs.
+#[test]
+fn an_order_of_an_earlier_owner_is_not_taken() {
+    let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
+    let mut agent = DialIn::new(now, config(true));
+    let under = |name: &str, epoch| match invoke(name, 1, None) {
+        Order::Invoke(invoke) => Invoke { epoch: Epoch(epoch), ..invoke },
+        order @ (Order::Cancel { .. }
+        | Order::Steer(_)
+        | Order::Drop { .. }
+        | Order::Stop { .. }
+        | Order::News(_)
+        | Order::Credit { .. }) => panic!("{order:?}"),
+    };
+    assert!(agent.takes(&under("m1", 7)));
+    agent.handle_input(now, Input::Order(Box::new(Order::Invoke(under("m1", 7)))));
+    let taken = [6, 7, 8].map(|epoch| agent.takes(&under("m1", epoch)));
+    assert_eq!((taken, agent.takes(&under("m2", 1))), ([false, true, true], true));
 }
 
 /// The run of this name.

@@ -7,7 +7,7 @@ use crate::link::Renewal;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-use turnway_core::id::{MessageId, RequestId, RunId};
+use turnway_core::id::{Epoch, MessageId, RequestId, RunId};
 use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::News;
@@ -47,6 +47,8 @@ pub struct DialIn {
 #[derive(Debug)]
 struct Run {
     attempt: u32,
+    /// By which ownership it was ordered.
+    epoch: Epoch,
     /// It was asked for what follows an event.
     goes_on: bool,
     /// It was told to stop.
@@ -82,6 +84,12 @@ impl DialIn {
         let id = &config.connection_id;
         this.write(now, shown::welcome(now.store, config.node, id, heartbeat, 0, config.expires));
         this
+    }
+
+    /// Whether an order is not older than what it knows of the run: an owner that slept may still give one, and another
+    /// has gone on by then. What is older is not to be given to it.
+    pub fn takes(&self, invoke: &Invoke) -> bool {
+        self.runs.get(&invoke.run_id).is_none_or(|run| run.epoch <= invoke.epoch)
     }
 
     /// What its agent said that it can do.
@@ -180,6 +188,7 @@ impl DialIn {
     fn invoke(&mut self, now: Now, invoke: &Invoke) {
         let run = Run {
             attempt: invoke.attempt,
+            epoch: invoke.epoch,
             goes_on: invoke.resume.is_some(),
             cancelled: false,
             acked: false,

@@ -170,6 +170,8 @@ impl<W: Wire> Duty<'_, '_, W> {
 
     fn open(&mut self, letter: Letter) {
         match letter {
+            // Whoever waits for its words finds out that there are none.
+            Letter::Invoke(invoke, ..) if !self.machine.takes(&invoke) => {}
             Letter::Invoke(invoke, number, words) => {
                 let attempt = invoke.attempt;
                 self.runs.insert(invoke.run_id.clone(), Ordered { attempt, number, words });
