@@ -31,7 +31,7 @@ fn key() -> SessionKey {
     SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
 }
 
-/// Covers: G2: of two owners the later one is obeyed, in whichever order they give theirs.
+/// Covers: G1: of two owners the later one is obeyed, in whichever order they give theirs.
 #[test]
 fn an_order_of_an_earlier_owner_is_not_taken() {
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };

@@ -314,7 +314,7 @@ fn orders_survive_it_too() {
     }
 }
 
-/// Covers: MP-F1, G8: while Redis is away nobody is given up, and what was said meanwhile is said again.
+/// Covers: MP-F1, G9: while Redis is away nobody is given up, and what was said meanwhile is said again.
 #[test]
 fn a_call_outlives_an_outage_of_a_minute() {
     let mut world = World::new(1, GOOD);
@@ -381,7 +381,7 @@ fn whoever_sleeps_is_given_up() {
     assert_eq!((world.calls(), world.agents[&(OWNER, 1)].hung), ([(0, 0), (0, 0)], true));
 }
 
-/// Covers: S-48: what is not passed on stops what is said.
+/// Covers: S-48, G8: what is not passed on stops what is said.
 #[test]
 fn who_takes_nothing_is_told_no_more_than_a_window() {
     let mut world = World::new(1, GOOD);

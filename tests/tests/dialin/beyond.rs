@@ -77,7 +77,7 @@ async fn piece(agent: &mut Wire, invoke: &Value, text: &str, id: &str) {
     say(agent, invoke, "delta", json!({"text": text, "id": id})).await;
 }
 
-/// Covers: MP-F1, MP-C3: an agent serves every node; all that passes between it and its owner does so over the bus.
+/// Covers: MP-F1, MP-F5: an agent serves every node; all that passes between it and its owner does so over the bus.
 #[tokio::test]
 async fn an_agent_answers_at_a_node_that_it_is_not_connected_to() {
     let fleet = Fleet::start(2, ",steer=true").await;
@@ -247,7 +247,7 @@ async fn an_answer_outlives_its_owner() {
     assert_eq!(invoked(&mut agent).await["run_id"], json!(next));
 }
 
-/// Covers: G8, MP-F1: Redis is killed in mid-answer and comes back; what was said meanwhile is said again, once.
+/// Covers: G9, MP-F5: Redis is killed in mid-answer and comes back; what was said meanwhile is said again, once.
 #[tokio::test]
 async fn an_answer_outlives_redis() {
     let mut fleet = Fleet::start(2, "").await;
