@@ -92,7 +92,9 @@ impl Desk {
 
     /// Whether any connection is there, at any node.
     pub(in crate::agent) fn is_served(&self) -> bool {
-        !self.lines().is_empty() || !self.beyond.elsewhere(&self.agent).is_empty()
+        // In a statement of its own: the lines between nodes ask here while they are held, and are not asked from here.
+        let is_here = !self.lines().is_empty();
+        is_here || !self.beyond.elsewhere(&self.agent).is_empty()
     }
 
     /// The nodes that have any, this one first, and how many.
