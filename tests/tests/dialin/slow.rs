@@ -76,7 +76,9 @@ async fn who_reads_nothing_is_closed_and_its_runs_go_elsewhere() {
     let moved = async {
         loop {
             // The other one is waited for as long as a test waits for anything: this one hears nothing meanwhile.
-            let Ok(invoke) = tokio::time::timeout(Duration::from_secs(10), other.next()).await else { continue };
+            let Ok(invoke) = tokio::time::timeout(Duration::from_secs(10), other.next()).await else {
+                continue;
+            };
             let invoke = invoke.expect("an order");
             assert_eq!(invoke["type"], "invoke", "{invoke}");
             if invoke["attempt"] == 2 {
