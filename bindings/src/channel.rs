@@ -5,7 +5,6 @@ pub mod hello;
 pub mod json;
 pub mod note;
 pub mod openai;
-pub mod pattern;
 pub mod run;
 pub mod sse;
 pub mod transcript;

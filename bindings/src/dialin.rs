@@ -123,6 +123,7 @@ impl Word {
                 | Said::Steered { .. }
                 | Said::Handover { .. }
                 | Said::Action { .. }
+                | Said::Subscribe { .. }
                 | Said::Unknown,
             ) => false,
         }

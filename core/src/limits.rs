@@ -216,7 +216,8 @@ pub const ACTION_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// An action of which no runner is there, or whose runner is gone, waits for one so long: a runner that lost its node,
 /// or whose node was started again, is back by then.
 pub const RUNNER_WAIT: Duration = Duration::from_secs(5);
-/// What has become of actions and was not told to their agent yet, of one attempt: all that a run may ask for at once.
+/// Facts that an agent was to be told of and was not yet, of one attempt or connection: all that becomes of what a run may
+/// ask for at once.
 pub const NEWS_MAX: usize = 1024;
 /// Tool runners connected to one node: some for each core of a large machine.
 pub const RUNNERS_MAX: usize = 64;

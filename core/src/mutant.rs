@@ -139,6 +139,10 @@ define_mutants! {
     ActionAskedAgain,
     /// An action of which nothing is heard stays open. (G9)
     ActionNeverEnds,
+    /// An agent is told of a fact before that is durable. (G4)
+    NewsEarly,
+    /// An agent is not told of every fact it has subscribed to. (EV-G1)
+    NewsSkipped,
 }
 
 #[cfg(feature = "mutants")]

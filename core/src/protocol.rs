@@ -8,6 +8,7 @@ pub mod history;
 pub mod input;
 pub mod json;
 pub mod member;
+pub mod pattern;
 pub mod refusal;
 pub mod steer;
 pub mod trace;

@@ -7,7 +7,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use turnway::agent::sse::{Events, Said};
 use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
-use turnway_core::limits::{ACTION_DATA_BYTES_MAX, AGENT_EVENT_BYTES_MAX, HANDOVER_SUMMARY_BYTES_MAX};
+use turnway_core::limits::{
+    ACTION_DATA_BYTES_MAX, AGENT_EVENT_BYTES_MAX, HANDOVER_SUMMARY_BYTES_MAX, SUBSCRIBE_TYPES_MAX,
+};
 
 /// Between the two ends.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -51,6 +53,7 @@ pub fn events(bytes: &[u8]) -> usize {
                         | Said::Steered { .. }
                         | Said::Handover { .. }
                         | Said::Action { .. }
+                        | Said::Subscribe { .. }
                         | Said::Unknown => {}
                         Said::Done { .. } => return count + 1,
                         Said::Failed(_) => return count,
@@ -82,6 +85,7 @@ fn hold(said: &Said) {
             assert!(wish.summary.reveal().len() <= HANDOVER_SUMMARY_BYTES_MAX, "{wish:?}");
         }
         Said::Action { wish, .. } => assert!(wish.what.weight() <= ACTION_DATA_BYTES_MAX, "{wish:?}"),
+        Said::Subscribe { types } => assert!(types.len() <= SUBSCRIBE_TYPES_MAX, "{types:?}"),
         Said::Unknown | Said::Steered { .. } | Said::Done { .. } | Said::Failed(_) => {}
     }
 }

@@ -160,6 +160,7 @@ fn brief(output: &Output) -> String {
                 Word::Said(Said::Steered { .. }) => "steered",
                 Word::Said(Said::Handover { .. }) => "handover",
                 Word::Said(Said::Action { .. }) => "action",
+                Word::Said(Said::Subscribe { .. }) => "wants events",
                 Word::Said(Said::Done { .. }) => "done",
                 Word::Said(Said::Failed(AgentFailure::Reported { .. })) => "error",
                 Word::Said(Said::Failed(AgentFailure::NotKnown)) => "not-known",

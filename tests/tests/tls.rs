@@ -10,6 +10,7 @@ use tempfile::{TempDir, tempdir};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, interval, timeout};
+use turnway_client::{Client, Options};
 use turnway_tests::real::command::run;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::tls::{Pair, Trust};
@@ -74,6 +75,10 @@ async fn the_commands_speak_it() {
         assert_eq!(stranger.code, Some(69), "{stranger:?}");
         assert!(stranger.err.contains("UnknownIssuer"), "{stranger:?}");
     }
+    // Whoever comes without it hears what is the matter.
+    let plain = Client::connect(Options::new(format!("ws://{}", node.http))).await;
+    let why = plain.err().map(|why| why.to_string()).unwrap_or_default();
+    assert!(why.contains("HTTP 400") && why.contains("TLS is spoken here"), "{why}");
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! What a client may ask, already checked for form.
 use crate::channel::authority::Action;
-use crate::channel::pattern::Pattern;
 use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Message, Strategy};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::pattern::Pattern;
 use turnway_core::store::Birth;
 
 /// One request of a link (protocol.md §1.2).

@@ -6,12 +6,14 @@ use crate::channel::note::Note;
 use crate::link::Renewal;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{Epoch, MessageId, RequestId, RunId};
 use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{Invoke, Order};
+use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::protocol::steer::Steer;
 use turnway_core::time::{Deadline, Millis, Mono, Now};
@@ -34,11 +36,15 @@ pub struct DialIn {
     heartbeat: Duration,
     /// Since when a text waits to be flushed.
     unflushed_since: Option<Mono>,
+    /// Facts that it was told of since then.
+    unflushed_news: usize,
     /// When it is closed, its token having ended without another.
     expires_at: Option<Mono>,
     runs: BTreeMap<RunId, Run>,
     /// Runs that were taken from it: what it still says of them was under way.
     forgiven: VecDeque<RunId>,
+    /// What its agent wants to be told of.
+    types: Arc<[Pattern]>,
     /// When bad messages arrived, within [`limits::BAD_MESSAGES_WINDOW`].
     bad: Vec<Mono>,
 }
@@ -76,9 +82,11 @@ impl DialIn {
             ping_at: now.mono + heartbeat,
             heartbeat,
             unflushed_since: None,
+            unflushed_news: 0,
             expires_at: config.expires.map(|at| last_moment(now, at)),
             runs: BTreeMap::new(),
             forgiven: VecDeque::new(),
+            types: Arc::default(),
             bad: Vec::new(),
         };
         let id = &config.connection_id;
@@ -120,7 +128,7 @@ impl Machine for DialIn {
                 texts.into_iter().for_each(|text| self.write(now, text));
             }
             Input::Refreshed { request_id, renewal } => self.handle_refreshed(now, &request_id, renewal),
-            Input::Flushed => self.unflushed_since = None,
+            Input::Flushed => (self.unflushed_since, self.unflushed_news) = (None, 0),
         }
     }
 
@@ -210,9 +218,14 @@ impl DialIn {
         self.write(now, render::steer(now.store, steer));
     }
 
-    /// What has become of something that it asked for.
+    /// What has become of something that it asked for, or has happened that it wants to know. To one that is too slow for
+    /// it some of it is not said; of its actions its next input tells.
     fn news(&mut self, now: Now, news: &News) {
-        if self.runs.get(&news.run_id).is_some_and(|run| run.attempt == news.attempt && !run.cancelled) {
+        let runs = self.runs.get(&news.run_id);
+        if self.unflushed_news < limits::NEWS_MAX
+            && runs.is_some_and(|run| run.attempt == news.attempt && !run.cancelled)
+        {
+            self.unflushed_news += 1;
             self.write(now, render::news(now.store, news));
         }
     }

@@ -2,11 +2,12 @@
 use crate::dialin::context::Context;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use turnway_core::id::{AgentId, Epoch, MessageId, RunId, SaidId, Seq, SessionId};
+use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, SaidId, Seq, SessionId};
 use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{Invoke, Mark};
-use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::entry::{Entry, Envelope};
 use turnway_core::protocol::input::Message;
+use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::steer::Steer;
 use turnway_core::time::Millis;
 
@@ -58,8 +59,17 @@ struct EventBody<'a> {
     seq: Seq,
     epoch: Epoch,
     /// As `GET …/events` shows it.
-    #[serde(rename = "event")]
-    entry: &'a Entry,
+    event: Envelope<&'a Entry>,
+}
+
+#[derive(Serialize)]
+struct Subscribed<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    ts: Millis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a RequestId>,
+    types: &'a [Pattern],
 }
 
 #[derive(Serialize)]
@@ -95,11 +105,18 @@ pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
     frame("steer", ts, (&key.session, run_id, *attempt), body)
 }
 
-/// `event`: a fact about an action of this run, in its place.
+/// `event`: a fact about an action of its own, or of a type that it has subscribed to, in its place.
 pub(super) fn news(ts: Millis, news: &News) -> String {
     let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
-    let body = EventBody { name: entry.fact.name(), seq: *seq, epoch: *epoch, entry };
+    let event = entry.in_place(key, *seq, *epoch);
+    let body = EventBody { name: entry.fact.name(), seq: *seq, epoch: *epoch, event };
     frame("event", ts, (&key.session, run_id, *attempt), body)
+}
+
+/// `subscribed`: from now on its agent is told of facts of these types.
+pub(super) fn subscribed(ts: Millis, request_id: &Option<RequestId>, types: &[Pattern]) -> String {
+    let subscribed = Subscribed { kind: "subscribed", ts, request_id: request_id.as_ref(), types };
+    serde_json::to_string(&subscribed).unwrap_or_default()
 }
 
 fn frame(kind: &'static str, ts: Millis, of: (&SessionId, &RunId, u32), body: impl Serialize) -> String {

@@ -5,6 +5,7 @@ use crate::channel::json::strict;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::sync::Arc;
 use turnway_core::id::{AgentId, MessageId, RunId, SaidId};
 use turnway_core::limits;
 use turnway_core::private::Private;
@@ -12,6 +13,7 @@ use turnway_core::protocol::action::ActionWish;
 use turnway_core::protocol::agent::{AgentFailure, StopReason, TextKind};
 use turnway_core::protocol::handover::HandoverWish;
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::steer::SteerOutcome;
 
 /// The word of a state, and the code of an error.
@@ -61,6 +63,11 @@ pub enum Said {
         /// What the agent calls the event.
         id: Option<SaidId>,
     },
+    /// It wants to be told of such facts while it answers.
+    Subscribe {
+        /// Of which types.
+        types: Arc<[Pattern]>,
+    },
     /// The end.
     Done {
         /// Why.
@@ -104,6 +111,11 @@ struct HandoverRequest {
     reason: String,
     #[serde(default)]
     summary: String,
+}
+
+#[derive(Deserialize)]
+struct Subscribe {
+    types: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -170,6 +182,7 @@ pub fn read(kind: &str, data: &str, id: Option<Option<&str>>, run_id: &RunId) ->
             message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
             Ok(Said::Failed(AgentFailure::Reported { code, message: Private(message) }))
         }
+        "subscribe" => Ok(Said::Subscribe { types: types(data)? }),
         "action" => Ok(Said::Action { wish: Box::new(action(data)?), id: id()? }),
         // None of ours (a reader ignores what it does not know, or no agent could ever say more).
         _ => Ok(Said::Unknown),
@@ -212,6 +225,16 @@ pub(super) fn carried(raw: Option<&RawValue>) -> Result<Option<Json>, AgentFailu
 
 pub(super) fn broken(what: &str) -> AgentFailure {
     AgentFailure::Broken(what.to_owned())
+}
+
+/// What an agent wants to be told of.
+pub(super) fn types(data: &str) -> Result<Arc<[Pattern]>, AgentFailure> {
+    let Subscribe { types } = parse("subscribe", data)?;
+    if types.len() > limits::SUBSCRIBE_TYPES_MAX {
+        return Err(broken("a subscribe to too many types"));
+    }
+    let patterns = types.iter().map(|text| Pattern::parse(text)).collect::<Result<_, _>>();
+    patterns.map_err(|_| broken("a subscribe whose types are no patterns"))
 }
 
 /// What an agent wants done.
@@ -265,6 +288,8 @@ mod tests {
             "HandoverWish { to: AgentId(\"bob\"), reason: <4 bytes>, summary: <3 bytes> }",
         );
         check("handover_request", r#"{"to":"bob"}"#, "reason: <0 bytes>");
+        check("subscribe", r#"{"types":["run.*",">"]}"#, r#"types: [Pattern("run.*"), Pattern(">")]"#);
+        check("subscribe", r#"{"types":[]}"#, "types: []");
         check("whatever", "{}", "Unknown");
     }
 
@@ -291,6 +316,9 @@ mod tests {
         check("action", r#"{"tool":"no tool!"}"#, "an action of no tool");
         check("action", r#"{"tool":"t","action_id":"a b"}"#, "whose name is");
         check("action", &format!(r#"{{"tool":"t","args":"{}"}}"#, "x".repeat(17_000)), "TooLarge");
+        check("subscribe", "{}", "malformed subscribe event");
+        check("subscribe", r#"{"types":["a b"]}"#, "no patterns");
+        check("subscribe", &format!(r#"{{"types":["a"{}]}}"#, r#","a""#.repeat(32)), "too many types");
         check("handover_request", "{}", "malformed handover_request event");
         check("handover_request", r#"{"to":"no agent"}"#, "to no agent");
         let long = format!(r#"{{"to":"bob","summary":"{}"}}"#, "x".repeat(16 * 1024 + 1));

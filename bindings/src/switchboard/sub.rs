@@ -3,7 +3,6 @@ use super::io::Output;
 use super::link::Links;
 use super::stats::{Start, Stats};
 use crate::channel::note::{Note, OUTPUT, RunNote, SnapshotNote};
-use crate::channel::pattern::Pattern;
 use crate::peer::Chunk;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::action::Printed;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::pattern::Pattern;
 use turnway_core::session::{Phase, RunPhase, State};
 use turnway_core::shrink::Shrink;
 

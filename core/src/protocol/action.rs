@@ -272,7 +272,7 @@ pub enum ToolReport {
     Lost,
 }
 
-/// What an agent is told of its actions while it runs: a fact, in its place.
+/// What an agent is told while it runs, of its actions and of what it has subscribed to: a fact, in its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct News {
     /// Which session.

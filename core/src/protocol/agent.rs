@@ -8,9 +8,11 @@ use crate::protocol::handover::{HandoverContext, HandoverWish};
 use crate::protocol::history::History;
 use crate::protocol::input::Message;
 use crate::protocol::json::{Json, json_bytes};
+use crate::protocol::pattern::Pattern;
 use crate::protocol::steer::{Steer, SteerOutcome};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What becomes of a turn whose owner was lost in its middle (ownership.md §2.6).
@@ -54,6 +56,8 @@ pub struct AgentPolicy {
     pub steer: bool,
     /// From its asking for a handover until that is rejected if nobody has decided.
     pub handover: Duration,
+    /// Facts it is told of while it runs, besides those about its own actions (EV-G1).
+    pub events: Arc<[Pattern]>,
 }
 
 impl Default for AgentPolicy {
@@ -66,6 +70,7 @@ impl Default for AgentPolicy {
             cancel_ack: limits::CANCEL_ACK,
             steer: false,
             handover: limits::HANDOVER,
+            events: Arc::default(),
         }
     }
 }
@@ -121,7 +126,7 @@ pub enum Order {
         /// The ownership that ended it.
         epoch: Epoch,
     },
-    /// Something has become of what it has asked for.
+    /// Something has become of what it has asked for, or has happened that it wants to be told of.
     News(Box<News>),
     /// Text up to here is checkpointed: read on (at most [`limits::UNSAVED_TEXT_BYTES_MAX`] past it).
     Credit {
@@ -267,6 +272,8 @@ pub enum AgentEvent {
         /// The event, where events have names.
         id: Option<SaidId>,
     },
+    /// While this attempt runs it wants to be told of such facts too, and of no others that it has asked for before.
+    Subscribed(Arc<[Pattern]>),
     /// It has stopped (CANCEL_ACK, SR-K2).
     CancelAcked,
     /// It did not work out.
@@ -286,9 +293,12 @@ impl AgentEvent {
             Self::Handover { wish, .. } => json_bytes(&(&wish.reason, &wish.summary)) + DATA_NAMES_BYTES,
             Self::Action { wish, .. } => json_bytes(&(&wish.name, &wish.what)) + DATA_NAMES_BYTES,
             Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_NAMES_BYTES,
-            Self::Acked | Self::Delta { .. } | Self::Steered { .. } | Self::CancelAcked | Self::Failed(_) => {
-                0
-            }
+            Self::Acked
+            | Self::Delta { .. }
+            | Self::Steered { .. }
+            | Self::Subscribed(_)
+            | Self::CancelAcked
+            | Self::Failed(_) => 0,
         }
     }
 }

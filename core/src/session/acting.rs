@@ -11,7 +11,7 @@ use crate::protocol::action::{
     ToolInvoked, ToolOrder, ToolReport,
 };
 use crate::protocol::agent::Order;
-use crate::protocol::entry::Fact;
+use crate::protocol::entry::{Entry, Fact};
 use crate::protocol::json::Json;
 use crate::session::actions::{Action, Actions};
 use crate::session::attempt::Attempt;
@@ -19,6 +19,7 @@ use crate::session::outbox::Output;
 use crate::session::runtime::{About, SessionRuntime, Source};
 use crate::time::{Deadline, Mono, Now};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a runner is sent where the gateway has no use for an action any more.
 const KILL: &str = "KILL";
@@ -280,20 +281,49 @@ impl SessionRuntime {
         self.tell_agent(&asker);
     }
 
-    /// Tells a running agent the fact that was just recorded, once it is durable. One that does not run is told what it
+    /// Tells a running agent the fact about its action that was just recorded. One that does not run is told what it
     /// needs to know with its next turn.
     fn tell_agent(&mut self, asker: &AgentId) {
-        let Attempt::Live(live) = &self.attempt else { return };
-        let agent_id = self.state.runs.get(&live.run_id).and_then(|run| run.agent.clone());
-        let Some(agent_id) = agent_id.filter(|agent| agent == asker && live.cancel_at.is_none()) else {
+        let (Attempt::Live(live), Some(entry)) = (&self.attempt, self.outbox.last_recorded()) else { return };
+        // One that has subscribed to it has been told.
+        if live.cancel_at.is_some() || live.wants(entry.fact.name()) {
             return;
-        };
-        let Some(entry) = self.outbox.last_recorded() else { return };
+        }
+        if self.state.runs.get(&live.run_id).is_some_and(|run| run.agent.as_ref() == Some(asker)) {
+            self.tell(entry);
+        }
+    }
+
+    /// Tells the agent that runs of the fact that was just recorded, where it has subscribed to such (EV-G1). That its run
+    /// is cancelled, or has ended, it hears otherwise.
+    pub(super) fn tell_subscriber(&mut self, entry: &Arc<Entry>) {
+        let Attempt::Live(live) = &self.attempt else { return };
+        let ends = entry.fact.is_terminal() || matches!(entry.fact, Fact::RunCancelling { .. });
+        if ends && entry.run_id.as_ref() == Some(&live.run_id) {
+            return;
+        }
+        if live.wants(entry.fact.name())
+            && !(planted(Mutant::NewsSkipped) && self.state.tail.seq.0.is_multiple_of(16))
+        {
+            self.tell(Arc::clone(entry));
+        }
+    }
+
+    /// Tells the agent that runs of the last fact, once that is durable.
+    fn tell(&mut self, entry: Arc<Entry>) {
+        let Attempt::Live(live) = &self.attempt else { return };
+        let Some(run) = self.state.runs.get(&live.run_id) else { return };
+        let Some(agent_id) = run.agent.clone() else { return };
         let seq = self.state.tail.seq;
         let (key, run_id, attempt, epoch) =
             (self.key.clone(), live.run_id.clone(), live.attempt, self.token.epoch);
         let news = News { key, run_id, attempt, agent_id, seq, epoch, entry };
-        self.outbox.after(seq, Output::Order(Order::News(Box::new(news))));
+        let order = Output::Order(Order::News(Box::new(news)));
+        if planted(Mutant::NewsEarly) {
+            self.outbox.now(order);
+        } else {
+            self.outbox.after(seq, order);
+        }
     }
 }
 

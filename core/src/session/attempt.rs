@@ -6,6 +6,7 @@ use crate::private::Private;
 use crate::protocol::agent::{AgentEvent, AgentFailure, AgentPolicy, Mark, OnOwnerLoss, Order, TextKind};
 use crate::protocol::entry::{Fact, Scope};
 use crate::protocol::json::Json;
+use crate::protocol::pattern::Pattern;
 use crate::protocol::refusal::Code;
 use crate::session::ending::Ending;
 use crate::session::outbox::Output;
@@ -62,6 +63,9 @@ pub(super) struct Live {
     pub(super) cancel_at: Option<Mono>,
     /// What it was given on the way.
     pub(super) steers: Steers,
+    /// What its agent is always told of, and what it has asked to be told of.
+    events: Arc<[Pattern]>,
+    subscribed: Arc<[Pattern]>,
 }
 
 impl Live {
@@ -84,7 +88,15 @@ impl Live {
             run_at,
             cancel_at: None,
             steers: Steers::default(),
+            events: Arc::clone(&policy.events),
+            subscribed: Arc::default(),
         }
+    }
+
+    /// Whether its agent is told of a fact of this type, whatever it is about. While it is being cancelled it is told nothing.
+    pub(super) fn wants(&self, name: &str) -> bool {
+        let mut patterns = self.events.iter().chain(&*self.subscribed);
+        self.cancel_at.is_none() && patterns.any(|pattern| pattern.matches(name))
     }
 
     /// Everything of this event was told.
@@ -196,6 +208,7 @@ impl SessionRuntime {
             }
             AgentEvent::Handover { wish, id } => self.handover_wished(now, run_id, *wish, id),
             AgentEvent::Action { wish, id } => self.action_wished(now, run_id, *wish, id),
+            AgentEvent::Subscribed(events) => live.subscribed = events,
             AgentEvent::CancelAcked => self.counts.late_reports += 1,
             AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => self.forgotten(now, run_id),
             AgentEvent::Failed(AgentFailure::Lost(why)) => self.disconnected(now, run_id, why),
@@ -217,6 +230,7 @@ impl SessionRuntime {
             | AgentEvent::Delta { .. }
             | AgentEvent::State { .. }
             | AgentEvent::Handover { .. }
+            | AgentEvent::Subscribed(_)
             | AgentEvent::Action { .. } => self.counts.late_reports += 1,
         }
     }

@@ -260,7 +260,9 @@ impl SessionRuntime {
         });
         self.state.apply(self.token.epoch, &entry);
         let (ends, answers, closed) = (about.ends, about.answers, about.closed);
-        self.outbox.now(Output::Record(Record { entry, ends, answers, closed }));
+        let record = Record { entry: Arc::clone(&entry), ends, answers, closed };
+        self.outbox.now(Output::Record(record));
+        self.tell_subscriber(&entry);
         self.state.tail.seq
     }
 }

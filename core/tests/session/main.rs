@@ -1,6 +1,7 @@
 //! The session machine by script: what is said to it, and what it records, orders and shows.
 mod acting;
 mod bounds;
+mod events;
 mod handover;
 mod kinds;
 mod members;

@@ -20,6 +20,7 @@ use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask, Content, Control, Input as Request, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::member::{Errand, Member, Receipt};
+use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::steer::SteerOutcome;
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input, Output, SessionRuntime, State};
@@ -67,8 +68,11 @@ impl Script {
         let policy = AgentPolicy { on_owner_loss: policy, ..AgentPolicy::default() };
         // `a` and `b` take what is said while they answer, `c` does not.
         let names = ["a", "b", "c"].map(|name| (name, AgentPolicy { steer: name != "c", ..policy.clone() }));
-        let agents = names.map(|(name, policy)| (agent(name), policy));
-        let directory = Arc::new(Directory { agents: BTreeMap::from(agents), default: Some(agent("a")) });
+        let mut agents = BTreeMap::from(names.map(|(name, policy)| (agent(name), policy)));
+        // `w` wants to know some of what happens while it answers.
+        let events = ["user.message", "run.*", "tool.>"].map(|text| Pattern::parse(text).expect("a pattern"));
+        agents.insert(agent("w"), AgentPolicy { events: events.into(), ..policy });
+        let directory = Arc::new(Directory { agents, default: Some(agent("a")) });
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_000_000) };
         let runtime = owner(&directory, 1, State::default());
         let (inbox, lane) = (BTreeMap::new(), BTreeMap::new());

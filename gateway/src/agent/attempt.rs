@@ -31,7 +31,7 @@ pub(super) struct Line {
     /// Further inputs for a built-in agent; no more than lie in one inbox.
     steers: Mutex<VecDeque<Steer>>,
     steered: Notify,
-    /// What has become of what its agent has asked for.
+    /// What its agent is told of.
     news: Mutex<VecDeque<News>>,
     newly: Notify,
     /// Somebody is telling an HTTP agent of it, one after the other.
@@ -302,6 +302,7 @@ impl Attempt {
             | AgentEvent::Done { .. }
             | AgentEvent::Steered { .. }
             | AgentEvent::Handover { .. }
+            | AgentEvent::Subscribed(_)
             | AgentEvent::Action { .. }
             | AgentEvent::CancelAcked
             | AgentEvent::Failed(_) => self.voice.report(event).await,

@@ -1,18 +1,15 @@
 //! Which agents there are and how each is reached, as an operator wrote it.
 mod served;
+mod value;
 
 pub use served::ServedBy;
 
 use crate::agent::http::HttpEndpoint;
 use crate::config::agent::agent_keys;
-use crate::config::amount::parse_wait;
 use crate::config::nearest::hint;
-use std::time::Duration;
 use turnway_core::id::AgentId;
 use turnway_core::protocol::agent::{AgentPolicy, OnOwnerLoss};
-
-/// No wait of an agent is longer: a longer one is a slip of the pen.
-const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+use value::{flag, on_owner_loss, patterns, wait, wrong};
 
 /// One configured agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -295,6 +292,10 @@ impl Conduct {
             "cancel_ack" => self.policy.cancel_ack = wait(value)?,
             "cancel" => self.cancel = Some(flag(value)?),
             "steer" => self.policy.steer = flag(value)?,
+            "events" => {
+                let why = "patterns of types of facts, at most 32, with | between them: `*` is one segment, `>` the rest";
+                self.policy.events = patterns(value).ok_or_else(|| wrong(value, why))?;
+            }
             "served_by" => {
                 let why = "USER or TENANT/USER, several with | between them, or operators";
                 self.served_by = ServedBy::parse(value).ok_or_else(|| wrong(value, why))?;
@@ -331,6 +332,9 @@ impl Conduct {
             let why = "true: with on_owner_loss=resume the end of a request cancels nothing";
             return Err(("cancel", wrong("false", why)));
         }
+        if is_builtin && !self.policy.events.is_empty() {
+            return Err(("events", wrong("a type", "none: a builtin agent has no use for events")));
+        }
         if is_echo && self.policy.steer {
             return Err(("steer", wrong("true", "false: builtin:echo takes nothing in while it answers")));
         }
@@ -358,29 +362,6 @@ impl BadAgent {
 /// A name that may be none: of `--agent http://user:secret@…` all of it would be shown.
 fn shown(id: &str) -> String {
     if id.contains([':', '/', '@']) { "…".to_owned() } else { id.to_owned() }
-}
-
-fn on_owner_loss(value: &str) -> Result<OnOwnerLoss, BadKey> {
-    match value {
-        "retry" => Ok(OnOwnerLoss::Retry),
-        "retry_if_silent" => Ok(OnOwnerLoss::RetryIfSilent),
-        "fail" => Ok(OnOwnerLoss::Fail),
-        "resume" => Ok(OnOwnerLoss::Resume),
-        _ => Err(wrong(value, "retry, retry_if_silent, fail or resume")),
-    }
-}
-
-fn wait(value: &str) -> Result<Duration, BadKey> {
-    let wait = parse_wait(value).filter(|wait| !wait.is_zero() && *wait <= WAIT_MAX);
-    wait.ok_or_else(|| wrong(value, "a wait such as 250ms, 15s, 2m, 1h; at most 24h"))
-}
-
-fn flag(value: &str) -> Result<bool, BadKey> {
-    value.parse().map_err(|_| wrong(value, "true or false"))
-}
-
-fn wrong(value: &str, why: &'static str) -> BadKey {
-    BadKey::Value { value: value.to_owned(), why }
 }
 
 #[cfg(test)]

@@ -232,6 +232,7 @@ async fn talk(
             }
             Said::Handover { wish, id } => attempt.report(AgentEvent::Handover { wish, id }).await,
             Said::Action { wish, id } => attempt.report(AgentEvent::Action { wish, id }).await,
+            Said::Subscribe { types } => attempt.report(AgentEvent::Subscribed(types)).await,
             Said::Unknown => {
                 agent.unknown.fetch_add(1, Ordering::Relaxed);
             }

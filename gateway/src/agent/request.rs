@@ -9,7 +9,7 @@ use turnway_bindings::dialin::context::Context;
 use turnway_core::id::{AgentId, Epoch, MessageId, RunId, Seq, SessionId};
 use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{Invoke, Resume};
-use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::entry::{Entry, Envelope};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Message;
 use turnway_core::protocol::steer::Steer;
@@ -81,7 +81,7 @@ struct EventBody<'a> {
     name: &'static str,
     seq: Seq,
     /// As `GET …/events` shows it.
-    event: &'a Entry,
+    event: Envelope<&'a Entry>,
 }
 
 // === impl Names ===
@@ -164,12 +164,13 @@ pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -
     Ok(request)
 }
 
-/// The request that tells an agent what has become of something that it asked for.
+/// The request that tells an agent what has become of something that it asked for, or has happened that it wants to know.
 pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
     let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
     let (session_id, attempt, name) = (&key.session, *attempt, entry.fact.name());
     let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
-    let body = EventBody { run_id, session_id, attempt, name, seq: *seq, event: entry };
+    let event = entry.in_place(key, *seq, *epoch);
+    let body = EventBody { run_id, session_id, attempt, name, seq: *seq, event };
     let trace = trace_of(entry.traceparent.as_deref());
     let mut request = names.post(&endpoint.event, &trace, auth, &body)?;
     // The run's own name would make all of it the same.

@@ -34,12 +34,15 @@ fn demo(plan: &Plan, Addresses { http, quic, admin }: Addresses) -> String {
     let scheme = if plan.config.tls.is_some() { "wss" } else { "ws" };
     let program = std::env::args().next().unwrap_or_else(|| "turnway".to_owned());
     let quic = quic.map(|quic| format!("QUIC       quic://{quic}\n  ")).unwrap_or_default();
+    // What a client needs besides the address.
+    let trust = if plan.config.tls.is_some() { "SSL_CERT_FILE=its-ca.pem " } else { "" };
+    let key = if plan.config.auth.mode.takes_keys() { "TURNWAY_API_KEY=twk_… " } else { "" };
     format!(
         "\n  WebSocket  {scheme}://{http}/v1/connect\n  \
            {quic}\
            Operators  http://{admin}/readyz  http://{admin}/metrics\n  \
            Agents     {}\n\n  \
-           Talk to it:     {program} chat --url {scheme}://{http}\n  \
+           Talk to it:     {trust}{key}{program} chat --url {scheme}://{http}\n  \
            See how it is:  curl http://{admin}/readyz\n\n",
         agents.join(", ")
     )

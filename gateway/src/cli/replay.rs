@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
-use turnway_bindings::channel::pattern::Pattern;
 use turnway_client::{Client, Cursor, Event, Failure, Place, Session, Start, Subscribe};
+use turnway_core::protocol::pattern::Pattern;
 
 /// A log that is not shown to its end within this of its last fact will not be.
 const QUIET_MAX: Duration = Duration::from_secs(10);

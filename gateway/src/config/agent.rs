@@ -14,7 +14,7 @@ pub struct AgentSetting {
 }
 
 /// The table.
-pub const AGENT_SETTINGS: [AgentSetting; 9] = [
+pub const AGENT_SETTINGS: [AgentSetting; 10] = [
     AgentSetting {
         name: "on_owner_loss",
         form: "retry|retry_if_silent|fail|resume",
@@ -61,6 +61,14 @@ pub const AGENT_SETTINGS: [AgentSetting; 9] = [
         default: "false",
         doc: "Whether it takes `POST {url}/steer`: inputs that come while it answers are handed to it, and do not \
               wait. `builtin:counter` does.",
+    },
+    AgentSetting {
+        name: "events",
+        form: "TYPE[|TYPE…]",
+        default: "none",
+        doc: "Facts of the session that it is told of while it answers, besides those about its own actions: names of \
+              types, with `*` for one segment and `>` for the rest, such as `process.*|system.>`. An HTTP agent is told \
+              at `POST {url}/event`. A builtin one is not.",
     },
     AgentSetting {
         name: "served_by",

@@ -13,9 +13,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use turnway_bindings::channel::json::envelope::envelope;
-use turnway_bindings::channel::pattern::Pattern;
 use turnway_bindings::channel::sse::{self, Log};
 use turnway_core::id::{Epoch, RunId, Seq, SessionId};
+use turnway_core::protocol::pattern::Pattern;
 use utoipa::ToSchema;
 
 /// Facts that one request looks through: past it the answer says where to go on.

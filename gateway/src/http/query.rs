@@ -4,8 +4,8 @@ use axum::extract;
 use http::Uri;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use turnway_bindings::channel::pattern::Pattern;
 use turnway_core::limits;
+use turnway_core::protocol::pattern::Pattern;
 
 /// Facts, messages or sessions in an answer, unless it is said.
 pub const LIMIT: usize = 50;

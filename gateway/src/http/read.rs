@@ -4,9 +4,9 @@ use crate::http::problem::Problem;
 use std::sync::Arc;
 use turnway_bindings::channel::command::{Command, Subscribe};
 use turnway_bindings::channel::note::{Note, Reset, SnapshotNote};
-use turnway_bindings::channel::pattern::Pattern;
 use turnway_core::id::{Cursor, Epoch, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::{Code, Refusal};
 
 /// The facts of a JSON answer together, about: it is made before it is sent.

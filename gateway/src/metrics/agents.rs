@@ -144,6 +144,7 @@ impl AgentMetrics {
             | AgentEvent::State { .. }
             | AgentEvent::Steered { .. }
             | AgentEvent::Handover { .. }
+            | AgentEvent::Subscribed(_)
             | AgentEvent::Action { .. } => return,
             AgentEvent::Done { .. } => CallEnd::Done,
             AgentEvent::CancelAcked => CallEnd::Cancelled,

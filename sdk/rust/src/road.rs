@@ -7,10 +7,14 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::http::{HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
+use tokio_tungstenite::tungstenite::http::header::{CONTENT_TYPE, SEC_WEBSOCKET_PROTOCOL};
+use tokio_tungstenite::tungstenite::http::{HeaderValue, Response};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
+
+/// Characters of what an HTTP server says instead: a line on a terminal.
+const SAID_MAX: usize = 80;
 
 /// On the heap: TLS is large, and it is handed around.
 type Socket = Box<WebSocketStream<MaybeTlsStream<TcpStream>>>;
@@ -162,8 +166,17 @@ async fn dial(endpoint: &str, trust: &Trust) -> Result<Socket, Lost> {
             let status = answer.status();
             // Everything else may pass: a proxy whose nodes are away, a node that is starting.
             let refused = matches!(status.as_u16(), 401 | 403);
-            Err(lost(format!("the gateway answers HTTP {status}"), refused))
+            let why = said(&answer).map(|why| format!(": {why}")).unwrap_or_default();
+            Err(lost(format!("the gateway answers HTTP {status}{why}"), refused))
         }
         Err(error) => Err(lost(error.to_string(), false)),
     }
+}
+
+/// What somebody who answers in plain text says, in its first line: that TLS is spoken there, for one.
+fn said(answer: &Response<Option<Vec<u8>>>) -> Option<String> {
+    let kind = answer.headers().get(CONTENT_TYPE)?.to_str().ok()?;
+    let text = str::from_utf8(answer.body().as_deref()?).ok()?;
+    let line: String = text.lines().next()?.chars().filter(|c| !c.is_control()).take(SAID_MAX).collect();
+    (kind.starts_with("text/plain") && !line.is_empty()).then_some(line)
 }

@@ -10,6 +10,7 @@ use turnway_core::id::{
 use turnway_core::protocol::agent::{AgentPolicy, Directory, OnOwnerLoss};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
+use turnway_core::protocol::pattern::Pattern;
 
 /// Agents by what becomes of their turns when an owner is lost.
 pub(crate) const AGENTS: [(&str, OnOwnerLoss); 4] = [
@@ -33,11 +34,25 @@ pub(crate) fn directory() -> Arc<Directory> {
         // One of them takes nothing on the way.
         steer: on_owner_loss != OnOwnerLoss::Fail,
         handover: Duration::from_secs(6),
+        events: subscribed(on_owner_loss),
     };
     let mut agents: BTreeMap<AgentId, AgentPolicy> =
         AGENTS.iter().map(|(name, loss)| (agent(name), policy(*loss))).collect();
     agents.insert(agent(STRANGER), policy(OnOwnerLoss::Retry));
     Arc::new(Directory { agents, default: Some(agent("again")) })
+}
+
+/// What an agent of this kind is told of while it runs: everything, some of it, or only what is its own.
+fn subscribed(on_owner_loss: OnOwnerLoss) -> Arc<[Pattern]> {
+    patterns(match on_owner_loss {
+        OnOwnerLoss::Retry | OnOwnerLoss::Resume => &[">"],
+        OnOwnerLoss::RetryIfSilent => &["run.*", "tool.>"],
+        OnOwnerLoss::Fail => &[],
+    })
+}
+
+pub(crate) fn patterns(texts: &[&str]) -> Arc<[Pattern]> {
+    texts.iter().map(|text| Pattern::parse(text).expect("a pattern")).collect()
 }
 
 pub(crate) fn agent(name: &str) -> AgentId {

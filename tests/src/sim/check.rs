@@ -4,6 +4,7 @@ mod company;
 mod handed;
 mod ledger;
 mod link;
+mod news;
 mod order;
 mod place;
 mod privacy;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use turnway_bindings::channel::command::{Command, Subscribe, Target, TextCursor};
 use turnway_bindings::channel::note::{Note, Reset, SnapshotNote};
-use turnway_bindings::channel::pattern::Pattern;
 use turnway_core::id::{Cursor, Epoch, EventId, Principal, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::Code;
 
 /// What kind of client it is.

@@ -24,6 +24,7 @@ pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
             AgentEvent::Acked
             | AgentEvent::Done { .. }
             | AgentEvent::Steered { .. }
+            | AgentEvent::Subscribed(_)
             | AgentEvent::CancelAcked
             | AgentEvent::Failed(_) => {
                 named.push(event);
@@ -42,6 +43,7 @@ fn name(event: &AgentEvent) -> Option<&SaidId> {
         AgentEvent::Acked
         | AgentEvent::Done { .. }
         | AgentEvent::Steered { .. }
+        | AgentEvent::Subscribed(_)
         | AgentEvent::CancelAcked
         | AgentEvent::Failed(_) => None,
     }

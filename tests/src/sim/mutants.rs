@@ -101,6 +101,8 @@ const TRAPS: &[Trap] = &[
             Mutant::ActionRedone,
             Mutant::ActionAskedAgain,
             Mutant::ActionNeverEnds,
+            Mutant::NewsEarly,
+            Mutant::NewsSkipped,
         ],
         often: 1,
         spring: |seed| scenario(seed, Faults { crash: 30, ..Faults::CRUEL }.actions()),

@@ -220,6 +220,7 @@ async fn orders_do_not_wait_for_reports() {
                 | AgentEvent::State { .. }
                 | AgentEvent::Steered { .. }
                 | AgentEvent::Handover { .. }
+                | AgentEvent::Subscribed(_)
                 | AgentEvent::Action { .. } => {}
             }
         }

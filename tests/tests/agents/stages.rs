@@ -137,6 +137,7 @@ async fn what_is_said_is_what_comes_out_behind_all_plugins() {
                 | AgentEvent::Done { .. }
                 | AgentEvent::Steered { .. }
                 | AgentEvent::Handover { .. }
+                | AgentEvent::Subscribed(_)
                 | AgentEvent::Action { .. }
                 | AgentEvent::CancelAcked
                 | AgentEvent::Failed(_)) => break end,
@@ -231,6 +232,7 @@ async fn an_agent_is_asked_for_the_rest_only_where_its_bytes_are_those_that_are_
                 | AgentEvent::Done { .. }
                 | AgentEvent::Steered { .. }
                 | AgentEvent::Handover { .. }
+                | AgentEvent::Subscribed(_)
                 | AgentEvent::Action { .. }
                 | AgentEvent::CancelAcked
                 | AgentEvent::Failed(_)) => break assert_eq!(end, done()),

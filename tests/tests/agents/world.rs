@@ -243,6 +243,7 @@ impl World {
                 | AgentEvent::State { .. }
                 | AgentEvent::Steered { .. }
                 | AgentEvent::Handover { .. }
+                | AgentEvent::Subscribed(_)
                 | AgentEvent::Action { .. }) => {
                     panic!("unexpected {other:?}")
                 }

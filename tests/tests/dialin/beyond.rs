@@ -13,15 +13,15 @@ use turnway_tests::real::{PATIENCE, figure, http, quantile};
 /// Nothing that was accepted is lost when it is killed.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
-struct Fleet {
-    nodes: Vec<Node>,
+pub(crate) struct Fleet {
+    pub(crate) nodes: Vec<Node>,
     redis: Redis,
     dir: TempDir,
 }
 
 impl Fleet {
     /// So many nodes whose agent `a` dials in, with these further keys.
-    async fn start(count: usize, keys: &str) -> Self {
+    pub(crate) async fn start(count: usize, keys: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let redis = Redis::start(&dir.path().join("redis"), &DURABLE);
         let mut fleet = Self { nodes: Vec::new(), redis, dir };
@@ -61,7 +61,7 @@ impl Fleet {
     }
 
     /// Waits until each node has so many attempts in common with another one.
-    async fn share(&self, node: usize, begun: usize, taken_on: usize) {
+    pub(crate) async fn share(&self, node: usize, begun: usize, taken_on: usize) {
         self.reads(node, &format!("turnway_agent_remote_attempts{{direction=\"out\"}} {begun}")).await;
         self.reads(node, &format!("turnway_agent_remote_attempts{{direction=\"in\"}} {taken_on}")).await;
     }

@@ -4,7 +4,8 @@
 //! - `python`: an agent in another language, as its own process; `life`: orders and words, and what ends a connection;
 //!   `slow`: who says more than is taken, and who takes less than is said.
 //! - `lies`: connections that do not keep to the protocol; `rights`: who may serve which agent.
-//! - `roads`: the same by QUIC; `beyond`: at another node than the one that is asked.
+//! - `roads`: the same by QUIC; `beyond`: at another node than the one that is asked;
+//!   `subscribed`: what an agent is told of besides its orders.
 mod beyond;
 mod lies;
 mod life;
@@ -12,6 +13,7 @@ mod python;
 mod rights;
 mod roads;
 mod slow;
+mod subscribed;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;

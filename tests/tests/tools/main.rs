@@ -1,6 +1,7 @@
 //! Actions and tool runners, against the real binary: an agent that has dialed in asks, a runner does, everybody is told;
 //! and what becomes of an action whose node, or whose runner, is killed.
 mod rights;
+mod told;
 
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -7,7 +7,6 @@ use crate::channel::hello::{Capabilities, Credential, Hello, Role, RunnerHello};
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::{mention, strict};
-use crate::channel::pattern::Pattern;
 use serde_json::Value;
 use turnway_core::id::{
     AgentId, Epoch, EventId, MessageId, RequestId, RunId, RunnerId, Seq, SessionId, ToolName, UserId,
@@ -17,6 +16,7 @@ use turnway_core::limits::{
 };
 use turnway_core::protocol::input::{self, Message, Strategy};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::trace::is_traceparent;
 
 /// Runs one `subscribe` may name: more than can be open, as a client may not know which have ended.

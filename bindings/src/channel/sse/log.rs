@@ -3,9 +3,9 @@ use super::named;
 use crate::channel::json::envelope::envelope;
 use crate::channel::json::render::render;
 use crate::channel::note::Note;
-use crate::channel::pattern::Pattern;
 use crate::channel::sse::cursor::{BadCursor, number};
 use turnway_core::id::{Cursor, Epoch, RunId, Seq};
+use turnway_core::protocol::pattern::Pattern;
 use turnway_core::time::Millis;
 
 /// One reader of one log. Facts have no event name; what else there is to say has one: `subscribed`

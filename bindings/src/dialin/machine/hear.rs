@@ -1,5 +1,5 @@
 //! What a connection makes of what its agent says.
-use super::super::{Output, Word, said};
+use super::super::{Output, Word, render, said};
 use super::{DialIn, Run};
 use crate::channel::hello::Credential;
 use crate::channel::json::malformed::Flaw;
@@ -7,6 +7,7 @@ use crate::channel::json::render as shown;
 use serde::Deserialize;
 use serde_json::error::Category;
 use std::borrow::Cow;
+use std::sync::Arc;
 use turnway_core::id::{MessageId, RequestId, RunId};
 use turnway_core::limits::{self, AGENT_BODY_BYTES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::protocol::agent::AgentFailure;
@@ -53,6 +54,7 @@ impl DialIn {
             }
             "cancel_ack" => self.handle_cancel_ack(&head),
             "steer_ack" => self.handle_steer_ack(&head, text),
+            "subscribe" => self.handle_subscribe(now, &request_id, text),
             "ping" => self.write(now, shown::pong(now.store, &request_id)),
             "refresh" => match head.token {
                 Some(token) => {
@@ -98,7 +100,8 @@ impl DialIn {
             Word::Said(understood(said, run.goes_on))
         };
         // Whatever it says first, it has the input.
-        if !std::mem::replace(&mut run.acked, true) && word != Word::Acked {
+        let is_first = !std::mem::replace(&mut run.acked, true);
+        if is_first && word != Word::Acked {
             self.word(&run_id, attempt, Word::Acked);
         }
         let runs_on = match &word {
@@ -112,7 +115,29 @@ impl DialIn {
         } else if word.is_last() {
             self.runs.remove(&run_id);
         }
+        let goes_on = !runs_on && !word.is_last();
         self.word(&run_id, attempt, word);
+        if is_first && goes_on && !self.types.is_empty() {
+            let types = Arc::clone(&self.types);
+            self.word(&run_id, attempt, Word::Said(said::Said::Subscribe { types }));
+        }
+    }
+
+    /// What it wants to be told of, in each run that it has and will have over this connection: whoever owns a run hears of
+    /// that after its first word, which is waited for.
+    fn handle_subscribe(&mut self, now: Now, request_id: &Option<RequestId>, text: &str) {
+        let Ok(types) = said::types(text) else {
+            let why = format!("types: at most {} patterns of names", limits::SUBSCRIBE_TYPES_MAX);
+            return self.handle_bad(now, request_id, why);
+        };
+        self.types = Arc::clone(&types);
+        let runs = self.runs.iter().filter(|(_, run)| run.acked && !run.cancelled);
+        let runs: Vec<_> = runs.map(|(run_id, run)| (run_id.clone(), run.attempt)).collect();
+        for (run_id, attempt) in runs {
+            let types = Arc::clone(&types);
+            self.word(&run_id, attempt, Word::Said(said::Said::Subscribe { types }));
+        }
+        self.write(now, render::subscribed(now.store, request_id, &types));
     }
 
     /// That of a run which has just ended crossed its end.

@@ -177,6 +177,7 @@ async fn said(attempt: &mut Attempt, word: Option<Word>) -> Option<AgentEvent> {
         Some(Word::Said(Said::Action { wish, id })) => {
             attempt.report(AgentEvent::Action { wish, id }).await;
         }
+        Some(Word::Said(Said::Subscribe { types })) => attempt.report(AgentEvent::Subscribed(types)).await,
         Some(Word::Said(Said::Unknown)) => {}
         Some(Word::Said(Said::Done { stop, usage })) => return Some(AgentEvent::Done { stop, usage }),
         Some(Word::Said(Said::Failed(failure))) => return Some(AgentEvent::Failed(failure)),

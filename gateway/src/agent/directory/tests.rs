@@ -1,12 +1,15 @@
 //! Agents as operators write them, right and wrong.
 use super::*;
 use crate::config::AGENT_SETTINGS;
+use std::time::Duration;
+use turnway_core::protocol::pattern::Pattern;
 
 /// Covers: MP-D15, MP-E1.
 #[test]
 fn the_flag_form_sets_what_it_names() {
     let spec = parse_agent(
-        "a=http://h:9/base/,cancel=true,silence=30s,on_owner_loss=fail,run=1h,input_ack=250ms,cancel_ack=2m,handover=90s",
+        "a=http://h:9/base/,cancel=true,silence=30s,on_owner_loss=fail,run=1h,input_ack=250ms,cancel_ack=2m,handover=90s,\
+         events=process.*|system.>",
     )
     .expect("a good agent");
     assert_eq!(spec.id.as_str(), "a");
@@ -19,6 +22,7 @@ fn the_flag_form_sets_what_it_names() {
         cancel_ack: Duration::from_secs(120),
         handover: Duration::from_secs(90),
         steer: false,
+        events: ["process.*", "system.>"].map(|text| Pattern::parse(text).expect("a pattern")).into(),
     };
     assert_eq!(spec.policy, policy);
     let Endpoint::Http(http) = spec.endpoint else { panic!("an http agent") };
@@ -68,6 +72,9 @@ fn each_mistake_is_named() {
         ("a=http://h,run=0s", "agents.a.run", "a wait"),
         ("a=http://h,run=25h", "agents.a.run", "a wait"),
         ("a=http://h,run=99999999999999999999h", "agents.a.run", "a wait"),
+        ("a=http://h,events=", "agents.a.events", "patterns of types"),
+        ("a=http://h,events=run.>.x", "agents.a.events", "patterns of types"),
+        ("a=builtin:echo,events=>", "agents.a.events", "no use for events"),
         ("a=http://h,cancel=yes", "agents.a.cancel", "true or false"),
         ("a=http://h,cancel", "agents.a", "\"cancel\" is not key=value"),
         ("a=http://h,", "agents.a", "\"\" is not key=value"),

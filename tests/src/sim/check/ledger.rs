@@ -63,11 +63,17 @@ pub(crate) struct Ledger {
     /// Actions that were given to a runner.
     pub(super) executed: BTreeSet<EventId>,
     pub(super) directory: Arc<Directory>,
-    /// Attempts that were ordered; with the ownership under which they went on.
-    pub(super) ordered: BTreeSet<(RunId, u32, Option<Epoch>)>,
+    /// Attempts that were ordered, by the fact that began them or let them go on.
+    pub(super) ordered: BTreeSet<(RunId, Seq)>,
+    /// Up to where the agent of an attempt was told of what it has subscribed to.
+    pub(super) heard: BTreeMap<(NodeId, RunId, u32), Seq>,
+    /// Runs whose agents have asked for facts of more types.
+    pub(crate) subscribed: BTreeSet<RunId>,
     pub(super) dropped: BTreeSet<(NodeId, RunId, u32)>,
-    /// Inputs that were handed to an attempt, by node and ownership.
-    pub(super) handed: BTreeSet<(NodeId, Epoch, RunId, RunId, u32)>,
+    /// The fact by which a node has ordered an attempt last.
+    pub(super) begun: BTreeMap<(NodeId, RunId, u32), Seq>,
+    /// Inputs that were handed to an attempt, by node, ownership, and the fact by which it was ordered.
+    pub(super) handed: BTreeSet<(NodeId, Epoch, Option<Seq>, RunId, RunId, u32)>,
     controls: BTreeMap<(SessionKey, Place), Arc<Control>>,
     /// Control entries that were answered.
     effective: BTreeSet<(SessionKey, Place)>,
@@ -87,7 +93,10 @@ impl Ledger {
             executed: BTreeSet::new(),
             directory,
             ordered: BTreeSet::new(),
+            heard: BTreeMap::new(),
+            subscribed: BTreeSet::new(),
             dropped: BTreeSet::new(),
+            begun: BTreeMap::new(),
             handed: BTreeSet::new(),
             controls: BTreeMap::new(),
             effective: BTreeSet::new(),

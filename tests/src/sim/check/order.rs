@@ -1,6 +1,6 @@
 //! G4: no order leaves a node before the fact that justifies it is durable.
 use super::ledger::Ledger;
-use turnway_core::id::{AgentId, NodeId, RunId};
+use turnway_core::id::{AgentId, NodeId, RunId, Seq};
 use turnway_core::protocol::agent::{AgentPolicy, Invoke, Order};
 use turnway_core::protocol::entry::Fact;
 use turnway_core::store::{Op, Reply, Shelf};
@@ -26,7 +26,9 @@ impl Ledger {
         }
         match order {
             Order::Invoke(invoke) => {
-                self.invoked(invoke);
+                let begun = self.invoked(invoke);
+                self.heard.insert((node, invoke.run_id.clone(), invoke.attempt), begun);
+                self.begun.insert((node, invoke.run_id.clone(), invoke.attempt), begun);
                 let name = (node, invoke.run_id.clone(), invoke.attempt);
                 // An attempt that comes back is asked for anew.
                 let dropped = self.dropped.contains(&name) && invoke.resume.is_none();
@@ -50,11 +52,13 @@ impl Ledger {
                 let over = story.is_some_and(|story| story.ended.is_some());
                 assert!(over, "G4: nobody is told to stop what another owner may go on with: {run_id}");
             }
-            Order::Credit { .. } | Order::News(_) => {}
+            Order::News(news) => self.told_of(node, news),
+            Order::Credit { .. } => {}
         }
     }
 
-    fn invoked(&mut self, invoke: &Invoke) {
+    /// Where the fact is by which it was begun.
+    fn invoked(&mut self, invoke: &Invoke) -> Seq {
         let Invoke { key, run_id, attempt, epoch, .. } = invoke;
         let goes_on = invoke.resume.is_some();
         let begun = |fact: &Fact, id: Option<&RunId>| {
@@ -68,14 +72,13 @@ impl Ledger {
             begun == Some(attempt) && id == Some(run_id)
         };
         let log = self.chronicles.get(key).map_or(&[][..], |chronicle| &chronicle.log);
-        let fact = log.iter().rev().find(|(_, entry)| begun(&entry.fact, entry.run_id.as_ref()));
-        let written = fact.map(|(token, _)| token.epoch);
+        let fact = log.iter().rposition(|(_, entry)| begun(&entry.fact, entry.run_id.as_ref()));
+        let written = fact.and_then(|at| log.get(at)).map(|(token, _)| token.epoch);
         assert_eq!(written, Some(*epoch), "G4: no order before its fact is durable: {run_id}.{attempt}");
-        let under = goes_on.then_some(*epoch);
-        let first = self.ordered.insert((run_id.clone(), *attempt, under));
-        assert!(
-            first,
-            "G4: an attempt is ordered once, and once by each owner it goes on under: {run_id}.{attempt}"
-        );
+        let seq = Seq(fact.map_or(0, |at| at as u64 + 1));
+        // One owner may go on with an attempt more than once, where its agent's connection is lost.
+        let first = self.ordered.insert((run_id.clone(), seq));
+        assert!(first, "G4: an attempt is ordered once by each fact that begins it: {run_id}.{attempt}");
+        seq
     }
 }

@@ -33,10 +33,12 @@ impl Ledger {
         let had = guest.and_then(|guest| guest.returned.as_ref()).filter(|_| is_outdone);
         let host = guest.and_then(|guest| guest.host.as_ref()).or(had);
         assert_eq!(host, Some(run_id), "G4: nothing is handed over before its fact is durable: {turn_id}");
-        let name = (node, *epoch, turn_id.clone(), run_id.clone(), *attempt);
+        // An attempt that goes on over another connection may not know what the last one was handed.
+        let order = self.begun.get(&(node, run_id.clone(), *attempt)).copied();
+        let name = (node, *epoch, order, turn_id.clone(), run_id.clone(), *attempt);
         assert!(
             self.handed.insert(name),
-            "ST-9: an attempt is handed an input once by each owner: {turn_id}"
+            "ST-9: an attempt is handed an input once by each owner and order: {turn_id}"
         );
     }
 }

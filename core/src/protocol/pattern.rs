@@ -1,8 +1,10 @@
 //! Patterns over dotted names: `*` one segment, `>` the rest (LN-EV3).
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A pattern such as `agent.stream.delta`, `process.*` or `system.>`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Box<str>", into = "Box<str>")]
 pub struct Pattern(Box<str>);
 
 /// Not a pattern: empty, too long, an empty segment, or `>` before the end.
@@ -12,6 +14,19 @@ pub struct BadPattern;
 impl fmt::Display for BadPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("not a pattern: dotted names, `*` for one segment, `>` for the rest")
+    }
+}
+
+impl TryFrom<Box<str>> for Pattern {
+    type Error = BadPattern;
+    fn try_from(text: Box<str>) -> Result<Self, BadPattern> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Pattern> for Box<str> {
+    fn from(pattern: Pattern) -> Self {
+        pattern.0
     }
 }
 

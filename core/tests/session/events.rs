@@ -1,0 +1,60 @@
+//! What an agent is told of that it has subscribed to: agent `w` to `user.message`, `run.*` and `tool.>`.
+use crate::script::check;
+
+const BEGUN: &str =
+    "session.opened user.message admitted(w,Run) run.started INVOKE(w,1) agent.invoke.started";
+
+fn runs(script: &str, expected: &str) {
+    check(&format!("say m1 to w; ack; {script}"), &format!("{BEGUN} {expected}"));
+}
+
+/// Covers: EV-G1.
+#[test]
+fn an_agent_is_told_of_what_it_has_subscribed_to_while_it_answers() {
+    runs("say m2 to w", "user.message admitted(w,Queued,1) NEWS(user.message)");
+    // Not of its own end, which it knows, nor of what happens before it begins.
+    runs(
+        "done; say m2 to w",
+        "agent.invoke.done done(0) user.message admitted(w,Run) run.started INVOKE(w,1)",
+    );
+    // Not of what it has not subscribed to: its text grows.
+    runs("text hi; done", "0'hi' stretch(0+2) agent.invoke.done done(2)");
+}
+
+/// What happens to its own actions it is told of once, whatever it has subscribed to.
+///
+/// Covers: EV-G1, EV-L3.
+#[test]
+fn what_is_its_own_is_told_once() {
+    runs(
+        "act t; tool begun; tool ok",
+        "agent.action NEWS(agent.action) EXECUTE(t) tool.invoke NEWS(tool.invoke) result(ok) NEWS(tool.result)",
+    );
+    // Another's, which goes on while it answers, if it has subscribed to that.
+    check(
+        "open a w; say m1 to a; ack; act t; done; say m2 to w; ack; tool begun; tool ok",
+        "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started \
+            agent.action NEWS(agent.action) EXECUTE(t) agent.invoke.done done(0) \
+            user.message switched(w,mention) admitted(w,Run) run.started INVOKE(w,1,1+0) agent.invoke.started \
+            tool.invoke NEWS(tool.invoke) result(ok) NEWS(tool.result)",
+    );
+}
+
+/// Covers: G4, SR-K2.
+#[test]
+fn nobody_is_told_of_what_is_not_durable_or_while_being_cancelled() {
+    runs("hold; say m2 to w", "user.message admitted(w,Queued,1)");
+    runs("hold; say m2 to w; settle", "user.message admitted(w,Queued,1) NEWS(user.message)");
+    runs("cancel; say m2 to w", "run.cancelling CANCEL answered user.message admitted(w,Queued,1)");
+}
+
+/// The next owner tells the attempt it orders.
+///
+/// Covers: EV-G1.
+#[test]
+fn another_attempt_is_told_of_what_follows_it() {
+    runs(
+        "crash; say m2 to w; ack",
+        "| run.restarted INVOKE(w,2) user.message admitted(w,Queued,1) NEWS(user.message) agent.invoke.started",
+    );
+}

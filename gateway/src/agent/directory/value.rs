@@ -1,0 +1,43 @@
+//! Values of an agent's keys.
+use super::BadKey;
+use crate::config::amount::parse_wait;
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::limits;
+use turnway_core::protocol::agent::OnOwnerLoss;
+use turnway_core::protocol::pattern::Pattern;
+
+/// No wait of an agent is longer: a longer one is a slip of the pen.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+pub(super) fn on_owner_loss(value: &str) -> Result<OnOwnerLoss, BadKey> {
+    match value {
+        "retry" => Ok(OnOwnerLoss::Retry),
+        "retry_if_silent" => Ok(OnOwnerLoss::RetryIfSilent),
+        "fail" => Ok(OnOwnerLoss::Fail),
+        "resume" => Ok(OnOwnerLoss::Resume),
+        _ => Err(wrong(value, "retry, retry_if_silent, fail or resume")),
+    }
+}
+
+pub(super) fn wait(value: &str) -> Result<Duration, BadKey> {
+    let wait = parse_wait(value).filter(|wait| !wait.is_zero() && *wait <= WAIT_MAX);
+    wait.ok_or_else(|| wrong(value, "a wait such as 250ms, 15s, 2m, 1h; at most 24h"))
+}
+
+pub(super) fn flag(value: &str) -> Result<bool, BadKey> {
+    value.parse().map_err(|_| wrong(value, "true or false"))
+}
+
+pub(super) fn patterns(value: &str) -> Option<Arc<[Pattern]>> {
+    if value == "none" {
+        return Some(Arc::default());
+    }
+    let patterns =
+        value.split('|').map(|part| Pattern::parse(part.trim()).ok()).collect::<Option<Arc<[_]>>>()?;
+    (patterns.len() <= limits::SUBSCRIBE_TYPES_MAX).then_some(patterns)
+}
+
+pub(super) fn wrong(value: &str, why: &'static str) -> BadKey {
+    BadKey::Value { value: value.to_owned(), why }
+}

@@ -1,0 +1,104 @@
+//! Facts that an agent has subscribed to: it is told of them while it answers, at its own node and beyond it.
+use crate::beyond::Fleet;
+use crate::{ask, dial, end, node, order, person, say, until};
+use serde_json::{Value, json};
+use turnway_tests::real::http;
+use turnway_tests::real::wire::Wire;
+
+/// All that is said by people, and of runs.
+const EVENTS: &str = ",events=user.*|run.>";
+
+/// The next event, which must be of this type; the fact.
+async fn event(agent: &mut Wire, invoke: &Value, name: &str) -> Value {
+    let event = order(agent, "event").await;
+    assert_eq!((&event["name"], &event["event"]["type"]), (&json!(name), &json!(name)), "{event}");
+    assert_eq!((&event["run_id"], &event["attempt"]), (&invoke["run_id"], &invoke["attempt"]), "{event}");
+    assert_eq!(event["seq"], event["event"]["seq"], "{event}");
+    event["event"].clone()
+}
+
+/// Begins a turn, says something else meanwhile, and lets the turn end: what its agent is told on the way.
+async fn is_told(agent: &mut Wire, ann: &mut Wire) -> Vec<Value> {
+    let run = ask(ann, "s1", "go").await;
+    let invoke = order(agent, "invoke").await;
+    say(agent, &invoke, "delta", json!({"text": "well"})).await;
+    until(ann, &run, |message| message["type"] == "delta").await;
+    let next = ask(ann, "s1", "and this").await;
+    let said = event(agent, &invoke, "user.message").await;
+    assert_eq!(said["run_id"], json!(next), "{said}");
+    assert_eq!(said["data"]["message"]["content"], "and this", "{said}");
+    ann.say(json!({"type": "cancel_run", "run_id": next})).await.expect("said");
+    let cancelled = event(agent, &invoke, "run.cancelled").await;
+    assert_eq!(cancelled["run_id"], json!(next), "{cancelled}");
+    // Its own end it knows: what comes next is the next turn.
+    say(agent, &invoke, "done", json!({})).await;
+    until(ann, &run, |message| message["type"] == "done").await;
+    let run = ask(ann, "s1", "once more").await;
+    let invoke = order(agent, "invoke").await;
+    say(agent, &invoke, "done", json!({})).await;
+    assert_eq!(end(ann, &run).await.1["status"], "completed");
+    vec![said, cancelled]
+}
+
+/// Covers: EV-G1, LN-EV3.
+#[tokio::test]
+async fn an_agent_is_told_of_what_it_has_subscribed_to() {
+    let (node, _dir) = node(EVENTS).await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    for told in is_told(&mut agent, &mut ann).await {
+        // As everybody reads it in the log.
+        let path =
+            format!("/v1/sessions/s1/events?types={}&limit=100", told["type"].as_str().expect("a type"));
+        let (status, page) = http::get(node.http, &path).await.expect("it answers");
+        let page: Value = serde_json::from_str(&page).expect("JSON");
+        assert_eq!(status, 200, "{page}");
+        let known = page["events"].as_array().expect("facts").contains(&told);
+        assert!(known, "{told} in {page}");
+    }
+}
+
+/// Covers: EV-G1, MP-F1.
+#[tokio::test]
+async fn at_another_node_too() {
+    let fleet = Fleet::start(2, EVENTS).await;
+    let (mut agent, mut ann) = (dial(&fleet.nodes[1], json!({})).await, person(&fleet.nodes[0]).await);
+    is_told(&mut agent, &mut ann).await;
+    fleet.share(0, 0, 0).await;
+}
+
+/// By itself, for as long as it is connected: in the run that it has and in the next.
+///
+/// Covers: EV-G1, LN-EV3.
+#[tokio::test]
+async fn an_agent_subscribes_by_itself() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({"subscribe": true})).await, person(&node).await);
+    agent
+        .say(json!({"type": "subscribe", "request_id": "q", "types": ["user.*", "run.>"]}))
+        .await
+        .expect("said");
+    let told = order(&mut agent, "subscribed").await;
+    assert_eq!((&told["request_id"], &told["types"]), (&json!("q"), &json!(["user.*", "run.>"])), "{told}");
+    is_told(&mut agent, &mut ann).await;
+    // It has had enough of it, in the middle of a run.
+    let run = ask(&mut ann, "s1", "go on").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
+    agent.say(json!({"type": "subscribe", "types": []})).await.expect("said");
+    order(&mut agent, "subscribed").await;
+    // That has come to the run's owner with what is said after it.
+    say(&mut agent, &invoke, "delta", json!({"text": "well"})).await;
+    until(&mut ann, &run, |message| message["type"] == "delta").await;
+    let next = ask(&mut ann, "s1", "and that").await;
+    ann.say(json!({"type": "cancel_run", "run_id": next})).await.expect("said");
+    until(&mut ann, &next, |message| message["type"] == "done").await;
+    agent.say(json!({"type": "ping"})).await.expect("said");
+    order(&mut agent, "pong").await;
+    say(&mut agent, &invoke, "done", json!({})).await;
+    end(&mut ann, &run).await;
+    for bad in [json!({"type": "subscribe"}), json!({"type": "subscribe", "types": ["a b"]})] {
+        agent.say(bad).await.expect("said");
+        assert_eq!(order(&mut agent, "error").await["code"], "invalid_message");
+    }
+}
