@@ -98,12 +98,7 @@ fn part(n: u64, attempt: u32, manner: Manner) -> Vec<AgentEvent> {
         Manner::Dies => {
             says.insert(0, AgentEvent::Acked);
             says.truncate(1 + says.len() / 2);
-            // One that has dialed in is gone with its connection; of the others a stream ends.
-            says.push(AgentEvent::Failed(if n.is_multiple_of(2) {
-                AgentFailure::Lost("it hung up".to_owned())
-            } else {
-                AgentFailure::Broken("the stream ended".to_owned())
-            }));
+            says.push(AgentEvent::Failed(AgentFailure::Broken("the stream ended".to_owned())));
         }
         Manner::Errs => {
             says.truncate(2);
@@ -206,16 +201,21 @@ impl World {
         let Invoke { key, run_id, attempt, message, .. } = invoke;
         let n = cast::number(message);
         let Some(saying) = self.sayings.get(&n) else { return Vec::new() };
-        // Some that lose their connection keep the next.
-        let comes_back = n.is_multiple_of(4) && (*attempt > 1 || invoke.resume.is_some());
-        let manner = if saying.manner == Manner::Dies && comes_back { Manner::Plain } else { saying.manner };
-        let says = part(n, *attempt, manner);
+        // Some have dialed in: what they have to say is whole, and their connection is lost in the middle of it.
+        let hangs_up = saying.manner == Manner::Dies && n.is_multiple_of(2);
+        let says = part(n, *attempt, if hangs_up { Manner::Plain } else { saying.manner });
         let says = if self.handovers { handing::asks(n, says) } else { says };
         let mut says = if self.actions { hands::asks(n, says) } else { says };
         if n % 5 == 2 && says.first() == Some(&AgentEvent::Acked) {
             // Some want to be told more than their operator knows of.
             says.insert(1, AgentEvent::Subscribed(cast::patterns(&["user.*", "agent.>"])));
             self.ledger.subscribed.insert(run_id.clone());
+        }
+        // Some of these keep the next connection.
+        let comes_back = n.is_multiple_of(4) && (*attempt > 1 || invoke.resume.is_some());
+        if hangs_up && !comes_back {
+            says.truncate(1 + says.len() / 2);
+            says.push(AgentEvent::Failed(AgentFailure::Lost("it hung up".to_owned())));
         }
         if self.ledger.policy(&invoke.agent_id).on_owner_loss != OnOwnerLoss::Resume {
             assert!(invoke.resume.is_none(), "G3: only who outlives its owner is asked to go on: {run_id}");
