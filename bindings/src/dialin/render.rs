@@ -1,4 +1,5 @@
 //! What an agent that has dialed in is told, as JSON texts (protocol.md §1.6).
+use crate::channel::json::render::answer;
 use crate::dialin::context::Context;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -63,12 +64,7 @@ struct EventBody<'a> {
 }
 
 #[derive(Serialize)]
-struct Subscribed<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    ts: Millis,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<&'a RequestId>,
+struct Types<'a> {
     types: &'a [Pattern],
 }
 
@@ -108,15 +104,14 @@ pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
 /// `event`: a fact about an action of its own, or of a type that it has subscribed to, in its place.
 pub(super) fn news(ts: Millis, news: &News) -> String {
     let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
-    let event = entry.in_place(key, *seq, *epoch);
+    let event = entry.in_place(&key.session, *seq, *epoch);
     let body = EventBody { name: entry.fact.name(), seq: *seq, epoch: *epoch, event };
     frame("event", ts, (&key.session, run_id, *attempt), body)
 }
 
 /// `subscribed`: from now on its agent is told of facts of these types.
 pub(super) fn subscribed(ts: Millis, request_id: &Option<RequestId>, types: &[Pattern]) -> String {
-    let subscribed = Subscribed { kind: "subscribed", ts, request_id: request_id.as_ref(), types };
-    serde_json::to_string(&subscribed).unwrap_or_default()
+    answer(ts, "subscribed", request_id, Types { types }).text(64 + 32 * types.len())
 }
 
 fn frame(kind: &'static str, ts: Millis, of: (&SessionId, &RunId, u32), body: impl Serialize) -> String {

@@ -102,10 +102,9 @@ impl SessionRuntime {
         let crowded = self.state.actions.open.len() >= limits::SESSION_ACTIONS_MAX;
         let execute = self.execute(run_id, action_id, &what, now.store.after(wait));
         let asked = ActionAsked { action_id, name, agent_id, attempt, what, deadline_ms, mark };
-        let about = About { tx: Some(action_id), ..About::agent(run_id) };
         let asker = asked.agent_id.clone();
+        let about = About { tx: Some(action_id), asker: Some(&asker), ..About::agent(run_id) };
         let seq = self.record(now, Fact::AgentAction(asked), about);
-        self.tell_agent(&asker);
         let Some(execute) = execute else { return };
         self.acting.due.insert(action_id, now.mono + wait);
         if crowded {
@@ -267,8 +266,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Records what happens to an open action, and tells the agent that has asked for it, if it runs: in the same run or in
-    /// a later one (EV-T8).
+    /// Records what happens to an open action.
     fn record_of(&mut self, now: Now, action_id: EventId, fact: Fact) {
         let Some(action) = self.state.actions.open.get(&action_id) else { return };
         let (run_id, cause, asker) = (action.run_id.clone(), action.cause, action.agent.clone());
@@ -276,48 +274,28 @@ impl SessionRuntime {
             if let Fact::ToolInvoke(invoked) = &fact { Some(invoked.runner_id.clone()) } else { None };
         let runner = begins.or_else(|| action.runner.clone());
         let source = if runner.is_some() { Source::Runner } else { Source::Gateway };
-        let about = About { source, runner: runner.as_ref(), cause: Some(cause), ..About::run(&run_id) };
-        self.record(now, fact, about);
-        self.tell_agent(&asker);
+        let (runner, cause, asker) = (runner.as_ref(), Some(cause), Some(&asker));
+        self.record(now, fact, About { source, runner, cause, asker, ..About::run(&run_id) });
     }
 
-    /// Tells a running agent the fact about its action that was just recorded. One that does not run is told what it
-    /// needs to know with its next turn.
-    fn tell_agent(&mut self, asker: &AgentId) {
-        let (Attempt::Live(live), Some(entry)) = (&self.attempt, self.outbox.last_recorded()) else { return };
-        // One that has subscribed to it has been told.
-        if live.cancel_at.is_some() || live.wants(entry.fact.name()) {
-            return;
-        }
-        if self.state.runs.get(&live.run_id).is_some_and(|run| run.agent.as_ref() == Some(asker)) {
-            self.tell(entry);
-        }
-    }
-
-    /// Tells the agent that runs of the fact that was just recorded, where it has subscribed to such (EV-G1). That its run
-    /// is cancelled, or has ended, it hears otherwise.
-    pub(super) fn tell_subscriber(&mut self, entry: &Arc<Entry>) {
+    /// Tells the agent that runs of the fact that was just recorded, once that is durable: where it is about what that agent
+    /// has asked for, in the same run or in an earlier one (EV-T8), or of a type that it has subscribed to (EV-G1). That
+    /// its run is cancelled, or has ended, it hears otherwise. One that does not run is told with its next turn what it needs
+    /// to know.
+    pub(super) fn tell_agent(&mut self, asker: Option<&AgentId>, entry: &Arc<Entry>) {
         let Attempt::Live(live) = &self.attempt else { return };
-        let ends = entry.fact.is_terminal() || matches!(entry.fact, Fact::RunCancelling { .. });
-        if ends && entry.run_id.as_ref() == Some(&live.run_id) {
-            return;
-        }
-        if live.wants(entry.fact.name())
-            && !(planted(Mutant::NewsSkipped) && self.state.tail.seq.0.is_multiple_of(16))
-        {
-            self.tell(Arc::clone(entry));
-        }
-    }
-
-    /// Tells the agent that runs of the last fact, once that is durable.
-    fn tell(&mut self, entry: Arc<Entry>) {
-        let Attempt::Live(live) = &self.attempt else { return };
-        let Some(run) = self.state.runs.get(&live.run_id) else { return };
-        let Some(agent_id) = run.agent.clone() else { return };
         let seq = self.state.tail.seq;
+        let wants =
+            live.wants(entry.fact.name()) && !(planted(Mutant::NewsSkipped) && seq.0.is_multiple_of(16));
+        let ends = entry.fact.is_terminal() || matches!(entry.fact, Fact::RunCancelling { .. });
+        if live.cancel_at.is_some() || (ends && entry.run_id.as_ref() == Some(&live.run_id)) {
+            return;
+        }
+        let agent = self.state.runs.get(&live.run_id).and_then(|run| run.agent.as_ref());
+        let Some(agent_id) = agent.filter(|agent| wants || asker == Some(agent)).cloned() else { return };
         let (key, run_id, attempt, epoch) =
             (self.key.clone(), live.run_id.clone(), live.attempt, self.token.epoch);
-        let news = News { key, run_id, attempt, agent_id, seq, epoch, entry };
+        let news = News { key, run_id, attempt, agent_id, seq, epoch, entry: Arc::clone(entry) };
         let order = Output::Order(Order::News(Box::new(news)));
         if planted(Mutant::NewsEarly) {
             self.outbox.now(order);

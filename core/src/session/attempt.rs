@@ -93,10 +93,9 @@ impl Live {
         }
     }
 
-    /// Whether its agent is told of a fact of this type, whatever it is about. While it is being cancelled it is told nothing.
+    /// Whether its agent wants to be told of facts of this type, whatever they are about.
     pub(super) fn wants(&self, name: &str) -> bool {
-        let mut patterns = self.events.iter().chain(&*self.subscribed);
-        self.cancel_at.is_none() && patterns.any(|pattern| pattern.matches(name))
+        self.events.iter().chain(&*self.subscribed).any(|pattern| pattern.matches(name))
     }
 
     /// Everything of this event was told.

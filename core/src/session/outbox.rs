@@ -183,12 +183,6 @@ impl Outbox {
         );
     }
 
-    /// What was recorded just now.
-    pub(super) fn last_recorded(&self) -> Option<Arc<Entry>> {
-        let last = self.ready.back();
-        if let Some(Output::Record(record)) = last { Some(Arc::clone(&record.entry)) } else { None }
-    }
-
     pub(super) fn is_durable(&self, seq: Seq) -> bool {
         seq <= self.durable
     }

@@ -1,5 +1,5 @@
 //! `SessionRuntime`: decides, records, and only then speaks.
-use crate::id::{Epoch, EventId, Place, RunId, RunnerId, Seq, SessionKey, Token};
+use crate::id::{AgentId, Epoch, EventId, Place, RunId, RunnerId, Seq, SessionKey, Token};
 use crate::machine::Machine;
 use crate::mutant::{Mutant, planted};
 use crate::protocol::action::ToolReport;
@@ -262,7 +262,7 @@ impl SessionRuntime {
         let (ends, answers, closed) = (about.ends, about.answers, about.closed);
         let record = Record { entry: Arc::clone(&entry), ends, answers, closed };
         self.outbox.now(Output::Record(record));
-        self.tell_subscriber(&entry);
+        self.tell_agent(about.asker, &entry);
         self.state.tail.seq
     }
 }
@@ -286,6 +286,8 @@ pub(super) struct About<'a> {
     pub(super) source: Source,
     pub(super) user: Option<&'a crate::id::UserId>,
     pub(super) runner: Option<&'a RunnerId>,
+    /// Who has asked for what it is about.
+    pub(super) asker: Option<&'a AgentId>,
     /// The fact it follows from, where that is not its run's.
     pub(super) cause: Option<EventId>,
     pub(super) ends: Option<Ended>,

@@ -169,7 +169,7 @@ pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> R
     let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
     let (session_id, attempt, name) = (&key.session, *attempt, entry.fact.name());
     let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
-    let event = entry.in_place(key, *seq, *epoch);
+    let event = entry.in_place(session_id, *seq, *epoch);
     let body = EventBody { run_id, session_id, attempt, name, seq: *seq, event };
     let trace = trace_of(entry.traceparent.as_deref());
     let mut request = names.post(&endpoint.event, &trace, auth, &body)?;

@@ -13,7 +13,7 @@ use turnway_core::time::Millis;
 
 /// What every message has, around what only some have.
 #[derive(Serialize)]
-pub(super) struct Frame<'a, B: Serialize> {
+pub(crate) struct Frame<'a, B: Serialize> {
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
     pub(super) ts: Millis,
@@ -33,7 +33,7 @@ pub(super) struct Frame<'a, B: Serialize> {
 
 impl<B: Serialize> Frame<'_, B> {
     /// The message; `room` is a guess at its length that saves growing.
-    pub(super) fn text(&self, room: usize) -> String {
+    pub(crate) fn text(&self, room: usize) -> String {
         json(self, room)
     }
 }

@@ -167,7 +167,7 @@ fn millis(time: Duration) -> u64 {
 }
 
 /// A message to one link that is no part of a history.
-fn answer<'a, B: Serialize>(
+pub(crate) fn answer<'a, B: Serialize>(
     ts: Millis,
     kind: &'static str,
     request_id: &'a Option<RequestId>,

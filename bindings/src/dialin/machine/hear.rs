@@ -115,11 +115,10 @@ impl DialIn {
         } else if word.is_last() {
             self.runs.remove(&run_id);
         }
-        let goes_on = !runs_on && !word.is_last();
+        let goes_on = !word.is_last();
         self.word(&run_id, attempt, word);
         if is_first && goes_on && !self.types.is_empty() {
-            let types = Arc::clone(&self.types);
-            self.word(&run_id, attempt, Word::Said(said::Said::Subscribe { types }));
+            self.subscribe(&run_id, attempt);
         }
     }
 
@@ -130,14 +129,17 @@ impl DialIn {
             let why = format!("types: at most {} patterns of names", limits::SUBSCRIBE_TYPES_MAX);
             return self.handle_bad(now, request_id, why);
         };
-        self.types = Arc::clone(&types);
+        self.types = types;
         let runs = self.runs.iter().filter(|(_, run)| run.acked && !run.cancelled);
         let runs: Vec<_> = runs.map(|(run_id, run)| (run_id.clone(), run.attempt)).collect();
-        for (run_id, attempt) in runs {
-            let types = Arc::clone(&types);
-            self.word(&run_id, attempt, Word::Said(said::Said::Subscribe { types }));
-        }
-        self.write(now, render::subscribed(now.store, request_id, &types));
+        runs.iter().for_each(|(run_id, attempt)| self.subscribe(run_id, *attempt));
+        self.write(now, render::subscribed(now.store, request_id, &self.types));
+    }
+
+    /// Whoever owns the run is to tell of that.
+    fn subscribe(&mut self, run_id: &RunId, attempt: u32) {
+        let types = Arc::clone(&self.types);
+        self.word(run_id, attempt, Word::Said(said::Said::Subscribe { types }));
     }
 
     /// That of a run which has just ended crossed its end.

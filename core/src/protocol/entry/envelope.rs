@@ -1,6 +1,6 @@
 //! What is said about every fact: its envelope, a CloudEvents 1.0 shape (protocol.md §4).
 use super::Fact;
-use crate::id::{Epoch, EventId, RunId, Seq, SessionKey};
+use crate::id::{Epoch, EventId, RunId, Seq, SessionId, SessionKey};
 use crate::protocol::json::json_bytes;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -50,14 +50,14 @@ pub struct Envelope<E> {
 
 impl Entry {
     /// The fact in its place in a session's log.
-    pub fn in_place(&self, key: &SessionKey, seq: Seq, epoch: Epoch) -> Envelope<&Self> {
-        let session_id = key.session.as_str().to_owned();
+    pub fn in_place(&self, session: &SessionId, seq: Seq, epoch: Epoch) -> Envelope<&Self> {
+        let session_id = session.as_str().to_owned();
         Envelope { specversion: "1.0".to_owned(), session_id, seq, epoch, entry: self }
     }
     /// The envelope as JSON: what the store keeps and what `events` shows.
     pub fn to_json(&self, key: &SessionKey, seq: Seq, epoch: Epoch) -> String {
         // Facts have string keys and finite numbers only, so they always serialise.
-        serde_json::to_string(&self.in_place(key, seq, epoch)).unwrap_or_default()
+        serde_json::to_string(&self.in_place(&key.session, seq, epoch)).unwrap_or_default()
     }
     /// Reads an envelope back.
     pub fn from_json(json: &str) -> Result<Envelope<Self>, serde_json::Error> {

@@ -51,6 +51,15 @@ impl Chronicle {
     }
 }
 
+/// An attempt that a node has ordered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ordered {
+    /// The fact by which it was begun, or goes on.
+    pub(super) begun: Seq,
+    /// Up to where its agent was told of what it has subscribed to.
+    pub(super) told: Seq,
+}
+
 /// What the world remembers of the store's answers.
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -65,13 +74,11 @@ pub(crate) struct Ledger {
     pub(super) directory: Arc<Directory>,
     /// Attempts that were ordered, by the fact that began them or let them go on.
     pub(super) ordered: BTreeSet<(RunId, Seq)>,
-    /// Up to where the agent of an attempt was told of what it has subscribed to.
-    pub(super) heard: BTreeMap<(NodeId, RunId, u32), Seq>,
+    /// How a node has ordered an attempt last.
+    pub(super) orders: BTreeMap<(NodeId, RunId, u32), Ordered>,
     /// Runs whose agents have asked for facts of more types.
     pub(crate) subscribed: BTreeSet<RunId>,
     pub(super) dropped: BTreeSet<(NodeId, RunId, u32)>,
-    /// The fact by which a node has ordered an attempt last.
-    pub(super) begun: BTreeMap<(NodeId, RunId, u32), Seq>,
     /// Inputs that were handed to an attempt, by node, ownership, and the fact by which it was ordered.
     pub(super) handed: BTreeSet<(NodeId, Epoch, Option<Seq>, RunId, RunId, u32)>,
     controls: BTreeMap<(SessionKey, Place), Arc<Control>>,
@@ -93,10 +100,9 @@ impl Ledger {
             executed: BTreeSet::new(),
             directory,
             ordered: BTreeSet::new(),
-            heard: BTreeMap::new(),
+            orders: BTreeMap::new(),
             subscribed: BTreeSet::new(),
             dropped: BTreeSet::new(),
-            begun: BTreeMap::new(),
             handed: BTreeSet::new(),
             controls: BTreeMap::new(),
             effective: BTreeSet::new(),

@@ -26,16 +26,16 @@ impl Ledger {
             own || asked || wants(name),
             "EV-G1: an agent is told of what it has subscribed to: {agent_id} {name}"
         );
-        let heard = self.heard.get_mut(&(node, run_id.clone(), *attempt));
-        let heard =
-            heard.unwrap_or_else(|| panic!("G4: who is told of something was asked: {run_id}.{attempt}"));
+        let order = self.orders.get_mut(&(node, run_id.clone(), *attempt));
+        let order =
+            order.unwrap_or_else(|| panic!("G4: who is told of something was asked: {run_id}.{attempt}"));
+        let told = std::mem::replace(&mut order.told, *seq);
         assert!(
-            *heard < *seq,
-            "EV-G1: each fact is told once, in its place: {run_id} {seq:?}, told up to {heard:?}"
+            told < *seq,
+            "EV-G1: each fact is told once, in its place: {run_id} {seq:?}, told up to {told:?}"
         );
         let missed =
-            (heard.0 + 1..seq.0).find(|seq| fact(*seq).is_some_and(|(_, entry)| wants(entry.fact.name())));
+            (told.0 + 1..seq.0).find(|seq| fact(*seq).is_some_and(|(_, entry)| wants(entry.fact.name())));
         assert_eq!(missed, None, "EV-G1: nothing it has subscribed to is left out: {run_id} {seq:?}");
-        *heard = *seq;
     }
 }

@@ -1,5 +1,5 @@
 //! G4: no order leaves a node before the fact that justifies it is durable.
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Ordered};
 use turnway_core::id::{AgentId, NodeId, RunId, Seq};
 use turnway_core::protocol::agent::{AgentPolicy, Invoke, Order};
 use turnway_core::protocol::entry::Fact;
@@ -27,9 +27,8 @@ impl Ledger {
         match order {
             Order::Invoke(invoke) => {
                 let begun = self.invoked(invoke);
-                self.heard.insert((node, invoke.run_id.clone(), invoke.attempt), begun);
-                self.begun.insert((node, invoke.run_id.clone(), invoke.attempt), begun);
                 let name = (node, invoke.run_id.clone(), invoke.attempt);
+                self.orders.insert(name.clone(), Ordered { begun, told: begun });
                 // An attempt that comes back is asked for anew.
                 let dropped = self.dropped.contains(&name) && invoke.resume.is_none();
                 assert!(!dropped, "G4: what was dropped is not ordered any more: {}", invoke.run_id);

@@ -34,7 +34,7 @@ impl Ledger {
         let host = guest.and_then(|guest| guest.host.as_ref()).or(had);
         assert_eq!(host, Some(run_id), "G4: nothing is handed over before its fact is durable: {turn_id}");
         // An attempt that goes on over another connection may not know what the last one was handed.
-        let order = self.begun.get(&(node, run_id.clone(), *attempt)).copied();
+        let order = self.orders.get(&(node, run_id.clone(), *attempt)).map(|order| order.begun);
         let name = (node, *epoch, order, turn_id.clone(), run_id.clone(), *attempt);
         assert!(
             self.handed.insert(name),
