@@ -2,7 +2,7 @@
 use super::PATIENCE;
 use super::redis::free_port;
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tokio::time::timeout;
@@ -56,15 +56,16 @@ impl Nginx {
         for _ in 0..PORTS_TRIED {
             let at = SocketAddr::from(([127, 0, 0, 1], free_port()));
             fs::write(&file, config(&modules, at, nodes)).expect("written");
-            let globals =
-                format!("daemon off; pid {}; error_log {};", dir.join("nginx.pid").display(), log.display());
+            let pid = dir.join("nginx.pid");
+            let globals = format!("daemon off; pid {}; error_log {};", pid.display(), log.display());
             let mut command = Command::new(&program);
             command.arg("-p").arg(dir).arg("-c").arg(&file).args(["-g", &globals]);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             let mut front = Self { child: command.spawn().expect("it starts"), at };
-            // Its socket is bound when nobody else can bind it.
+            // It writes its id when each of its workers' sockets is bound. A client that came between two of them would
+            // have its next datagrams read by the other worker, and be another client to the node.
             let bound = async {
-                while UdpSocket::bind(at).is_ok() {
+                while fs::read_to_string(&pid).unwrap_or_default().is_empty() {
                     if front.child.try_wait().expect("its state is known").is_some() {
                         return false;
                     }
