@@ -9,7 +9,7 @@ pub mod trunk;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use trunk::TrunkWords;
-use turnway_core::id::{ControlId, Cursor, Epoch, Place, RunId, Seen, SessionKey, Stamp};
+use turnway_core::id::{ControlId, Cursor, Epoch, Holder, Nonce, Place, RunId, Seen, SessionKey, Stamp};
 use turnway_core::private::Private;
 use turnway_core::protocol::action::Printed;
 use turnway_core::protocol::agent::TextKind;
@@ -122,6 +122,24 @@ pub enum Words {
     },
     /// Of agents that have dialed in; the switchboard has nothing to do with it.
     Trunk(TrunkWords),
+    /// I am leaving this with work to do: would you own it?
+    Reserve {
+        /// Which session.
+        key: SessionKey,
+        /// By which ownership I have it.
+        epoch: Epoch,
+    },
+    /// I would.
+    Reserved {
+        /// Which session.
+        key: SessionKey,
+        /// By which ownership you have it.
+        epoch: Epoch,
+        /// As whom.
+        holder: Holder,
+        /// By which claim.
+        nonce: Nonce,
+    },
 }
 
 impl Words {
@@ -141,6 +159,8 @@ impl Words {
             | Self::Hello { .. }
             | Self::Want { .. }
             | Self::Adopt { .. }
+            | Self::Reserve { .. }
+            | Self::Reserved { .. }
             | Self::Knock => 0,
         };
         content + 256
@@ -157,7 +177,9 @@ impl Words {
             | Self::Chunk { key, .. }
             | Self::Printed { key, .. }
             | Self::Want { key, .. }
-            | Self::Adopt { key, .. } => Some(key),
+            | Self::Adopt { key, .. }
+            | Self::Reserve { key, .. }
+            | Self::Reserved { key, .. } => Some(key),
             Self::Beacon { .. } | Self::Have { .. } | Self::Knock | Self::Trunk(_) => None,
         }
     }

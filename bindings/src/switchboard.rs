@@ -26,6 +26,7 @@ mod stats;
 mod sub;
 mod takeover;
 mod text;
+mod transfer;
 mod view;
 
 pub use errand::MEMBER_NAMES;
@@ -141,6 +142,7 @@ enum Timer {
     Want(SessionKey),
     Seat(SessionKey),
     Linger(SessionKey),
+    Reserve(SessionKey),
     Repeat(u64),
 }
 
@@ -223,6 +225,10 @@ impl Switchboard {
             Words::Have { logs } => self.have(now, from, &logs),
             Words::Adopt { key, free } => self.adopt(now, from, &key, free),
             Words::Printed { key, epoch, run_id, printed } => self.printed(&key, epoch, &run_id, &printed),
+            Words::Reserve { key, epoch } => self.reserve(now, from, &key, epoch),
+            Words::Reserved { key, epoch, holder, nonce } => {
+                self.reserved(from, &key, epoch, (holder, nonce))
+            }
             Words::Knock | Words::Trunk(_) => {}
         }
     }
@@ -259,6 +265,7 @@ impl Switchboard {
             }
             (Op::Append(append), reply) => self.appended(now, &append.key, append.token, reply),
             (Op::Release { key, token, drain, .. }, reply) => self.released(now, &key, token, drain, &reply),
+            (Op::Transfer { key, token, to, .. }, reply) => self.transferred(now, &key, token, to, &reply),
             (Op::Open { key }, Reply::View(view)) => self.viewed(now, &key, *view),
             (Op::Read { key, after, .. }, Reply::Heard(heard)) => self.heard(now, &key, after, &heard),
             (Op::Keep(keep), Reply::Done) => self.kept(now, &keep.key, keep.token, keep.at.seq),
@@ -278,7 +285,6 @@ impl Switchboard {
                 | Op::Keep(_)
                 | Op::Trim { .. }
                 | Op::Expire { .. }
-                | Op::Transfer { .. }
                 | Op::Get { .. }
                 | Op::Put { .. }
                 | Op::Renew { .. }
@@ -316,33 +322,12 @@ impl Switchboard {
             Timer::Want(key) => self.want(now, &key),
             Timer::Seat(key) => self.seat_due(now, &key),
             Timer::Linger(key) => self.pump(now, &key),
+            Timer::Reserve(key) => self.reserve_due(&key),
             Timer::Repeat(number) => {
                 if let Some(op) = self.repeats.remove(&number) {
                     self.store(op);
                 }
             }
-        }
-    }
-
-    /// What it has counted. Costs a look at every session it owns.
-    pub fn stats(&self, now: Now) -> Stats {
-        let (mut open, mut waiting, mut most, mut oldest) = (0, 0, 0, now.mono);
-        for runtime in self.seats.values().filter_map(Seat::owned).map(|owned| &owned.runtime) {
-            let (runs, waits) = (runtime.state().runs.len() as u64, runtime.state().waiting.len() as u64);
-            (open, waiting, most) = (open + runs, waiting + waits, waits.max(most));
-            oldest = runtime.oldest().map_or(oldest, |at| at.min(oldest));
-        }
-        Stats {
-            links: self.links.len() as u64,
-            feeds: self.feeds.len() as u64,
-            seats: self.seats.len() as u64,
-            asks: self.asks.len() as u64,
-            timers: self.timers.len() as u64,
-            open_turns: open,
-            oldest_turn: now.mono - oldest,
-            waiting_turns: waiting,
-            waiting_turns_max: most,
-            ..self.stats
         }
     }
 }

@@ -331,6 +331,10 @@ pub const SWEEP_SESSIONS_MAX: u32 = 512;
 pub const KNOCK: Duration = Duration::from_millis(250);
 /// Between two digests to a node that has not acknowledged.
 pub const BEACON: Duration = Duration::from_secs(1);
+/// A leaving owner waits so long for who would own a session: two words, and a store that is slow for a moment.
+pub const RESERVE_WITHIN: Duration = Duration::from_millis(250);
+/// Who has reserved a session looks this often whether it was handed over: the word of it may be lost.
+pub const RESERVED_LOOK: Duration = Duration::from_secs(1);
 /// An owner keeps an idle session this long.
 pub const SEAT_LINGER: Duration = Duration::from_secs(2);
 /// Base of the wait before an op of unknown outcome is asked again; doubled by jitter.

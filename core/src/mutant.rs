@@ -143,6 +143,10 @@ define_mutants! {
     NewsEarly,
     /// An agent is not told of every fact it has subscribed to. (EV-G1)
     NewsSkipped,
+    /// Who has reserved a session waits for the word that it was handed over, which may be lost. (G9)
+    ReservedForgotten,
+    /// A session that is handed over keeps its epoch. (G1, I2)
+    TransferKeepsEpoch,
 }
 
 #[cfg(feature = "mutants")]

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use turnway_bindings::peer::frame::{Frame, Packer, bell_begins};
 use turnway_bindings::peer::{Chunk, Item, Words};
 use turnway_core::id::{
-    AgentId, ControlId, Cursor, Epoch, EventId, Holder, Life, MessageId, NodeId, Place, RequestId, RunId,
-    Seen, Seq, SessionId, SessionKey, Stamp, TenantId, UserId,
+    AgentId, ControlId, Cursor, Epoch, EventId, Holder, Life, MessageId, NodeId, Nonce, Place, RequestId,
+    RunId, Seen, Seq, SessionId, SessionKey, Stamp, TenantId, UserId,
 };
 use turnway_core::limits::{FRAME_BYTES_MAX, FRAME_WORDS_MAX, HISTORY_BYTES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::private::Private;
@@ -135,7 +135,10 @@ fn all() -> Vec<Words> {
         Words::Knock,
         Words::Printed { key: self::key("s1"), epoch: Epoch(7), run_id: run("s1"), printed: printed() },
     ];
-    of_the_switchboard.into_iter().chain(trunk::all()).collect()
+    let (key, epoch, holder) = (self::key("s1"), Epoch(7), seen().holder.expect("somebody"));
+    let of_leaving =
+        [Words::Reserve { key: key.clone(), epoch }, Words::Reserved { key, epoch, holder, nonce: Nonce(9) }];
+    of_the_switchboard.into_iter().chain(trunk::all()).chain(of_leaving).collect()
 }
 
 fn pack(words: impl IntoIterator<Item = Words>) -> Vec<Vec<u8>> {
@@ -184,7 +187,7 @@ fn golden_bytes() {
     let hash = hex(&<sha2::Sha256 as sha2::Digest>::digest(&whole));
     assert_eq!(
         hash,
-        "e855638141badda8177897b3cd7da401aeb2f3757ea59303504b3ce732f79008",
+        "4ecc63d35dec3c4d6f3104bc62c9a124fc0cbc50707c9ca50ab8845688e55cf1",
         "{} bytes",
         whole.len()
     );

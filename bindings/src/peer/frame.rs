@@ -139,7 +139,9 @@ fn halves(words: Words) -> Option<(Words, Words)> {
         | Words::Want { .. }
         | Words::Adopt { .. }
         | Words::Knock
-        | Words::Trunk(_) => None,
+        | Words::Trunk(_)
+        | Words::Reserve { .. }
+        | Words::Reserved { .. } => None,
     }
 }
 
@@ -163,6 +165,7 @@ fn is_sound(words: &Words) -> bool {
             seen(owner) && at(after) && facts.iter().all(|(epoch, _)| small(&[epoch.0]))
         }
         Words::Chunk { epoch: Epoch(epoch), chunk: Chunk { offset, .. }, .. } => small(&[*epoch, *offset]),
+        Words::Reserve { epoch, .. } | Words::Reserved { epoch, .. } => small(&[epoch.0]),
         Words::Printed { epoch: Epoch(epoch), printed, .. } => small(&[*epoch, printed.offset]),
         Words::Want { offset, .. } => small(&[*offset]),
         Words::Beacon { logs } | Words::Have { logs } => logs.iter().all(|(_, cursor)| at(cursor)),

@@ -284,10 +284,8 @@ impl Switchboard {
         }
         let over = owned.lingering && self.timers.at(&linger).is_none();
         if draining || over {
-            (owned.releasing, owned.lingering) = (true, false);
-            let token = owned.token;
             self.timers.clear(&linger);
-            self.store(Op::Release { key: key.clone(), token, tail, drain: draining });
+            if draining { self.part_with(now, key) } else { self.release(key) }
         } else if !owned.lingering {
             owned.lingering = true;
             self.timers.set(linger, now.mono + limits::SEAT_LINGER);

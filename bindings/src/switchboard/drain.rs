@@ -117,10 +117,15 @@ impl Switchboard {
         self.outbox.push_back(Output::Exit);
     }
 
+    /// Somebody who may go on with what this node leaves.
+    pub(super) fn an_heir(&mut self) -> Option<NodeId> {
+        let pick = usize::try_from(self.rng.below(self.peers.len() as u64)).unwrap_or(0);
+        self.peers.iter().nth(pick).copied()
+    }
+
     /// Suggests to somebody to take on what this node leaves.
     pub(super) fn offer(&mut self, now: Now, key: &SessionKey, free: Seen) {
-        let pick = usize::try_from(self.rng.below(self.peers.len() as u64)).unwrap_or(0);
-        if let Some(peer) = self.peers.iter().nth(pick).copied() {
+        if let Some(peer) = self.an_heir() {
             self.tell(now, peer, Words::Adopt { key: key.clone(), free });
         }
     }

@@ -21,12 +21,13 @@ impl Switchboard {
 
     /// Claims what was seen to be free, or to belong to a holder that is gone.
     pub(super) fn claim(&mut self, now: Now, key: &SessionKey, expect: Seen) {
-        if !self.is_lawful(now) || self.drain.is_some() || self.seats.contains_key(key) {
+        if !self.is_lawful(now) || self.drain.is_some() || self.seats.get(key).is_some_and(Seat::is_taken) {
             return;
         }
         let nonce = Nonce(self.rng.next_u128());
         let floor = self.feeds.get(key).map_or(Epoch(0), |feed| feed.epoch);
-        self.seats.insert(key.clone(), Seat::Claiming { nonce, since: now.mono });
+        self.timers.clear(&Timer::Reserve(key.clone()));
+        self.seats.insert(key.clone(), Seat::Claiming { nonce, since: now.mono, from: None });
         self.store(Op::Claim { key: key.clone(), holder: self.lease.holder, nonce, expect, floor });
     }
 
@@ -40,7 +41,7 @@ impl Switchboard {
     ) {
         self.claim_answered(now, nonce, matches!(reply, Reply::Claimed(_)));
         let (mine, since) = match self.seats.get(key) {
-            Some(Seat::Claiming { nonce, since }) => (Some(*nonce), *since),
+            Some(Seat::Claiming { nonce, since, .. }) => (Some(*nonce), *since),
             Some(Seat::Owned(owned)) => (owned.reclaim, now.mono),
             Some(Seat::Loading { .. }) | None => return,
         };
@@ -49,6 +50,11 @@ impl Switchboard {
         }
         if let Reply::Claimed(claimed) = &reply
             && self.keep_seat(now, key, claimed)
+        {
+            return;
+        }
+        if let Reply::Held { owner } = &reply
+            && self.is_awaited_from(now, key, *owner)
         {
             return;
         }
@@ -138,6 +144,7 @@ impl Switchboard {
     pub(super) fn drop_seat(&mut self, key: &SessionKey) {
         self.timers.clear(&Timer::Seat(key.clone()));
         self.timers.clear(&Timer::Linger(key.clone()));
+        self.timers.clear(&Timer::Reserve(key.clone()));
         if let Some(Seat::Owned(mut owned)) = self.seats.remove(key) {
             let unsaid = owned.unsaid.drain(..).filter_map(|output| match output {
                 Said::Order(order @ Order::Drop { .. }) => Some(order),
@@ -174,6 +181,8 @@ impl Switchboard {
     pub(super) fn bell(&mut self, now: Now, from: NodeId, key: &SessionKey, owner: Seen, item: Item) {
         let mine = owner.holder.is_some_and(|holder| holder.node == self.me) && self.drain.is_none();
         match self.seats.get_mut(key) {
+            // It was handed over, and the word of it is late.
+            Some(seat) if mine && !seat.is_taken() => self.claim(now, key, owner),
             Some(Seat::Claiming { .. } | Seat::Loading { .. }) => {}
             Some(Seat::Owned(owned)) if owned.releasing => {}
             Some(Seat::Owned(_)) => self.rung(now, from, key, item),

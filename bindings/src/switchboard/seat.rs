@@ -16,6 +16,8 @@ pub(super) enum Seat {
         nonce: Nonce,
         /// For metrics.
         since: Mono,
+        /// Who may hand it over by this claim, where it was only reserved yet.
+        from: Option<NodeId>,
     },
     /// Won; its state is made anew, for what is kept of it cannot be read.
     Loading {
@@ -28,6 +30,10 @@ pub(super) enum Seat {
 }
 
 impl Seat {
+    /// Whether it is more than reserved.
+    pub(super) fn is_taken(&self) -> bool {
+        !matches!(self, Self::Claiming { from: Some(_), .. })
+    }
     pub(super) fn owned(&self) -> Option<&Owned> {
         match self {
             Self::Owned(owned) => Some(owned),
@@ -78,6 +84,8 @@ pub(super) struct Owned {
     pub(super) ringers: BTreeMap<ControlId, NodeId>,
     pub(super) lingering: bool,
     pub(super) releasing: bool,
+    /// Who was asked to reserve it, while there is no answer.
+    pub(super) heir: Option<NodeId>,
     /// The life it was owned under is over: it goes on if this claim wins.
     pub(super) reclaim: Option<Nonce>,
     /// Said while this node had no lease: it waits for one.
@@ -130,6 +138,7 @@ impl Owned {
             ringers: BTreeMap::new(),
             lingering: false,
             releasing: false,
+            heir: None,
             reclaim: None,
             unsaid: Vec::new(),
             doubted: false,

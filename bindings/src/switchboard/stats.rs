@@ -1,4 +1,6 @@
 //! What a node counts. Plain numbers: the shell makes metrics of them.
+use super::Switchboard;
+use super::seat::Seat;
 use super::spread::Spread;
 use crate::channel::note::Reset;
 use std::time::Duration;
@@ -6,6 +8,7 @@ use turnway_core::id::Seq;
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
+use turnway_core::time::Now;
 
 /// Totals since start, and what there is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub struct Stats {
     pub abandoned: u64,
     /// Seats released.
     pub released: u64,
+    /// Seats handed to a node of one's choice.
+    pub transferred: u64,
     /// Leases lost.
     pub leases_lost: u64,
     /// Ops asked again.
@@ -188,5 +193,29 @@ impl Stats {
         };
         self.ended.add(outcome as usize * Strategy::ALL.len() + strategy as usize);
         self.whole_turn[outcome as usize].add(took);
+    }
+}
+
+impl Switchboard {
+    /// What it has counted. Costs a look at every session it owns.
+    pub fn stats(&self, now: Now) -> Stats {
+        let (mut open, mut waiting, mut most, mut oldest) = (0, 0, 0, now.mono);
+        for runtime in self.seats.values().filter_map(Seat::owned).map(|owned| &owned.runtime) {
+            let (runs, waits) = (runtime.state().runs.len() as u64, runtime.state().waiting.len() as u64);
+            (open, waiting, most) = (open + runs, waiting + waits, waits.max(most));
+            oldest = runtime.oldest().map_or(oldest, |at| at.min(oldest));
+        }
+        Stats {
+            links: self.links.len() as u64,
+            feeds: self.feeds.len() as u64,
+            seats: self.seats.len() as u64,
+            asks: self.asks.len() as u64,
+            timers: self.timers.len() as u64,
+            open_turns: open,
+            oldest_turn: now.mono - oldest,
+            waiting_turns: waiting,
+            waiting_turns_max: most,
+            ..self.stats
+        }
     }
 }

@@ -216,6 +216,11 @@ impl SessionRuntime {
         idle && resting && settled && !self.state.is_awaited() && self.outbox.is_empty()
     }
 
+    /// There are turns that have not ended.
+    pub fn has_work(&self) -> bool {
+        !self.inputs.is_empty() || self.state.has_open_turn()
+    }
+
     /// A person is to decide on a handover, or an action is under way, and nothing else is left to do here: another owner
     /// can wait as well.
     pub fn only_waits(&self) -> bool {

@@ -49,6 +49,10 @@ label_values! {
         Printed = "printed",
         /// Of agents that have dialed in at another node.
         Trunk = "trunk",
+        /// A question whether the node would own a session.
+        Reserve = "reserve",
+        /// The answer that it would.
+        Reserved = "reserved",
     }
 }
 
@@ -176,5 +180,7 @@ fn said(words: &Words) -> Said {
         Words::Knock => Said::Knock,
         Words::Printed { .. } => Said::Printed,
         Words::Trunk(_) => Said::Trunk,
+        Words::Reserve { .. } => Said::Reserve,
+        Words::Reserved { .. } => Said::Reserved,
     }
 }

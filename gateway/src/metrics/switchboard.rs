@@ -59,7 +59,7 @@ const GAUGES: [(&str, &str, Read); 9] = [
     ),
 ];
 
-const COUNTERS: [(&str, &str, Read); 20] = [
+const COUNTERS: [(&str, &str, Read); 21] = [
     ("turnway_turn_accepted_total", "Inputs accepted for links of this node.", Number(|s| s.accepted)),
     ("turnway_turn_duplicates_total", "Of these, repeats.", Number(|s| s.duplicates)),
     ("turnway_turn_restarts_total", "Attempts after the first.", Number(|s| s.restarts)),
@@ -89,6 +89,11 @@ const COUNTERS: [(&str, &str, Read); 20] = [
         Number(|s| s.abandoned),
     ),
     ("turnway_ownership_released_total", "Seats released.", Number(|s| s.released)),
+    (
+        "turnway_ownership_transferred_total",
+        "Seats handed to a chosen node by one that leaves.",
+        Number(|s| s.transferred),
+    ),
     ("turnway_ownership_leases_lost_total", "Leases lost.", Number(|s| s.leases_lost)),
     ("turnway_store_retries_total", "Ops asked again.", Number(|s| s.store_retries)),
     ("turnway_delivery_facts_total", "Facts shown to links.", Number(|s| s.facts_shown)),

@@ -148,6 +148,25 @@ pub fn late_grant(seed: u64) {
     world.come_to_rest(super::scenario::REST_S);
 }
 
+/// Somebody says two things and goes; then the owner leaves while nobody follows, and half of all words are lost: what
+/// the two nodes say of the session, too.
+pub fn handed_over_unheard(seed: u64) {
+    let mut world = World::new(seed, 3, Faults::default().lasting());
+    let key = cast::key("default", "s1");
+    let leaver = world.client(Kind::Leaver, &key, cast::user("ann", "default", false));
+    world.pass(6);
+    world.utter(leaver, 1, Manner::Slow, Strategy::Enqueue, (0, 100));
+    world.utter(leaver, 2, Manner::Plain, Strategy::Enqueue, (200, 300));
+    world.pass(2);
+    if let Some(holder) = world.shelf.session(&key).and_then(|slot| slot.holder) {
+        world.faults.drop = 50;
+        world.leave(holder.node);
+    }
+    world.pass(20);
+    world.heal();
+    world.come_to_rest(super::scenario::REST_S);
+}
+
 /// More turns than one snapshot holds facts, with some that wait when it is taken.
 pub fn long_session(seed: u64) {
     let faults = Faults { crash: 3, hangup: 10, drop: 10, ..Faults::default() };

@@ -107,6 +107,18 @@ const TRAPS: &[Trap] = &[
         often: 1,
         spring: |seed| scenario(seed, Faults { crash: 30, ..Faults::CRUEL }.actions()),
     },
+    Trap {
+        name: "leaving",
+        for_bugs: &[Mutant::TransferKeepsEpoch],
+        often: 1,
+        spring: |seed| scenario(seed, Faults { drain: 60, ..Faults::CRUEL }),
+    },
+    Trap {
+        name: "handed over unheard",
+        for_bugs: &[Mutant::ReservedForgotten],
+        often: 32,
+        spring: cases::handed_over_unheard,
+    },
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
 ];
 

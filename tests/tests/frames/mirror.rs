@@ -66,6 +66,16 @@ pub(crate) enum Mirror {
         printed: (Vec<u8>, MirrorStream, u64, String, MirrorEncoding, bool),
     },
     Trunk(MirrorTrunk),
+    Reserve {
+        key: (String, String),
+        epoch: u64,
+    },
+    Reserved {
+        key: (String, String),
+        epoch: u64,
+        holder: (u128, u128),
+        nonce: u128,
+    },
 }
 
 /// See [`Mirror`].
@@ -176,6 +186,11 @@ pub(crate) fn mirror(words: &Words) -> Mirror {
             Mirror::Printed { key: key(k), epoch: epoch.0, run_id: run_id.to_string(), printed }
         }
         Words::Trunk(words) => Mirror::Trunk(trunk(words)),
+        Words::Reserve { key: k, epoch } => Mirror::Reserve { key: key(k), epoch: epoch.0 },
+        Words::Reserved { key: k, epoch, holder, nonce } => {
+            let holder = (holder.node.0, holder.life.0);
+            Mirror::Reserved { key: key(k), epoch: epoch.0, holder, nonce: nonce.0 }
+        }
     }
 }
 

@@ -153,10 +153,8 @@ impl Ledger {
                     self.appended(boot, append, slot);
                 }
             }
-            (Op::Claim { key, nonce, .. }, Reply::Claimed(claimed)) => {
-                let claim = *self.claims.entry((key.clone(), claimed.token.epoch)).or_insert(*nonce);
-                assert_eq!(claim, *nonce, "G1: an epoch is given once, whatever the store forgets");
-            }
+            (Op::Claim { key, .. }, Reply::Claimed(claimed)) => self.owned_under(key, claimed.token),
+            (Op::Transfer { key, .. }, Reply::Transferred { token }) => self.owned_under(key, *token),
             (Op::Accept { key, input, .. }, Reply::Accepted(accepted)) => {
                 self.tails.entry(input.run_id.clone()).or_insert(accepted.tail);
                 let Some(slot) = shelf.session(key) else { return };
@@ -179,6 +177,11 @@ impl Ledger {
             (Op::Keep(keep), Reply::Done) => self.kept(keep),
             _ => {}
         }
+    }
+
+    fn owned_under(&mut self, key: &SessionKey, token: Token) {
+        let claim = *self.claims.entry((key.clone(), token.epoch)).or_insert(token.nonce);
+        assert_eq!(claim, token.nonce, "G1: an epoch is given once, whatever the store forgets");
     }
 
     fn appended(&mut self, boot: NodeId, append: &Append, slot: &Slot) {

@@ -1,0 +1,127 @@
+//! Handing a session with work to do to a node of one's choice (ownership.md §1.10), so that it has an owner at each
+//! moment: a leaving owner asks somebody to reserve it; who would own it names a claim; the store makes that claim in
+//! the step that ends the old ownership; the new owner is told, and claims what is its own already, to load it. Every
+//! word of this may be lost: an owner that hears nothing releases the session, and who has reserved it looks, by that
+//! claim's name, whether it was made.
+use super::drain::Drain;
+use super::seat::Seat;
+use super::{Switchboard, Timer};
+use crate::peer::Words;
+use turnway_core::id::{Epoch, Holder, NodeId, Nonce, Seen, SessionKey, Token};
+use turnway_core::limits;
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::store::{Op, Reply};
+use turnway_core::time::Now;
+
+impl Switchboard {
+    // === who leaves ===
+
+    /// Gives a session up that nothing is under way in: to somebody who says that he takes it, if there is work left,
+    /// and else to nobody.
+    pub(super) fn part_with(&mut self, now: Now, key: &SessionKey) {
+        let may = matches!(self.drain, Some(Drain::Ending { .. }));
+        let heir = self.an_heir();
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        (owned.releasing, owned.lingering) = (true, false);
+        owned.heir = heir.filter(|_| may && owned.runtime.has_work());
+        match owned.heir {
+            Some(heir) => {
+                let epoch = owned.epoch();
+                self.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVE_WITHIN);
+                self.tell(now, heir, Words::Reserve { key: key.clone(), epoch });
+            }
+            None => self.release(key),
+        }
+    }
+
+    pub(super) fn release(&mut self, key: &SessionKey) {
+        let drain = self.drain.is_some();
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        let (token, tail) = (owned.token, owned.tail().seq);
+        (owned.releasing, owned.lingering, owned.heir) = (true, false, None);
+        self.store(Op::Release { key: key.clone(), token, tail, drain });
+    }
+
+    /// Somebody would own it, by this claim.
+    pub(super) fn reserved(
+        &mut self,
+        from: NodeId,
+        key: &SessionKey,
+        epoch: Epoch,
+        (to, nonce): (Holder, Nonce),
+    ) {
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        // A seat that is kept over the end of a lease is not leaving, and another node was not asked.
+        if owned.epoch() != epoch || owned.heir != Some(from) || to.node != from {
+            return;
+        }
+        owned.heir = None;
+        let (token, tail) = (owned.token, owned.tail().seq);
+        self.timers.clear(&Timer::Reserve(key.clone()));
+        self.store(Op::Transfer { key: key.clone(), token, tail, to, nonce });
+    }
+
+    pub(super) fn transferred(
+        &mut self,
+        now: Now,
+        key: &SessionKey,
+        token: Token,
+        to: Holder,
+        reply: &Reply,
+    ) {
+        let Some(owned) = self.owned(key, token) else { return };
+        let Reply::Transferred { token: next } = reply else { return self.abandon(now, key, token) };
+        // As with a release: what the store has forgotten since leaves this node its owner.
+        if owned.doubted {
+            return self.abandon(now, key, token);
+        }
+        self.stats.transferred += 1;
+        self.drop_seat(key);
+        let owner = Seen { holder: Some(to), epoch: next.epoch };
+        if let Some(feed) = self.feeds.get_mut(key) {
+            feed.owner = owner;
+        }
+        self.tell(now, to.node, Words::Adopt { key: key.clone(), free: owner });
+        self.ring_all(now, key, owner);
+    }
+
+    // === who stays ===
+
+    /// A leaving owner asks whether this node would own a session.
+    pub(super) fn reserve(&mut self, now: Now, from: NodeId, key: &SessionKey, epoch: Epoch) {
+        if !self.is_lawful(now) || self.drain.is_some() || self.seats.contains_key(key) {
+            return;
+        }
+        let (nonce, holder) = (Nonce(self.rng.next_u128()), self.lease.holder);
+        self.seats.insert(key.clone(), Seat::Claiming { nonce, since: now.mono, from: Some(from) });
+        if !planted(Mutant::ReservedForgotten) {
+            self.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_LOOK);
+        }
+        self.tell(now, from, Words::Reserved { key: key.clone(), epoch, holder, nonce });
+    }
+
+    /// The time for an answer is up: an owner that hears of no heir releases; who has reserved looks whether it owns.
+    pub(super) fn reserve_due(&mut self, key: &SessionKey) {
+        match self.seats.get(key) {
+            Some(Seat::Owned(owned)) if owned.heir.is_some() => self.release(key),
+            Some(Seat::Claiming { nonce, from: Some(_), .. }) => {
+                // Nothing is ever seen so: it was made already, or is not now.
+                let (nonce, holder) = (*nonce, self.lease.holder);
+                let expect = Seen { holder: Some(holder), epoch: Epoch(0) };
+                self.store(Op::Claim { key: key.clone(), holder, nonce, expect, floor: Epoch(0) });
+            }
+            Some(Seat::Owned(_) | Seat::Claiming { .. } | Seat::Loading { .. }) | None => {}
+        }
+    }
+
+    /// Whether a session that is reserved here still has the owner that asked for it, who may hand it over any moment.
+    /// When he is dead, it is claimed like all that he had.
+    pub(super) fn is_awaited_from(&mut self, now: Now, key: &SessionKey, owner: Seen) -> bool {
+        let Some(Seat::Claiming { from: Some(from), .. }) = self.seats.get(key) else { return false };
+        let waits = self.drain.is_none() && owner.holder.is_some_and(|holder| holder.node == *from);
+        if waits {
+            self.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_LOOK);
+        }
+        waits
+    }
+}

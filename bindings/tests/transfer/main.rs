@@ -1,0 +1,255 @@
+//! A node that leaves hands what is left to do to a node of its choice: the session has an owner at each moment, and
+//! whatever is lost of what the two say, somebody goes on with it.
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::peer::Words;
+use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_core::id::{
+    AgentId, Epoch, MessageId, NodeId, Principal, RunId, Seen, SessionId, SessionKey, TenantId, UserId,
+};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Directory, Order, StopReason};
+use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::input::{Content, Input as Said, Message, Role, Strategy};
+use turnway_core::store::{Op, Reply, Shelf};
+use turnway_core::time::{Millis, Mono, Now};
+
+/// Who leaves; the other one stays.
+const LEAVES: usize = 0;
+const STAYS: usize = 1;
+
+/// What nodes say of a hand-over: what a test may lose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lost {
+    Nothing,
+    Question,
+    Answer,
+    Word,
+}
+
+/// Two nodes on one store that answers at once.
+struct Two {
+    boards: Vec<Switchboard>,
+    shelf: Shelf,
+    now: Now,
+    lost: Lost,
+    words: VecDeque<(NodeId, NodeId, Words)>,
+    /// Attempts ordered, by which node.
+    orders: Vec<(usize, RunId)>,
+    ops: Vec<&'static str>,
+    gone: bool,
+}
+
+fn key() -> SessionKey {
+    SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
+}
+
+fn ann() -> UserId {
+    UserId::parse("ann").expect("a name")
+}
+
+fn run(name: &str) -> RunId {
+    RunId::derive(&key(), &ann(), &MessageId::parse(name).expect("a name"))
+}
+
+fn node(at: usize) -> NodeId {
+    NodeId(at as u128 + 1)
+}
+
+fn accept(name: &str) -> Op {
+    let input = Said {
+        run_id: run(name),
+        message_id: MessageId::parse(name).expect("a name"),
+        request_id: None,
+        user: ann(),
+        agent_id: None,
+        message: Message { role: Role::User, content: Content::Text(name.to_owned()) },
+        history: None,
+        replaces: None,
+        strategy: Strategy::Enqueue,
+        metadata: None,
+        traceparent: None,
+    };
+    let principal = Principal { tenant: key().tenant, user: ann(), operator: false, writes: true };
+    Op::Accept { key: key(), principal, hash: input.body_hash(), input: Arc::new(input) }
+}
+
+fn board(at: usize) -> Switchboard {
+    let echo = AgentId::parse("echo").expect("a name");
+    let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
+    let directory = Arc::new(Directory { agents, default: Some(echo) });
+    let seed = [u8::try_from(at).expect("two") + 1; 32];
+    Switchboard::new(Config { node: node(at), directory, seed, alone: false, keep_facts: None })
+}
+
+impl Two {
+    /// One of two turns has begun at the node that leaves, and the other waits there.
+    fn with_two_turns(lost: Lost) -> Self {
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let (words, orders, ops) = (VecDeque::new(), Vec::new(), Vec::new());
+        let (boards, shelf) = (vec![board(LEAVES), board(STAYS)], Shelf::new(false));
+        let mut two = Self { boards, shelf, now, lost, words, orders, ops, gone: false };
+        two.wait(Duration::ZERO);
+        for name in ["m1", "m2"] {
+            let reply = two.shelf.apply(two.now, &accept(name));
+            assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
+        }
+        // By which it knows of the other one, too.
+        let adopt = Words::Adopt { key: key(), free: Seen::default() };
+        two.give(LEAVES, Input::Peer { from: node(STAYS), words: adopt });
+        assert_eq!(two.orders.len(), 1, "one turn has begun");
+        two.boards[LEAVES].handle_input(two.now, Input::Drain);
+        two.settle();
+        two
+    }
+
+    /// The turn that has begun ends.
+    fn end_turn(&mut self) {
+        let (_, run_id) = self.orders[0].clone();
+        let epoch = self.shelf.session(&key()).expect("a session").token.epoch;
+        let events = vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }];
+        self.give(LEAVES, Input::Agent { key: key(), run_id, attempt: 1, epoch, events });
+    }
+
+    fn give(&mut self, at: usize, input: Input) {
+        self.boards[at].handle_input(self.now, input);
+        self.settle();
+    }
+
+    /// Time passes for both.
+    fn wait(&mut self, time: Duration) {
+        self.now = Now { mono: self.now.mono + time, store: self.now.store.after(time) };
+        for board in &mut self.boards {
+            board.handle_timeout(self.now);
+        }
+        self.settle();
+    }
+
+    /// Until nobody wants anything more.
+    fn settle(&mut self) {
+        loop {
+            let mut still = true;
+            for at in [LEAVES, STAYS] {
+                while let Some(output) = self.boards[at].poll_output() {
+                    still = false;
+                    self.perform(at, output);
+                }
+            }
+            while let Some((from, to, words)) = self.words.pop_front() {
+                still = false;
+                let at = usize::from(to == node(STAYS));
+                self.boards[at].handle_input(self.now, Input::Peer { from, words });
+            }
+            if still {
+                return;
+            }
+        }
+    }
+
+    fn perform(&mut self, at: usize, output: Output) {
+        match output {
+            Output::Store(op) => {
+                self.ops.push(op.name());
+                let result = Ok(self.shelf.apply(self.now, &op));
+                self.boards[at].handle_input(self.now, Input::Stored { op, result });
+            }
+            Output::Publish { to, words } => {
+                let lost = match self.lost {
+                    Lost::Nothing => false,
+                    Lost::Question => matches!(words, Words::Reserve { .. }),
+                    Lost::Answer => matches!(words, Words::Reserved { .. }),
+                    Lost::Word => matches!(words, Words::Adopt { .. }),
+                };
+                if !lost {
+                    self.words.push_back((node(at), to, words));
+                }
+            }
+            Output::Order(Order::Invoke(invoke)) => self.orders.push((at, invoke.run_id.clone())),
+            Output::Exit => self.gone = true,
+            Output::Order(_) | Output::Tool(_) | Output::Send { .. } => {}
+        }
+    }
+
+    fn owner(&self) -> Option<NodeId> {
+        self.shelf.session(&key()).and_then(|slot| slot.holder).map(|holder| holder.node)
+    }
+
+    /// The second turn has begun at the other node, under a later epoch, and whoever leaves has left.
+    fn went_on(&self, before: Epoch) {
+        assert_eq!(self.orders.get(1..), Some(&[(STAYS, run("m2"))][..]), "{:?}", self.ops);
+        let slot = self.shelf.session(&key()).expect("a session");
+        assert!(slot.token.epoch > before, "{:?}", slot.token);
+        let ended = slot.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::RunDone { .. })).count();
+        assert_eq!((self.owner(), ended, self.gone), (Some(node(STAYS)), 1, true));
+    }
+}
+
+/// With work left, a session goes from owner to owner in one step of the store.
+///
+/// Covers: G9, I9.
+#[test]
+fn what_is_left_to_do_is_handed_to_another_node() {
+    let mut two = Two::with_two_turns(Lost::Nothing);
+    assert_eq!(two.owner(), Some(node(LEAVES)), "its turn still runs");
+    let before = two.shelf.session(&key()).expect("a session").token.epoch;
+    two.end_turn();
+    two.went_on(before);
+    assert!(two.ops.contains(&"transfer") && !two.ops.contains(&"release"), "{:?}", two.ops);
+    assert_eq!(two.boards[LEAVES].stats(two.now).transferred, 1);
+}
+
+/// Nobody answers: it is released, and offered.
+///
+/// Covers: G9, I9.
+#[test]
+fn a_session_that_nobody_reserves_is_released() {
+    for lost in [Lost::Question, Lost::Answer] {
+        let mut two = Two::with_two_turns(lost);
+        let before = two.shelf.session(&key()).expect("a session").token.epoch;
+        two.end_turn();
+        assert_eq!(two.owner(), Some(node(LEAVES)), "{lost:?}: it waits for an answer");
+        two.wait(limits::RESERVE_WITHIN);
+        // Who has reserved it claims it as offered, and anybody else would.
+        two.went_on(before);
+        assert!(two.ops.contains(&"release") && !two.ops.contains(&"transfer"), "{lost:?}: {:?}", two.ops);
+    }
+}
+
+/// The new owner is not told: it looks by itself.
+///
+/// Covers: G9, I9.
+#[test]
+fn who_has_reserved_a_session_finds_out_that_it_owns_it() {
+    let mut two = Two::with_two_turns(Lost::Word);
+    let before = two.shelf.session(&key()).expect("a session").token.epoch;
+    two.end_turn();
+    assert_eq!((two.owner(), two.orders.len()), (Some(node(STAYS)), 1), "{:?}", two.ops);
+    two.wait(limits::RESERVED_LOOK);
+    two.went_on(before);
+}
+
+/// An answer that comes when the session is released already, and one that names another node, change nothing.
+///
+/// Covers: G1, I1.
+#[test]
+fn a_late_answer_changes_nothing() {
+    let mut two = Two::with_two_turns(Lost::Question);
+    two.end_turn();
+    let slot = two.shelf.session(&key()).expect("a session");
+    let (epoch, mut holder) = (slot.token.epoch, slot.holder.expect("somebody"));
+    let nonce = slot.token.nonce;
+    holder.node = NodeId(7);
+    let other = Words::Reserved { key: key(), epoch, holder, nonce };
+    two.give(LEAVES, Input::Peer { from: node(STAYS), words: other });
+    assert_eq!(two.owner(), Some(node(LEAVES)), "nobody reserves for others");
+    two.wait(limits::RESERVE_WITHIN);
+    holder.node = node(STAYS);
+    two.give(
+        LEAVES,
+        Input::Peer { from: node(STAYS), words: Words::Reserved { key: key(), epoch, holder, nonce } },
+    );
+    two.went_on(epoch);
+    assert!(!two.ops.contains(&"transfer"), "{:?}", two.ops);
+}
