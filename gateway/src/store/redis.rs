@@ -3,7 +3,7 @@
 //! - `turnway.lua`: the rules. Each function touches the keys of one slot, and may be called again.
 //! - `desk`: makes calls of ops and replies of answers; `intake`, `owning`, `log`, `listening`, `lease`,
 //!   `listing`, `sweep` are its parts.
-//! - `book`: what this process has registered where a sweep will look.
+//! - `registrar`, `book`: what this process registers, and has registered, where a sweep will look.
 //! - `library`, `probe`: what has to be so before anything is asked; `guard`: and stays so.
 //! - `replicas`: waits for them.
 //! - [`tally`]: what nodes tell each other of the rates they share.
@@ -25,6 +25,7 @@ mod listing;
 mod log;
 mod owning;
 mod probe;
+mod registrar;
 mod replicas;
 mod sweep;
 pub mod tally;
@@ -42,6 +43,7 @@ use book::Book;
 use desk::Desk;
 use guard::Guard;
 use library::Library;
+use registrar::Registrar;
 use replicas::Replicas;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -163,6 +165,7 @@ impl Redis {
             replicas,
             clock: options.clock,
             book: Mutex::new(Book::default()),
+            registrar: Registrar::default(),
             well: AtomicBool::new(true),
         };
         let (desk, under_way) = (Arc::new(desk), Arc::default());

@@ -5,14 +5,14 @@ use crate::store::redis::answer::Answer;
 use crate::store::redis::book::Book;
 use crate::store::redis::call::{Call, Trouble, is_unknown_function};
 use crate::store::redis::guard::Guard;
-use crate::store::redis::key;
 use crate::store::redis::library::Library;
+use crate::store::redis::registrar::Registrar;
 use crate::store::redis::replicas::Replicas;
 use ::redis::{Pipeline, Value};
 use futures_util::FutureExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use turnway_core::id::{Holder, SessionKey};
+
 use turnway_core::store::{Op, Refused, Reply};
 
 /// What an op comes to.
@@ -35,6 +35,8 @@ pub(super) struct Desk {
     /// A test's time instead of the server's.
     pub(super) clock: Option<Clock>,
     pub(super) book: Mutex<Book>,
+    /// What is to be registered and waits for what else is.
+    pub(super) registrar: Registrar,
     /// Whether the last call was answered: each kind of trouble is told once.
     pub(super) well: AtomicBool,
 }
@@ -120,35 +122,6 @@ impl Desk {
             Some(replicas) => replicas.have_it().await,
             None => Ok(()),
         }
-    }
-
-    // === registering ===
-
-    /// Writes a session into an incarnation's index, and returns when that was. Nothing that a sweep has to
-    /// find may go out before this is answered.
-    pub(super) async fn register(&self, session: &SessionKey, holder: Holder) -> Done<u64> {
-        if !self.book().is_enrolled(holder) {
-            self.enroll(&self.commands, holder).await?;
-        }
-        let call =
-            Call::to("register", [key::registered(holder)]).number(self.now()).text(&session.to_string());
-        let stamp = self.call(call).await?.number()?;
-        self.book().register(session, holder, stamp);
-        Ok(stamp)
-    }
-
-    /// Makes an incarnation known to sweeps.
-    pub(super) async fn enroll(&self, line: &Line, holder: Holder) -> Done<u64> {
-        let call = Call::to("enroll", [key::LIVES.to_owned()]).number(self.now()).text(&key::life(holder));
-        let stamp = self.call_on(line, call).await?.number()?;
-        self.book().enroll(holder);
-        Ok(stamp)
-    }
-
-    /// Takes it out again, unless it was registered anew.
-    pub(super) async fn unregister(&self, session: &SessionKey, holder: Holder, stamp: u64) -> Done<()> {
-        let call = Call::to("unregister", [key::registered(holder)]).text(&session.to_string()).number(stamp);
-        self.call(call).await.map(drop)
     }
 
     // === performing ===

@@ -6,7 +6,7 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 2
+local VERSION = 3
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
@@ -494,13 +494,17 @@ local function orphans(keys, args)
   return { '0', redis.call('ZRANGE', keys[2], args[3], '+inf', unpack(page)) }
 end
 
--- keys: nidx; args: now session
+-- keys: nidx; args: now session ... (one, before version 3)
 local function register(keys, args)
-  local known = redis.call('ZSCORE', keys[1], args[2])
-  -- Later than before, so that whoever clears the earlier one away leaves this one.
-  local stamp = str(math.max(clock(args[1]), num(known or '0') + 1))
-  redis.call('ZADD', keys[1], stamp, args[2])
-  return { stamp }
+  local now, stamps = clock(args[1]), {}
+  for at = 2, #args do
+    local known = redis.call('ZSCORE', keys[1], args[at])
+    -- Later than before, so that whoever clears the earlier one away leaves this one.
+    local stamp = str(math.max(now, num(known or '0') + 1))
+    redis.call('ZADD', keys[1], stamp, args[at])
+    stamps[at - 1] = stamp
+  end
+  return stamps
 end
 
 -- keys: nidx; args: session stamp

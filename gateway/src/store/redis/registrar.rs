@@ -1,0 +1,100 @@
+//! Writing sessions into the indexes that sweeps look at, before anything that a sweep has to find. What is registered
+//! in the same moment goes in one call: a node that takes over what another one had registers hundreds at once.
+use crate::redis::Line;
+use crate::store::redis::call::{Call, Trouble};
+use crate::store::redis::desk::{Desk, Done};
+use crate::store::redis::key;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::oneshot;
+use turnway_core::id::{Holder, SessionKey};
+use turnway_core::limits;
+
+/// Sessions in one call: some 2 us each, and nobody else is served meanwhile.
+const TOGETHER_MAX: usize = limits::SWEEP_SESSIONS_MAX as usize;
+
+/// A session, and who waits for its stamp.
+type Wish = (SessionKey, oneshot::Sender<Done<u64>>);
+
+/// What is to be registered, by incarnation. Not bounded by a number of its own: each is a part of one op, and the store
+/// takes no more than [`limits::STORE_QUEUE_MAX`] of them.
+#[derive(Debug, Default)]
+pub(super) struct Registrar(Mutex<BTreeMap<Holder, Vec<Wish>>>);
+
+// === impl Registrar ===
+
+impl Registrar {
+    /// Adds a wish; whether it is the first, whose owner sees to all of them.
+    fn add(&self, holder: Holder, wish: Wish) -> bool {
+        let mut wishes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let wishes = wishes.entry(holder).or_default();
+        wishes.push(wish);
+        wishes.len() == 1
+    }
+
+    fn take(&self, holder: Holder) -> Vec<Wish> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder).unwrap_or_default()
+    }
+}
+
+// === impl Desk ===
+
+impl Desk {
+    /// Writes a session into an incarnation's index, and returns when that was. Nothing that a sweep has to
+    /// find may go out before this is answered.
+    pub(super) async fn register(&self, session: &SessionKey, holder: Holder) -> Done<u64> {
+        let (tell, told) = oneshot::channel();
+        if self.registrar.add(holder, (session.clone(), tell)) {
+            // Ops that set out in the same moment are on their way here.
+            tokio::task::yield_now().await;
+            self.register_all(holder).await;
+        }
+        // Whoever saw to it is gone: so is the store.
+        told.await.unwrap_or(Err(Trouble::NotDone))
+    }
+
+    async fn register_all(&self, holder: Holder) {
+        let mut wishes = self.registrar.take(holder);
+        while !wishes.is_empty() {
+            let rest = wishes.split_off(wishes.len().min(TOGETHER_MAX));
+            let sessions: Vec<&SessionKey> = wishes.iter().map(|(session, _)| session).collect();
+            let stamps = self.register_some(holder, &sessions).await;
+            for (n, (_, tell)) in wishes.into_iter().enumerate() {
+                let stamp = match &stamps {
+                    Ok(stamps) => stamps.get(n).copied().ok_or(Trouble::Doubt),
+                    Err(trouble) => Err(*trouble),
+                };
+                // Nobody waits for it any more.
+                let _ = tell.send(stamp);
+            }
+            wishes = rest;
+        }
+    }
+
+    async fn register_some(&self, holder: Holder, sessions: &[&SessionKey]) -> Done<Vec<u64>> {
+        if !self.book().is_enrolled(holder) {
+            self.enroll(&self.commands, holder).await?;
+        }
+        let call = Call::to("register", [key::registered(holder)]).number(self.now());
+        let call = sessions.iter().fold(call, |call, session| call.text(&session.to_string()));
+        let mut answer = self.call(call).await?;
+        let stamps = sessions.iter().map(|_| answer.number()).collect::<Done<Vec<u64>>>()?;
+        let mut book = self.book();
+        sessions.iter().zip(&stamps).for_each(|(session, stamp)| book.register(session, holder, *stamp));
+        Ok(stamps)
+    }
+
+    /// Makes an incarnation known to sweeps.
+    pub(super) async fn enroll(&self, line: &Line, holder: Holder) -> Done<u64> {
+        let call = Call::to("enroll", [key::LIVES.to_owned()]).number(self.now()).text(&key::life(holder));
+        let stamp = self.call_on(line, call).await?.number()?;
+        self.book().enroll(holder);
+        Ok(stamp)
+    }
+
+    /// Takes it out again, unless it was registered anew.
+    pub(super) async fn unregister(&self, session: &SessionKey, holder: Holder, stamp: u64) -> Done<()> {
+        let call = Call::to("unregister", [key::registered(holder)]).text(&session.to_string()).number(stamp);
+        self.call(call).await.map(drop)
+    }
+}
