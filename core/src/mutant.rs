@@ -147,6 +147,14 @@ define_mutants! {
     ReservedForgotten,
     /// A session that is handed over keeps its epoch. (G1, I2)
     TransferKeepsEpoch,
+    /// A session is claimed before it is in its claimer's index. (G9, I9)
+    ClaimUnlisted,
+    /// A sweep clears registrations away that an op may still lean on. (G9, I3)
+    IndexClearsYoung,
+    /// Who releases a session clears its registration away at once, though an op on its way may lean on it. (G9, I3)
+    ReleaseClearsYoung,
+    /// An input for a session that nobody owns leans on a registration that may be gone. (G9, I3)
+    IndexStale,
 }
 
 #[cfg(feature = "mutants")]

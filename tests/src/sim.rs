@@ -30,6 +30,7 @@ mod check;
 mod clients;
 mod handing;
 mod hands;
+mod index;
 mod lasting;
 mod lines;
 mod post;

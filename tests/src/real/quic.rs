@@ -159,22 +159,21 @@ impl Line {
         let run = accepted["run_id"].clone();
         let mut lane = self.lane().await?;
         assert_eq!((&lane.head["run_id"], &lane.head["session_id"]), (&run, &session.into()));
-        let (mut said, mut done) = (String::new(), Value::Null);
-        let (mut is_over, from) = (false, &mut self.from);
-        while !is_over || done.is_null() {
-            tokio::select! {
-                message = read(from), if done.is_null() => {
-                    let message = message?.expect("the control stream stays");
-                    if message["type"] == "done" && message["run_id"] == run {
-                        done = message;
-                    }
+        // Side by side, each read to its end: one that is given up halfway leaves half a message behind.
+        let from = &mut self.from;
+        let done = async {
+            loop {
+                let message = read(from).await?.expect("the control stream stays");
+                if message["type"] == "done" && message["run_id"] == run {
+                    return Ok::<_, Gone>(message);
                 }
-                piece = lane.next(), if !is_over => match piece? {
-                    Some(piece) => take(&mut said, &piece),
-                    None => is_over = true,
-                },
             }
-        }
+        };
+        let said = async {
+            let mut said = String::new();
+            lane.rest(&mut said).await.map(|()| said)
+        };
+        let (done, said) = tokio::try_join!(done, said)?;
         assert_eq!(done["text_bytes"], said.len(), "{done}");
         Ok((said, done))
     }

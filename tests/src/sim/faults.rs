@@ -50,6 +50,8 @@ pub struct Faults {
     pub handovers: bool,
     /// Agents have things done by a tool runner: no fault either.
     pub actions: bool,
+    /// What is to be swept stands in indexes, which are written, lost and read apart from it: no fault either.
+    pub indexed: bool,
 }
 
 impl Faults {
@@ -78,6 +80,7 @@ impl Faults {
         steering: false,
         handovers: false,
         actions: false,
+        indexed: false,
     };
     /// What the worst day looks like.
     pub const BRUTAL: Self = Self {
@@ -104,6 +107,7 @@ impl Faults {
         steering: false,
         handovers: false,
         actions: false,
+        indexed: false,
     };
 
     /// The same with a store that forgets.
@@ -139,6 +143,11 @@ impl Faults {
     /// The same where agents have things done.
     pub fn actions(self) -> Self {
         Self { actions: true, ..self }
+    }
+
+    /// The same where what is to be swept stands in indexes of its own.
+    pub fn indexed(self) -> Self {
+        Self { indexed: true, ..self }
     }
 
     /// A mix of its own for every seed: two faults that hide each other are apart in some world.
@@ -183,6 +192,7 @@ impl Faults {
             steering: false,
             handovers: false,
             actions: false,
+            indexed: false,
         }
     }
 }

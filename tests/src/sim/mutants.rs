@@ -114,6 +114,17 @@ const TRAPS: &[Trap] = &[
         spring: |seed| scenario(seed, Faults { drain: 60, ..Faults::CRUEL }),
     },
     Trap {
+        name: "indexes",
+        for_bugs: &[
+            Mutant::ClaimUnlisted,
+            Mutant::IndexClearsYoung,
+            Mutant::IndexStale,
+            Mutant::ReleaseClearsYoung,
+        ],
+        often: 1,
+        spring: |seed| scenario(seed, Faults { clock: 0, slow: 40, ..Faults::CRUEL }.indexed()),
+    },
+    Trap {
         name: "handed over unheard",
         for_bugs: &[Mutant::ReservedForgotten],
         often: 32,

@@ -79,8 +79,11 @@ impl World {
         } else if self.hit(faults.clock) {
             // The store's clock leaps ahead by seconds, or falls back to the truth; never that and a
             // loss of writes together: then epochs may repeat (ownership, I2).
+            let before = self.ahead_ms;
             self.ahead_ms =
                 if self.rewinds || self.rng.chance(50) { self.ahead_ms + self.rng.below(5000) } else { 0 };
+            // A line that was old for a moment may have been cleared while an op still leans on it.
+            self.index.doubtful |= self.ahead_ms < before;
         } else if self.hit(faults.rewind) {
             let writes = 1 + self.rng.below(6);
             self.forget(writes);

@@ -4,45 +4,69 @@ use std::sync::Arc;
 use turnway_bindings::peer::{Item, Words};
 use turnway_core::id::NodeId;
 use turnway_core::store::{Accepted, Op, Reply, StoreError};
+use turnway_core::time::Millis;
 
 impl World {
     /// An operation sets out.
     pub(crate) fn ask_store(&mut self, boot: NodeId, op: Op) {
-        let late = if self.slow_until > self.now { 400 } else { 0 };
-        self.later(late / 4, 10 + late, Happening::Store { boot, op, ghost: None });
+        if self.indexed { self.ask_desk(boot, op) } else { self.send(boot, op, None) }
     }
 
-    fn answer(&mut self, boot: NodeId, op: Op, result: Result<Reply, StoreError>) {
+    /// An operation is on its way, with the stamp of the index that it leans on.
+    pub(crate) fn send(&mut self, boot: NodeId, op: Op, stamp: Option<Millis>) {
+        let late = if self.slow_until > self.now { 400 } else { 0 };
+        self.later(late / 4, 10 + late, Happening::Store { boot, op, ghost: None, stamp });
+    }
+
+    /// A node that cannot reach the store, or a store that nobody can.
+    pub(crate) fn is_away(&self, boot: NodeId) -> bool {
+        let cut = self.at(boot).is_some_and(|at| self.nodes[at].cut_until > self.now);
+        cut || self.outage_until > self.now
+    }
+
+    pub(crate) fn answer(&mut self, boot: NodeId, op: Op, result: Result<Reply, StoreError>) {
         let late = if self.slow_until > self.now { 1200 } else { 0 };
         self.later(late / 8, 10 + late, Happening::Answer { boot, op, result });
     }
 
     /// An operation arrives.
-    pub(crate) fn reach_store(&mut self, boot: NodeId, op: Op, ghost: Option<u32>) {
+    pub(crate) fn reach_store(&mut self, boot: NodeId, op: Op, ghost: Option<u32>, stamp: Option<Millis>) {
         if ghost.is_some_and(|then| then != self.forgotten) {
             // It went to the server that was there before: the one it was lost with, or the one that is followed no more.
             return;
         }
         let ghost = ghost.is_some();
-        let cut = self.at(boot).is_some_and(|at| self.nodes[at].cut_until > self.now);
-        if cut || self.outage_until > self.now {
+        if self.is_away(boot) {
             if !ghost {
                 self.answer(boot, op, Err(StoreError::Unavailable));
+            }
+            return;
+        }
+        if self.indexed && self.lacks_line(&op, stamp) {
+            if !ghost {
+                self.send_back(boot, op);
             }
             return;
         }
         self.tally.ops += 1;
         // A first grant is rare, so its answer is lost more often.
         let more = if matches!(op, Op::Renew { fresh: true, .. }) { 4 } else { 1 };
+        if self.indexed && matches!(op, Op::Sweep { .. }) {
+            return self.sweep_indexes(boot, op);
+        }
         let lost = !ghost && self.rng.chance(self.faults.unknown * more);
         if lost && self.rng.chance(40) {
             let ghost = Some(self.forgotten);
-            self.later(100, 10_000, Happening::Store { boot, op: op.clone(), ghost });
+            self.later(100, 10_000, Happening::Store { boot, op: op.clone(), ghost, stamp });
             if self.rng.chance(50) {
                 return self.answer(boot, op, Err(StoreError::Unknown));
             }
         }
+        let was = op.key().and_then(|key| self.shelf.session(key)).and_then(|slot| slot.holder);
         let mut reply = self.shelf.apply(self.store_now(), &op);
+        if self.indexed {
+            self.performed(boot, &op, was, &reply);
+        }
         if let Reply::Accepted(accepted) = &mut reply
             && self.rings
         {
@@ -83,6 +107,15 @@ impl World {
     /// The store forgets its last writes, as a fail-over to a lagging replica does.
     pub(crate) fn forget(&mut self, writes: u64) {
         self.say(format_args!("the store forgets {writes} writes"));
+        if self.indexed {
+            // Each part of the store is of another age: slots of sessions, indexes, leases.
+            let lines = self.rng.below(2 * writes + 1);
+            self.index.forget(lines);
+            if self.rng.chance(30) {
+                self.restart();
+            }
+        }
+        let writes = if self.indexed && self.rng.chance(30) { 0 } else { writes };
         self.shelf.rewind(writes);
         self.forgotten += 1;
         // Nobody takes over within the millisecond: epochs are told apart by the clock.

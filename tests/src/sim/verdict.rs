@@ -115,5 +115,7 @@ fn mix(seed: u64) -> Faults {
     let faults = if actions { faults.actions() } else { faults };
     let steering = (seed / 5).is_multiple_of(2) || env("SIM_STEERING", 0) > 0;
     let faults = if steering { faults.steering() } else { faults };
+    let indexed = (seed / 4).is_multiple_of(3) || env("SIM_INDEXED", 0) > 0;
+    let faults = if indexed { faults.indexed() } else { faults };
     if env("SIM_FORGETFUL", 0) > 0 { faults.forgetful() } else { faults }
 }

@@ -5,6 +5,7 @@ use super::check::Ledger;
 use super::clients::{Act, Client};
 use super::faults::Faults;
 use super::hands::{Hands, Step};
+use super::index;
 use super::lines::{Line, request_id};
 use super::steering::Answer;
 use std::collections::BTreeMap;
@@ -34,7 +35,9 @@ pub(crate) type LineId = (NodeId, LinkId);
 pub(crate) enum Happening {
     /// An operation reaches the store; a ghost is a late copy nobody waits for, and knows how often the store had
     /// forgotten when it set out.
-    Store { boot: NodeId, op: Op, ghost: Option<u32> },
+    Store { boot: NodeId, op: Op, ghost: Option<u32>, stamp: Option<Millis> },
+    /// A step between an op's being asked and its reaching its slot, or after.
+    Index(Box<index::Step>),
     /// An answer reaches its node.
     Answer { boot: NodeId, op: Op, result: Result<Reply, StoreError> },
     /// Words reach a node.
@@ -140,8 +143,12 @@ pub struct World {
     pub(crate) handovers: bool,
     /// Agents have things done.
     pub(crate) actions: bool,
+    /// What is to be swept stands in indexes of its own.
+    pub(crate) indexed: bool,
     pub(crate) nodes: Vec<Node>,
     pub(crate) shelf: Shelf,
+    pub(crate) index: index::Index,
+    pub(crate) books: BTreeMap<NodeId, index::Book>,
     /// Pairs of nodes that do not hear each other, and until when.
     pub(crate) splits: BTreeMap<(NodeId, NodeId), Mono>,
     /// When the store last started again.
@@ -193,8 +200,11 @@ impl World {
             lasting: faults.lasting,
             handovers: faults.handovers,
             actions: faults.actions,
+            indexed: faults.indexed,
             nodes: Vec::new(),
             shelf: Shelf::new(rewinds),
+            index: index::Index::default(),
+            books: BTreeMap::new(),
             splits: BTreeMap::new(),
             restarted_at: None,
             outage_until: Mono::default(),
@@ -354,8 +364,14 @@ impl World {
 
     fn happen(&mut self, happening: Happening) {
         match happening {
-            Happening::Store { boot, op, ghost } => self.reach_store(boot, op, ghost),
-            Happening::Answer { boot, op, result } => self.give_to(boot, Input::Stored { op, result }),
+            Happening::Store { boot, op, ghost, stamp } => self.reach_store(boot, op, ghost, stamp),
+            Happening::Index(step) => self.index_step(*step),
+            Happening::Answer { boot, op, result } => {
+                if self.indexed {
+                    self.book_answer(boot, &op, &result);
+                }
+                self.give_to(boot, Input::Stored { op, result });
+            }
             Happening::Mail { to, from, words } => self.give_to(to, Input::Peer { from, words }),
             Happening::Unheard { boot, node } => self.give_to(boot, Input::Unheard { to: node }),
             Happening::Gap { boot } => self.give_to(boot, Input::Gap),
@@ -395,6 +411,7 @@ impl World {
         self.lines.retain(|line, _| line.0 != boot);
         self.streams.cut_off(boot);
         self.hands.cut_off(boot);
+        self.books.remove(&boot);
         self.nodes[at] = self.boot();
         self.hire(self.nodes[at].boot);
     }

@@ -17,7 +17,7 @@ const SOURCE: &str = include_str!("../../../gateway/src/store/redis/turnway.lua"
 const VERSIONS: &[(u64, &str)] = &[
     (1, "532c10334dd165634ed2bd0fb8daab56f7a8a64f03ab4b27d42b66b3689642e1"),
     (2, "2a5e2587a79f1c2a147b9d485117d79901a456f5dbe2c11b9a44e4189767c84b"),
-    (3, "60013f29c4334666267f59f387460cb9d340d7386452376bf5dfa691ed5fdd48"),
+    (3, "295f129178edef490c4da3e87db8760ab4d9851b7eca3f25d09d164a8390ffad"),
 ];
 /// This release's.
 const OWN: u64 = VERSIONS[VERSIONS.len() - 1].0;

@@ -160,7 +160,8 @@ async fn indexes_come_back_to_nothing() {
             assert_eq!(first.ask(release).await, Ok(Reply::Released));
         }
     }
-    assert_eq!(scene.count("nidx:{00000000000000000000000000000001}:00000000000000000000000000000001"), 10);
+    // What set out before a release, and comes after it, may lean on a registration: none goes at once.
+    assert_eq!(scene.count("nidx:{00000000000000000000000000000001}:00000000000000000000000000000001"), 20);
     drop(first);
     scene.pass(4);
     second.era(holder(2, 3), true).await;
@@ -173,7 +174,7 @@ async fn indexes_come_back_to_nothing() {
     }
     // What is young may be about to be used.
     assert_eq!(found(&mut second).await, []);
-    assert_eq!(scene.keys("nidx:*").len(), 2);
+    assert_eq!(scene.keys("nidx:*").len(), 3);
     scene.pass(61);
     second.era(holder(2, 4), true).await;
     for _ in 0..2 {

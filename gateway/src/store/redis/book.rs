@@ -3,7 +3,9 @@
 //! Forgetting any of it costs a repeated call; believing in what is no longer there is found out by the
 //! functions, which look at the age of a registration.
 use crate::store::redis::key::NOBODY;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use tokio::time::Instant;
 use turnway_core::id::{Holder, SessionKey, TenantId};
 
 /// Registrations remembered: one for each session this node owns or has just accepted for. One that is
@@ -15,6 +17,9 @@ const ENROLLED_MAX: usize = 64;
 const SETTLED_MIN: usize = 64;
 /// Sweeps in a row that do not look again at what was settled.
 const SETTLED_SWEEPS: u32 = 32;
+/// Registrations of what was released are cleared away when nothing that is on its way can lean on them any more: a
+/// minute after they were made, and a little.
+const LEFT_FOR: Duration = Duration::from_secs(61);
 /// Tenants remembered.
 const TENANTS_MAX: usize = 16_384;
 
@@ -40,6 +45,9 @@ pub(super) struct Book {
     lines: BTreeMap<(SessionKey, Holder), Line>,
     enrolled: BTreeSet<Holder>,
     tenants: BTreeSet<TenantId>,
+    /// What was released, and when, by this process's clock; the first first. What finds no room stays until this
+    /// incarnation is dead, and is cleared away then.
+    left: VecDeque<(Instant, Holder, SessionKey, u64)>,
     walk: Walk,
     settled: Settled,
 }
@@ -80,6 +88,7 @@ impl Default for Book {
             lines: BTreeMap::new(),
             enrolled: BTreeSet::new(),
             tenants: BTreeSet::new(),
+            left: VecDeque::new(),
             walk: Walk::default(),
             settled: Settled::default(),
         }
@@ -162,6 +171,20 @@ impl Book {
         let of = |key: &(SessionKey, Holder)| key.0 == *session;
         let keys: Vec<_> = self.lines.range(first..).map(|(key, _)| key.clone()).take_while(of).collect();
         keys.into_iter().filter_map(|key| self.lines.remove(&key).map(|line| (key.1, line.stamp))).collect()
+    }
+
+    /// A session was released, and nothing was left in it.
+    pub(super) fn leave(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
+        if self.left.len() < REGISTERED_MAX {
+            self.left.push_back((Instant::now(), holder, session.clone(), stamp));
+        }
+    }
+
+    /// Takes out what was released long enough ago.
+    pub(super) fn left(&mut self, now: Instant, max: usize) -> Vec<(Holder, SessionKey, u64)> {
+        let old = |at: Instant| now.saturating_duration_since(at) >= LEFT_FOR;
+        let count = self.left.iter().take(max).take_while(|(at, ..)| old(*at)).count();
+        self.left.drain(..count).map(|(_, holder, session, stamp)| (holder, session, stamp)).collect()
     }
 
     /// Takes out one registration, unless it was made anew.
@@ -253,6 +276,11 @@ mod tests {
         assert_eq!(book.stamp(&session, other), Some(11));
         book.die(other);
         assert_eq!((book.stamp(&session, other), book.me()), (None, me));
+        book.leave(&session, me, 9);
+        let soon = Instant::now() + LEFT_FOR / 2;
+        assert_eq!((book.left(soon, 9).len(), book.left(soon + LEFT_FOR, 0).len()), (0, 0));
+        assert_eq!(book.left(soon + LEFT_FOR, 9), [(me, session.clone(), 9)]);
+        assert!(book.left(soon + LEFT_FOR, 9).is_empty());
         book.live(me, 7);
         assert_eq!(book.stamp(&session, me), Some(10));
         assert_eq!(book.take(&session), [(me, 10)]);

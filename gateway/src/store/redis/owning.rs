@@ -61,29 +61,33 @@ impl Desk {
         drain: bool,
     ) -> Done<Reply> {
         // What is left is nobody's, and nobody else may be told of it for as long as this node lives.
-        if drain {
-            self.register(session, NOBODY).await.map_err(|_| Trouble::NotDone)?;
-        }
+        let stamp = match drain {
+            true => self.register(session, NOBODY).await.map_err(|_| Trouble::NotDone)?,
+            false => 0,
+        };
         // From here on whoever wants the session here again has to register it anew.
         let lines = self.book().take(session);
         let call = Call::to("release", [key::own(session), key::inbox(session), key::control(session)])
             .number(token.epoch.0)
             .name(token.nonce.0)
             .number(tail.0)
-            .flag(drain);
+            .flag(drain)
+            .number(self.now())
+            .number(stamp);
         let mut answer = self.call(call).await?;
         match answer.text()?.as_str() {
             "OK" => {
                 let (holder, left) = (answer.holder()?, answer.flag()?);
                 let line = lines.into_iter().find(|(by, _)| Some(*by) == holder);
                 if let Some((holder, stamp)) = line.filter(|_| !left) {
-                    // Without it a line stays that a sweep clears away.
-                    let _ = self.unregister(session, holder, stamp).await;
+                    // What set out before, and comes late, may lean on it yet.
+                    self.book().leave(session, holder, stamp);
                 }
                 Ok(Reply::Released)
             }
             "PENDING" => Ok(Reply::Pending),
             "FENCED" => Ok(Reply::Fenced),
+            "REGISTER" => Err(Trouble::NotDone),
             _ => Err(Trouble::Doubt),
         }
     }

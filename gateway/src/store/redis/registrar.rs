@@ -91,10 +91,4 @@ impl Desk {
         self.book().enroll(holder);
         Ok(stamp)
     }
-
-    /// Takes it out again, unless it was registered anew.
-    pub(super) async fn unregister(&self, session: &SessionKey, holder: Holder, stamp: u64) -> Done<()> {
-        let call = Call::to("unregister", [key::registered(holder)]).text(&session.to_string()).number(stamp);
-        self.call(call).await.map(drop)
-    }
 }

@@ -1,7 +1,7 @@
 //! What nobody owns that lives.
 //!
 //! Three nets, one below the other: what dead incarnations registered (and what is registered under
-//! nobody's name); what this node registered and did not come to own; and a slow walk through all
+//! nobody's name); what this node registered and did not come to own, or has released; and a slow walk through all
 //! sessions, which finds what the indexes have lost.
 use crate::store::redis::book::Upto;
 use crate::store::redis::call::Call;
@@ -9,6 +9,7 @@ use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key::{self, NOBODY};
 use crate::store::redis::listing::{self, FRESH_MS};
 use std::collections::{BTreeMap, BTreeSet};
+use tokio::time::Instant;
 use turnway_core::id::{Holder, Seen, SessionKey, TenantId};
 use turnway_core::store::Reply;
 
@@ -17,6 +18,8 @@ const PAGE_MIN: usize = 64;
 const PAGE_MAX: usize = 512;
 /// Of this node's own registrations without ownership, so many are looked at in one sweep.
 const UNHELD_MAX: usize = 256;
+/// Of what it released a minute ago, so many: as many as a node releases between two sweeps on its best day.
+const LEFT_MAX: usize = 2048;
 /// Sessions that one sweep walks past: 100,000 take a node less than two hours.
 const WALK: usize = 24;
 
@@ -77,9 +80,14 @@ impl Desk {
             }
             self.look_through(page, lines, limit, &mut round).await?;
         }
-        let unheld = self.book().unheld(UNHELD_MAX);
-        let unheld = unheld.into_iter().map(|(by, session, stamp)| Line { by, session, stamp }).collect();
-        self.examine(unheld, &mut round).await?;
+        let own = {
+            let mut book = self.book();
+            let mut own = book.unheld(UNHELD_MAX);
+            own.extend(book.left(Instant::now(), LEFT_MAX));
+            own
+        };
+        let own = own.into_iter().map(|(by, session, stamp)| Line { by, session, stamp }).collect();
+        self.examine(own, &mut round).await?;
         // Where very much is due already, that comes first.
         if round.due.len() < limit.max(WALK) {
             self.walk_on(&mut round).await?;

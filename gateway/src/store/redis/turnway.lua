@@ -240,10 +240,12 @@ local function claim(keys, args)
   }
 end
 
--- keys: own in ctl; args: epoch nonce tail drain
+-- keys: own in ctl; args: epoch nonce tail drain now registered (these two: since version 3)
 local function release(keys, args)
   local h = head(keys[1], 'n', 'i', 'e', 'c', 'seq')
   if fenced(h, args[1], args[2]) then return { 'FENCED' } end
+  -- What is left lies under nobody's name in an index, if that was written a moment ago.
+  if args[4] == '1' and args[6] and not fresh(args[6], clock(args[5])) then return { 'REGISTER' } end
   local left = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
   if (h.seq or '0') ~= args[3] or (args[4] ~= '1' and left) then return { 'PENDING' } end
   redis.call('HSET', keys[1], 'n', '', 'i', '')

@@ -1,0 +1,359 @@
+//! Indexes of what is to be looked after, in slots of their own, as a fleet's store has them: one for each incarnation of
+//! a node and one under nobody's name, each line written before the op that a sweep has to find. What becomes of the ops is the
+//! shelf's; here are the steps around them, and what the indexes lose apart from it.
+use super::world::{Happening, World};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use turnway_core::id::{Holder, Life, NodeId, SessionKey};
+use turnway_core::mutant::{Mutant, planted};
+use turnway_core::store::{Op, Reply, Slot, StoreError};
+use turnway_core::time::Millis;
+
+/// How old a line may be for an op to lean on it; what is older may be cleared away. A fleet's is a minute: here the pauses
+/// of nodes, late copies and leaps of the clock are all shorter than that, and would show nothing.
+const FRESH: Duration = Duration::from_secs(4);
+/// Under whose name is registered what no incarnation answers for.
+const NOBODY: Holder = Holder { node: NodeId(0), life: Life(0) };
+
+/// A line: by whom, of what, and when.
+pub(crate) type Line = (Holder, SessionKey, Millis);
+
+/// The indexes.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    lines: BTreeMap<(Holder, SessionKey), Millis>,
+    /// What each write replaced.
+    journal: Vec<((Holder, SessionKey), Option<Millis>)>,
+    /// The store has forgotten something, or its clock fell back: what no index has is found by a walk through all
+    /// sessions, in time.
+    pub(crate) doubtful: bool,
+    /// Where that walk goes on.
+    walked: usize,
+}
+
+/// What one process remembers of what it has registered.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    me: Option<Holder>,
+    era: u64,
+    /// When each was registered, and in which era: what was written before the present one may be lost.
+    lines: BTreeMap<(SessionKey, Holder), (Millis, u64)>,
+    /// Known to be held by that incarnation.
+    held: BTreeSet<(SessionKey, Holder)>,
+    /// What is being released, and its own line until then.
+    parting: BTreeMap<SessionKey, Millis>,
+    /// Lines of what was released: to be looked at once nothing leans on them any more.
+    left: Vec<Line>,
+}
+
+/// What happens between an op's being asked and its reaching its slot, and after.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// A session is to be registered before this op goes out.
+    Register { boot: NodeId, op: Op, by: Holder },
+    /// It was; its node sends the op.
+    Registered { boot: NodeId, op: Op, by: Holder, stamp: Millis },
+    /// A sweep looks at the sessions that it has found registered.
+    Look { boot: NodeId, op: Op, lines: Vec<Line> },
+    /// What nobody needs is cleared away.
+    Clear { lines: Vec<Line> },
+}
+
+fn is_open(slot: &Slot) -> bool {
+    !slot.inbox.is_empty() || !slot.control.is_empty()
+}
+
+// === impl Index ===
+
+impl Index {
+    fn write(&mut self, line: (Holder, SessionKey), stamp: Option<Millis>) {
+        let before = match stamp {
+            Some(stamp) => self.lines.insert(line.clone(), stamp),
+            None => self.lines.remove(&line),
+        };
+        self.journal.push((line, before));
+    }
+
+    fn register(&mut self, now: Millis, by: Holder, key: &SessionKey) -> Millis {
+        let line = (by, key.clone());
+        let after = self.lines.get(&line).map_or(0, |known| known.0 + 1);
+        let stamp = Millis(now.0.max(after));
+        self.write(line, Some(stamp));
+        stamp
+    }
+
+    fn clear(&mut self, (by, key, stamp): &Line) {
+        let line = (*by, key.clone());
+        if self.lines.get(&line) == Some(stamp) {
+            self.write(line, None);
+        }
+    }
+
+    /// The last writes are lost, whatever the slots of sessions have lost.
+    pub(crate) fn forget(&mut self, writes: u64) {
+        self.doubtful = true;
+        for _ in 0..writes {
+            let Some((line, before)) = self.journal.pop() else { break };
+            match before {
+                Some(stamp) => drop(self.lines.insert(line, stamp)),
+                None => drop(self.lines.remove(&line)),
+            }
+        }
+    }
+
+    fn has(&self, key: &SessionKey, by: Option<Holder>) -> bool {
+        match by {
+            Some(by) => self.lines.contains_key(&(by, key.clone())),
+            None => self.lines.keys().any(|(_, session)| session == key),
+        }
+    }
+}
+
+// === impl Book ===
+
+impl Book {
+    fn me(&self) -> Holder {
+        self.me.unwrap_or(NOBODY)
+    }
+
+    fn stamp(&self, key: &SessionKey, by: Holder) -> Option<Millis> {
+        let line = self.lines.get(&(key.clone(), by));
+        line.filter(|(_, era)| *era == self.era).map(|(stamp, _)| *stamp)
+    }
+
+    /// An answer has come.
+    fn learn(&mut self, op: &Op, result: &Result<Reply, StoreError>) {
+        match (op, result) {
+            (Op::Renew { holder, .. }, Ok(Reply::Renewed { era, .. })) => {
+                (self.me, self.era) = (Some(*holder), *era);
+            }
+            (Op::Renew { holder, .. }, Ok(Reply::Lost)) => {
+                self.me = self.me.filter(|me| me != holder);
+                self.lines.retain(|(_, by), _| by != holder);
+                self.held.retain(|(_, by)| by != holder);
+            }
+            (Op::Claim { key, holder, .. }, Ok(Reply::Claimed(_))) => {
+                self.held.insert((key.clone(), *holder));
+            }
+            _ => {}
+        }
+    }
+
+    /// A session is given up: whoever wants it here again has to register it anew.
+    fn part(&mut self, key: &SessionKey) {
+        if let Some((own, _)) = self.lines.get(&(key.clone(), self.me())) {
+            self.parting.insert(key.clone(), *own);
+        }
+        self.lines.retain(|(session, _), _| session != key);
+        self.held.retain(|(session, _)| session != key);
+    }
+}
+
+// === impl World ===
+
+impl World {
+    /// An op sets out, or what has to be registered before it.
+    pub(crate) fn ask_desk(&mut self, boot: NodeId, op: Op) {
+        let book = self.books.entry(boot).or_default();
+        let by = if let Op::Claim { key, holder, .. } = &op {
+            let lacks = book.stamp(key, *holder).is_none() && !planted(Mutant::ClaimUnlisted);
+            lacks.then_some(*holder)
+        } else if let Op::Transfer { to, .. } = &op {
+            Some(*to)
+        } else {
+            matches!(op, Op::Release { drain: true, .. }).then_some(NOBODY)
+        };
+        match by {
+            Some(by) => self.desk_later(Step::Register { boot, op, by }),
+            None => self.send_out(boot, op, None),
+        }
+    }
+
+    /// An op goes to its slot, with the stamp that it leans on.
+    fn send_out(&mut self, boot: NodeId, op: Op, registered: Option<Millis>) {
+        let book = self.books.entry(boot).or_default();
+        let stamp = if let Op::Claim { key, holder, .. } = &op {
+            book.stamp(key, *holder)
+        } else if let Op::Accept { key, .. } | Op::Control { key, .. } = &op {
+            book.stamp(key, book.me())
+        } else {
+            if let Op::Release { key, .. } = &op {
+                book.part(key);
+            }
+            registered
+        };
+        self.send(boot, op, stamp);
+    }
+
+    fn desk_later(&mut self, step: Step) {
+        let late = if self.slow_until > self.now { 400 } else { 0 };
+        self.later(late / 4, 10 + late, Happening::Index(Box::new(step)));
+    }
+
+    pub(crate) fn index_step(&mut self, step: Step) {
+        match step {
+            Step::Register { boot, op, by } => self.register(boot, op, by),
+            Step::Registered { boot, op, by, stamp } => self.registered(boot, op, by, stamp),
+            Step::Look { boot, op, lines } => self.look_through(boot, op, lines),
+            Step::Clear { lines } => {
+                self.say(format_args!("of the indexes is cleared: {lines:?}"));
+                lines.iter().for_each(|line| self.index.clear(line));
+                self.check_index();
+            }
+        }
+    }
+
+    fn register(&mut self, boot: NodeId, op: Op, by: Holder) {
+        let Some(key) = op.key().cloned() else { return };
+        if self.is_away(boot) {
+            return self.answer(boot, op, Err(StoreError::Unavailable));
+        }
+        self.tally.ops += 1;
+        let stamp = self.index.register(self.store_clock(), by, &key);
+        self.say(format_args!("n{} registers {key} by {by:?} at {stamp:?}", boot.0));
+        if self.rng.chance(self.faults.unknown) {
+            // The op was not sent, so it did not happen.
+            return self.answer(boot, op, Err(StoreError::Unavailable));
+        }
+        self.desk_later(Step::Registered { boot, op, by, stamp });
+    }
+
+    fn registered(&mut self, boot: NodeId, op: Op, by: Holder, stamp: Millis) {
+        let Some(at) = self.at(boot) else { return };
+        let wakes = self.nodes[at].paused_until;
+        if wakes > self.now {
+            let wait = u64::try_from((wakes - self.now).as_millis()).unwrap_or(0) + 1;
+            let again = Step::Registered { boot, op, by, stamp };
+            return self.later(wait, wait, Happening::Index(Box::new(again)));
+        }
+        let book = self.books.entry(boot).or_default();
+        // What is handed over is that incarnation's line from now on.
+        if let (Some(key), false) = (op.key(), matches!(op, Op::Transfer { .. })) {
+            book.lines.insert((key.clone(), by), (stamp, book.era));
+        }
+        self.send_out(boot, op, Some(stamp));
+    }
+
+    fn is_fresh(&self, stamp: Option<Millis>) -> bool {
+        let fresh = |stamp: Millis| stamp.after(FRESH) >= self.store_clock();
+        stamp.is_some_and(|stamp| fresh(stamp) || planted(Mutant::IndexStale))
+    }
+
+    /// Whether an op that has reached its slot is sent back, for a line that it would lean on may not be there.
+    pub(crate) fn lacks_line(&self, op: &Op, stamp: Option<Millis>) -> bool {
+        let is_free = |key| self.shelf.session(key).is_none_or(|slot| slot.holder.is_none());
+        let leans = if let Op::Accept { key, .. } | Op::Control { key, .. } = op {
+            is_free(key)
+        } else {
+            let claims = matches!(op, Op::Claim { .. }) && !planted(Mutant::ClaimUnlisted);
+            claims || matches!(op, Op::Transfer { .. } | Op::Release { drain: true, .. })
+        };
+        leans && !self.is_fresh(stamp)
+    }
+
+    /// It goes back to its node, which registers the session first, under the name it has then.
+    pub(crate) fn send_back(&mut self, boot: NodeId, op: Op) {
+        let me = self.books.entry(boot).or_default().me();
+        if matches!(op, Op::Transfer { .. } | Op::Release { .. }) {
+            return self.answer(boot, op, Err(StoreError::Unavailable));
+        }
+        let by = if let Op::Claim { holder, .. } = &op { *holder } else { me };
+        if self.at(boot).is_some() {
+            self.desk_later(Step::Register { boot, op, by });
+        }
+    }
+
+    /// An op was performed: lines that nobody needs any more, and a look at whether all others are there.
+    pub(crate) fn performed(&mut self, boot: NodeId, op: &Op, was: Option<Holder>, reply: &Reply) {
+        if let (Op::Release { key, .. }, Reply::Released, Some(holder)) = (op, reply, was)
+            && let Some(book) = self.books.get_mut(&boot)
+            && let Some(stamp) = book.parting.get(key).copied()
+        {
+            let line = (holder, key.clone(), stamp);
+            if planted(Mutant::ReleaseClearsYoung) {
+                self.desk_later(Step::Clear { lines: vec![line] });
+            } else {
+                book.left.push(line);
+            }
+        }
+        self.check_index();
+    }
+
+    pub(crate) fn book_answer(&mut self, boot: NodeId, op: &Op, result: &Result<Reply, StoreError>) {
+        self.books.entry(boot).or_default().learn(op, result);
+    }
+
+    // === sweeping ===
+
+    /// What incarnations without a lease have registered, what is under nobody's name, and what this node has registered
+    /// and does not hold; and where the store has forgotten, one session of all.
+    pub(crate) fn sweep_indexes(&mut self, boot: NodeId, op: Op) {
+        let now = self.now;
+        let gone = |by: Holder| by == NOBODY || !self.shelf.leased(now, by);
+        let lines = self.index.lines.iter().map(|((by, key), stamp)| (*by, key.clone(), *stamp));
+        let mut lines: Vec<Line> = lines.filter(|(by, ..)| gone(*by)).collect();
+        let clock = self.store_clock();
+        if let Some(book) = self.books.get_mut(&boot) {
+            lines.extend(book.left.extract_if(.., |(.., stamp)| stamp.after(FRESH) < clock));
+            let unheld = book.lines.iter().filter(|(line, _)| !book.held.contains(line));
+            lines.extend(unheld.map(|((key, by), (stamp, _))| (*by, key.clone(), *stamp)));
+        }
+        if self.index.doubtful {
+            let count = self.shelf.sessions().count().max(1);
+            self.index.walked = (self.index.walked + 1) % count;
+            let next = self.shelf.sessions().nth(self.index.walked).map(|(key, _)| key.clone());
+            lines.extend(next.map(|key| (NOBODY, key, Millis(u64::MAX))));
+        }
+        self.desk_later(Step::Look { boot, op, lines });
+    }
+
+    fn look_through(&mut self, boot: NodeId, op: Op, lines: Vec<Line>) {
+        if self.is_away(boot) {
+            return self.answer(boot, op, Err(StoreError::Unavailable));
+        }
+        let Op::Sweep { limit } = op else { return self.answer(boot, op, Err(StoreError::Unknown)) };
+        let (now, clock) = (self.now, self.store_clock());
+        let (mut due, mut idle) = (BTreeMap::new(), Vec::new());
+        for (by, key, stamp) in lines {
+            let slot = self.shelf.session(&key);
+            let (holder, open) = (slot.and_then(|slot| slot.holder), slot.is_some_and(is_open));
+            let is_due = holder.map_or(open, |holder| !self.shelf.leased(now, holder));
+            let is_old =
+                stamp.0 < u64::MAX && stamp.after(FRESH) < clock || planted(Mutant::IndexClearsYoung);
+            if is_due {
+                if stamp.0 == u64::MAX {
+                    self.index.register(clock, NOBODY, &key);
+                }
+                due.extend(slot.map(|slot| (key.clone(), slot.seen())));
+            } else if holder == Some(by) {
+                self.books.entry(boot).or_default().held.insert((key, by));
+            } else if is_old {
+                idle.push((by, key, stamp));
+            }
+        }
+        let book = self.books.entry(boot).or_default();
+        for (by, key, stamp) in &idle {
+            let line = (key.clone(), *by);
+            if book.lines.get(&line).is_some_and(|(known, _)| known == stamp) {
+                book.lines.remove(&line);
+            }
+        }
+        self.desk_later(Step::Clear { lines: idle });
+        let sessions = due.into_iter().take(limit as usize).collect();
+        self.answer(boot, op, Ok(Reply::Work { sessions }));
+    }
+
+    /// Whatever a sweep has to find stands where it looks. (I3, I9)
+    fn check_index(&self) {
+        if self.index.doubtful {
+            return;
+        }
+        for (key, slot) in self.shelf.sessions() {
+            let found = match slot.holder {
+                Some(holder) => self.index.has(key, Some(holder)),
+                None => !is_open(slot) || self.index.has(key, None),
+            };
+            assert!(found, "G9: a sweep finds what is to be looked after: {key} by {:?}", slot.holder);
+        }
+    }
+}
