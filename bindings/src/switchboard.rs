@@ -2,7 +2,7 @@
 //!
 //! Rooms: `link`, `ask`, `ring` what links want done · `look` what they only want to know · `feed`, `sub`, `read`, `deliver`, `text` sessions
 //! this node listens to, and how far each link has them · `host`, `seat`, `append`, `ears` sessions this node owns · `lease` its own
-//! lease and its belief about others · `takeover` what the dead leave · `drain` leaving. The switchboard carries values between them.
+//! lease and its belief about others · `takeover` what the dead leave · `drain`, `transfer` leaving. The switchboard carries values between them.
 mod append;
 mod ask;
 mod deliver;

@@ -285,7 +285,7 @@ impl Switchboard {
         let over = owned.lingering && self.timers.at(&linger).is_none();
         if draining || over {
             self.timers.clear(&linger);
-            if draining { self.part_with(now, key) } else { self.release(key) }
+            self.part_with(now, key);
         } else if !owned.lingering {
             owned.lingering = true;
             self.timers.set(linger, now.mono + limits::SEAT_LINGER);

@@ -19,22 +19,19 @@ impl Switchboard {
     /// Gives a session up that nothing is under way in: to somebody who says that he takes it, if there is work left,
     /// and else to nobody.
     pub(super) fn part_with(&mut self, now: Now, key: &SessionKey) {
-        let may = matches!(self.drain, Some(Drain::Ending { .. }));
-        let heir = self.an_heir();
+        let leaves = matches!(self.drain, Some(Drain::Ending { .. }));
+        let has_work =
+            self.seats.get(key).and_then(Seat::owned).is_some_and(|owned| owned.runtime.has_work());
+        let heir = if leaves && has_work { self.an_heir() } else { None };
+        let Some(heir) = heir else { return self.release(key) };
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
-        (owned.releasing, owned.lingering) = (true, false);
-        owned.heir = heir.filter(|_| may && owned.runtime.has_work());
-        match owned.heir {
-            Some(heir) => {
-                let epoch = owned.epoch();
-                self.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVE_WITHIN);
-                self.tell(now, heir, Words::Reserve { key: key.clone(), epoch });
-            }
-            None => self.release(key),
-        }
+        (owned.releasing, owned.lingering, owned.heir) = (true, false, Some(heir));
+        let epoch = owned.epoch();
+        self.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVE_WITHIN);
+        self.tell(now, heir, Words::Reserve { key: key.clone(), epoch });
     }
 
-    pub(super) fn release(&mut self, key: &SessionKey) {
+    fn release(&mut self, key: &SessionKey) {
         let drain = self.drain.is_some();
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
         let (token, tail) = (owned.token, owned.tail().seq);

@@ -1,17 +1,16 @@
 //! An owner beside a store that forgets what it had acknowledged.
-use std::collections::BTreeMap;
+#[path = "../scene/scene.rs"]
+mod scene;
+
+use scene::{accept, ann, board, input};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::peer::{Item, Words};
-use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
-use turnway_core::id::{
-    AgentId, ControlId, MessageId, NodeId, Place, Principal, RunId, Seen, SessionId, SessionKey, TenantId,
-    UserId,
-};
+use turnway_bindings::switchboard::{Input, Output, Switchboard};
+use turnway_core::id::{ControlId, NodeId, Place, RunId, Seen, SessionKey};
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::{AgentPolicy, Directory};
 use turnway_core::protocol::entry::Fact;
-use turnway_core::protocol::input::{Ask, Content, Control, Input as Said, Message, Role, Strategy};
+use turnway_core::protocol::input::{Ask, Control};
 use turnway_core::store::{Accepted, Op, Reply, Shelf};
 use turnway_core::time::{Millis, Mono, Now};
 
@@ -29,33 +28,7 @@ struct Pair {
 }
 
 fn key() -> SessionKey {
-    SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
-}
-
-fn ann() -> Principal {
-    let user = UserId::parse("ann").expect("a name");
-    Principal { tenant: key().tenant, user, operator: false, writes: true }
-}
-
-fn input(name: &str) -> Arc<Said> {
-    let message_id = MessageId::parse(name).expect("a name");
-    Arc::new(Said {
-        run_id: RunId::derive(&key(), &ann().user, &message_id),
-        message_id,
-        request_id: None,
-        user: ann().user,
-        agent_id: None,
-        message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
-        history: None,
-        replaces: None,
-        strategy: Strategy::Enqueue,
-        metadata: None,
-        traceparent: None,
-    })
-}
-
-fn accept(input: &Arc<Said>) -> Op {
-    Op::Accept { key: key(), principal: ann(), input: Arc::clone(input), hash: input.body_hash() }
+    scene::key("s1")
 }
 
 fn cancel(run_id: &RunId) -> Arc<Control> {
@@ -66,12 +39,8 @@ fn cancel(run_id: &RunId) -> Arc<Control> {
 
 impl Pair {
     fn new() -> Self {
-        let echo = AgentId::parse("echo").expect("a name");
-        let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
-        let directory = Arc::new(Directory { agents, default: Some(echo) });
-        let config = Config { node: ME, directory, seed: [7; 32], alone: false, keep_facts: None };
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        let (board, shelf) = (Switchboard::new(config), Shelf::new(true));
+        let (board, shelf) = (board(ME, 7), Shelf::new(true));
         let mut pair = Self { board, shelf, now, said: Vec::new(), claims: 0 };
         pair.board.handle_timeout(now);
         pair.settle();
@@ -124,15 +93,15 @@ impl Pair {
 #[test]
 fn what_the_store_forgot_is_not_over() {
     let mut pair = Pair::new();
-    let (first, later) = (input("m1"), input("m2"));
-    pair.apply(&accept(&first));
+    let (first, later) = (input(&key(), "m1"), input(&key(), "m2"));
+    pair.apply(&accept(&key(), &first));
     pair.hear(Words::Adopt { key: key(), free: Seen::default() });
     assert!(pair.facts().iter().any(|fact| matches!(fact, Fact::RunStarted { .. })), "{:?}", pair.facts());
     let claims = pair.claims;
 
     let asked = cancel(&later.run_id);
     let op = Op::Control { key: key(), principal: ann(), control: Arc::clone(&asked), create: false };
-    pair.apply(&accept(&later));
+    pair.apply(&accept(&key(), &later));
     let lost = pair.apply(&op);
     pair.shelf.rewind(2);
     pair.bell(&lost, |place, prev| Item::Control { place, prev, control: Arc::clone(&asked) });
@@ -140,7 +109,7 @@ fn what_the_store_forgot_is_not_over() {
     assert!(!pair.said.iter().any(answered), "nobody is told that it is done: {:?}", pair.said);
     assert_eq!(pair.claims, claims + 1, "it begins again from what the store has");
 
-    let again = pair.apply(&accept(&later));
+    let again = pair.apply(&accept(&key(), &later));
     pair.bell(&again, |place, prev| Item::Input { place, prev, input: Arc::clone(&later) });
     let again = pair.apply(&op);
     pair.bell(&again, |place, prev| Item::Control { place, prev, control: Arc::clone(&asked) });

@@ -1,17 +1,15 @@
 //! What a dead node had, taken on by those that live: in how many rounds, and how soon. Time is simulated:
 //! every way to the store takes as long as a test says, and so does every way back.
+#[path = "../scene/scene.rs"]
+mod scene;
+
+use scene::{accept, board, input};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
-use turnway_core::id::{
-    AgentId, Epoch, Holder, Life, MessageId, NodeId, Nonce, Principal, RunId, Seen, SessionId, SessionKey,
-    TenantId, UserId,
-};
+use turnway_bindings::switchboard::{Input, Output, Switchboard};
+use turnway_core::id::{Epoch, Holder, Life, NodeId, Nonce, Seen, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::{AgentPolicy, Directory};
-use turnway_core::protocol::input::{Content, Input as Said, Message, Role, Strategy};
 use turnway_core::store::{Op, Reply, Shelf, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 
@@ -48,44 +46,18 @@ struct Fleet {
 }
 
 fn key(n: usize) -> SessionKey {
-    let session = SessionId::parse(&format!("s{n}")).expect("a name");
-    SessionKey { tenant: TenantId::default_tenant(), session }
+    scene::key(&format!("s{n}"))
 }
 
-fn accept(n: usize) -> Op {
-    let (key, user) = (key(n), UserId::parse("ann").expect("a name"));
-    let message_id = MessageId::parse("m1").expect("a name");
-    let input = Said {
-        run_id: RunId::derive(&key, &user, &message_id),
-        message_id,
-        request_id: None,
-        user: user.clone(),
-        agent_id: None,
-        message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
-        history: None,
-        replaces: None,
-        strategy: Strategy::Enqueue,
-        metadata: None,
-        traceparent: None,
-    };
-    let principal = Principal { tenant: key.tenant.clone(), user, operator: false, writes: true };
-    Op::Accept { key, principal, hash: input.body_hash(), input: Arc::new(input) }
-}
-
-fn board(node: usize) -> Switchboard {
-    let echo = AgentId::parse("echo").expect("a name");
-    let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
-    let directory = Arc::new(Directory { agents, default: Some(echo) });
-    let seed = [u8::try_from(node).expect("a few"); 32];
-    let node = NodeId(node as u128 + 1);
-    Switchboard::new(Config { node, directory, seed, alone: false, keep_facts: None })
+fn node(at: usize) -> Switchboard {
+    board(NodeId(at as u128 + 1), u8::try_from(at).expect("a few"))
 }
 
 impl Fleet {
     fn new(nodes: usize) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         Self {
-            boards: (0..nodes).map(|node| Some(board(node))).collect(),
+            boards: (0..nodes).map(|at| Some(node(at))).collect(),
             shelf: Shelf::new(false),
             now,
             mail: BTreeMap::new(),
@@ -105,7 +77,7 @@ impl Fleet {
         let (ttl, sent) = (limits::LEASE, self.now.mono);
         self.shelf.apply(self.now, &Op::Renew { holder: DEAD, ttl, fresh: true, sent });
         for n in 0..sessions {
-            self.shelf.apply(self.now, &accept(n));
+            self.shelf.apply(self.now, &accept(&key(n), &input(&key(n), "m1")));
             let (expect, floor) = (Seen::default(), Epoch(0));
             let claim = Op::Claim { key: key(n), holder: DEAD, nonce: Nonce(n as u128), expect, floor };
             let reply = self.shelf.apply(self.now, &claim);

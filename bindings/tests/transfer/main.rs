@@ -1,19 +1,19 @@
 //! A node that leaves hands what is left to do to a node of its choice: the session has an owner at each moment, and
 //! whatever is lost of what the two say, somebody goes on with it.
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+#[path = "../scene/scene.rs"]
+mod scene;
+
+use scene::{accept, board, input};
+use std::collections::VecDeque;
 use std::time::Duration;
 use turnway_bindings::peer::Words;
-use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
-use turnway_core::id::{
-    AgentId, Epoch, MessageId, NodeId, Principal, RunId, Seen, SessionId, SessionKey, TenantId, UserId,
-};
+use turnway_bindings::switchboard::{Input, Output, Switchboard};
+use turnway_core::id::{Epoch, NodeId, RunId, Seen, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Directory, Order, StopReason};
+use turnway_core::protocol::agent::{AgentEvent, Order, StopReason};
 use turnway_core::protocol::entry::Fact;
-use turnway_core::protocol::input::{Content, Input as Said, Message, Role, Strategy};
-use turnway_core::store::{Op, Reply, Shelf};
+use turnway_core::store::{Reply, Shelf};
 use turnway_core::time::{Millis, Mono, Now};
 
 /// Who leaves; the other one stays.
@@ -43,45 +43,11 @@ struct Two {
 }
 
 fn key() -> SessionKey {
-    SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
-}
-
-fn ann() -> UserId {
-    UserId::parse("ann").expect("a name")
-}
-
-fn run(name: &str) -> RunId {
-    RunId::derive(&key(), &ann(), &MessageId::parse(name).expect("a name"))
+    scene::key("s1")
 }
 
 fn node(at: usize) -> NodeId {
     NodeId(at as u128 + 1)
-}
-
-fn accept(name: &str) -> Op {
-    let input = Said {
-        run_id: run(name),
-        message_id: MessageId::parse(name).expect("a name"),
-        request_id: None,
-        user: ann(),
-        agent_id: None,
-        message: Message { role: Role::User, content: Content::Text(name.to_owned()) },
-        history: None,
-        replaces: None,
-        strategy: Strategy::Enqueue,
-        metadata: None,
-        traceparent: None,
-    };
-    let principal = Principal { tenant: key().tenant, user: ann(), operator: false, writes: true };
-    Op::Accept { key: key(), principal, hash: input.body_hash(), input: Arc::new(input) }
-}
-
-fn board(at: usize) -> Switchboard {
-    let echo = AgentId::parse("echo").expect("a name");
-    let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
-    let directory = Arc::new(Directory { agents, default: Some(echo) });
-    let seed = [u8::try_from(at).expect("two") + 1; 32];
-    Switchboard::new(Config { node: node(at), directory, seed, alone: false, keep_facts: None })
 }
 
 impl Two {
@@ -89,11 +55,11 @@ impl Two {
     fn with_two_turns(lost: Lost) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let (words, orders, ops) = (VecDeque::new(), Vec::new(), Vec::new());
-        let (boards, shelf) = (vec![board(LEAVES), board(STAYS)], Shelf::new(false));
+        let (boards, shelf) = (vec![board(node(LEAVES), 1), board(node(STAYS), 2)], Shelf::new(false));
         let mut two = Self { boards, shelf, now, lost, words, orders, ops, gone: false };
         two.wait(Duration::ZERO);
         for name in ["m1", "m2"] {
-            let reply = two.shelf.apply(two.now, &accept(name));
+            let reply = two.shelf.apply(two.now, &accept(&key(), &input(&key(), name)));
             assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
         }
         // By which it knows of the other one, too.
@@ -178,7 +144,12 @@ impl Two {
 
     /// The second turn has begun at the other node, under a later epoch, and whoever leaves has left.
     fn went_on(&self, before: Epoch) {
-        assert_eq!(self.orders.get(1..), Some(&[(STAYS, run("m2"))][..]), "{:?}", self.ops);
+        assert_eq!(
+            self.orders.get(1..),
+            Some(&[(STAYS, input(&key(), "m2").run_id.clone())][..]),
+            "{:?}",
+            self.ops
+        );
         let slot = self.shelf.session(&key()).expect("a session");
         assert!(slot.token.epoch > before, "{:?}", slot.token);
         let ended = slot.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::RunDone { .. })).count();

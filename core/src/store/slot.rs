@@ -287,9 +287,9 @@ impl Slot {
         if tail != self.end().seq {
             return Reply::Order;
         }
-        let next = if planted(Mutant::TransferKeepsEpoch) { token.epoch.0 } else { token.epoch.0 + 1 };
-        let clock = if planted(Mutant::TransferKeepsEpoch) { 0 } else { now.0 };
-        self.token = Token { epoch: Epoch(clock.max(next)), nonce };
+        let next = Epoch(now.0.max(token.epoch.0 + 1));
+        let epoch = if planted(Mutant::TransferKeepsEpoch) { token.epoch } else { next };
+        self.token = Token { epoch, nonce };
         self.holder = Some(to);
         Reply::Transferred { token: self.token }
     }

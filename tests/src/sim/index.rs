@@ -186,8 +186,7 @@ impl World {
     }
 
     fn desk_later(&mut self, step: Step) {
-        let late = if self.slow_until > self.now { 400 } else { 0 };
-        self.later(late / 4, 10 + late, Happening::Index(Box::new(step)));
+        self.under_way(Happening::Index(Box::new(step)));
     }
 
     pub(crate) fn index_step(&mut self, step: Step) {

@@ -14,8 +14,13 @@ impl World {
 
     /// An operation is on its way, with the stamp of the index that it leans on.
     pub(crate) fn send(&mut self, boot: NodeId, op: Op, stamp: Option<Millis>) {
+        self.under_way(Happening::Store { boot, op, ghost: None, stamp });
+    }
+
+    /// Something is on its way between a node and the store.
+    pub(crate) fn under_way(&mut self, happening: Happening) {
         let late = if self.slow_until > self.now { 400 } else { 0 };
-        self.later(late / 4, 10 + late, Happening::Store { boot, op, ghost: None, stamp });
+        self.later(late / 4, 10 + late, happening);
     }
 
     /// A node that cannot reach the store, or a store that nobody can.
@@ -49,11 +54,11 @@ impl World {
             return;
         }
         self.tally.ops += 1;
-        // A first grant is rare, so its answer is lost more often.
-        let more = if matches!(op, Op::Renew { fresh: true, .. }) { 4 } else { 1 };
         if self.indexed && matches!(op, Op::Sweep { .. }) {
             return self.sweep_indexes(boot, op);
         }
+        // A first grant is rare, so its answer is lost more often.
+        let more = if matches!(op, Op::Renew { fresh: true, .. }) { 4 } else { 1 };
         let lost = !ghost && self.rng.chance(self.faults.unknown * more);
         if lost && self.rng.chance(40) {
             let ghost = Some(self.forgotten);
@@ -62,7 +67,7 @@ impl World {
                 return self.answer(boot, op, Err(StoreError::Unknown));
             }
         }
-        let was = op.key().and_then(|key| self.shelf.session(key)).and_then(|slot| slot.holder);
+        let was = op.key().filter(|_| self.indexed).and_then(|key| self.shelf.session(key)?.holder);
         let mut reply = self.shelf.apply(self.store_now(), &op);
         if self.indexed {
             self.performed(boot, &op, was, &reply);

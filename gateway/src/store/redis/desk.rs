@@ -12,7 +12,6 @@ use ::redis::{Pipeline, Value};
 use futures_util::FutureExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use turnway_core::store::{Op, Refused, Reply};
 
 /// What an op comes to.

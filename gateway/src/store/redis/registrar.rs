@@ -21,19 +21,44 @@ type Wish = (SessionKey, oneshot::Sender<Done<u64>>);
 #[derive(Debug, Default)]
 pub(super) struct Registrar(Mutex<BTreeMap<Holder, Vec<Wish>>>);
 
+/// Who has wished first sees to all that gathers. Whoever gives up before that takes what has gathered with him: it was not
+/// done, and the next to wish is the first again.
+struct Turn<'a> {
+    registrar: &'a Registrar,
+    holder: Holder,
+    is_over: bool,
+}
+
 // === impl Registrar ===
 
 impl Registrar {
-    /// Adds a wish; whether it is the first, whose owner sees to all of them.
-    fn add(&self, holder: Holder, wish: Wish) -> bool {
+    /// Adds a wish; a turn, where it is the first.
+    fn add(&self, holder: Holder, wish: Wish) -> Option<Turn<'_>> {
         let mut wishes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let wishes = wishes.entry(holder).or_default();
         wishes.push(wish);
-        wishes.len() == 1
+        (wishes.len() == 1).then(|| Turn { registrar: self, holder, is_over: false })
     }
 
     fn take(&self, holder: Holder) -> Vec<Wish> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder).unwrap_or_default()
+    }
+}
+
+// === impl Turn ===
+
+impl Turn<'_> {
+    fn take(mut self) -> Vec<Wish> {
+        self.is_over = true;
+        self.registrar.take(self.holder)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            drop(self.registrar.take(self.holder));
+        }
     }
 }
 
@@ -44,17 +69,16 @@ impl Desk {
     /// find may go out before this is answered.
     pub(super) async fn register(&self, session: &SessionKey, holder: Holder) -> Done<u64> {
         let (tell, told) = oneshot::channel();
-        if self.registrar.add(holder, (session.clone(), tell)) {
+        if let Some(turn) = self.registrar.add(holder, (session.clone(), tell)) {
             // Ops that set out in the same moment are on their way here.
             tokio::task::yield_now().await;
-            self.register_all(holder).await;
+            self.register_all(holder, turn.take()).await;
         }
-        // Whoever saw to it is gone: so is the store.
+        // Whoever saw to it has given up.
         told.await.unwrap_or(Err(Trouble::NotDone))
     }
 
-    async fn register_all(&self, holder: Holder) {
-        let mut wishes = self.registrar.take(holder);
+    async fn register_all(&self, holder: Holder, mut wishes: Vec<Wish>) {
         while !wishes.is_empty() {
             let rest = wishes.split_off(wishes.len().min(TOGETHER_MAX));
             let sessions: Vec<&SessionKey> = wishes.iter().map(|(session, _)| session).collect();
@@ -90,5 +114,29 @@ impl Desk {
         let stamp = self.call_on(line, call).await?.number()?;
         self.book().enroll(holder);
         Ok(stamp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_core::id::{SessionId, TenantId};
+
+    #[test]
+    fn who_gives_up_his_turn_leaves_nobody_waiting() {
+        let key = || SessionKey {
+            tenant: TenantId::default_tenant(),
+            session: SessionId::parse("s").expect("a name"),
+        };
+        let (registrar, holder) = (Registrar::default(), Holder::default());
+        let (first, second, third) = (oneshot::channel(), oneshot::channel(), oneshot::channel());
+        let turn = registrar.add(holder, (key(), first.0)).expect("the first");
+        assert!(registrar.add(holder, (key(), second.0)).is_none());
+        drop(turn);
+        let mut waits = second.1;
+        assert_eq!(waits.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+        let turn = registrar.add(holder, (key(), third.0)).expect("the first again");
+        assert_eq!(turn.take().len(), 1);
+        assert!(registrar.take(holder).is_empty());
     }
 }

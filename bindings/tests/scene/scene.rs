@@ -1,0 +1,49 @@
+//! What tests of the switchboard begin with: a session, who speaks in it and what, and a node that owns nothing.
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use turnway_bindings::switchboard::{Config, Switchboard};
+use turnway_core::id::{
+    AgentId, MessageId, NodeId, Principal, RunId, SessionId, SessionKey, TenantId, UserId,
+};
+use turnway_core::protocol::agent::{AgentPolicy, Directory};
+use turnway_core::protocol::input::{Content, Input as Said, Message, Role, Strategy};
+use turnway_core::store::Op;
+
+pub(crate) fn key(name: &str) -> SessionKey {
+    SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse(name).expect("a name") }
+}
+
+pub(crate) fn ann() -> Principal {
+    let user = UserId::parse("ann").expect("a name");
+    Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true }
+}
+
+/// What Ann says under this name, which waits for its turn.
+pub(crate) fn input(key: &SessionKey, name: &str) -> Arc<Said> {
+    let message_id = MessageId::parse(name).expect("a name");
+    Arc::new(Said {
+        run_id: RunId::derive(key, &ann().user, &message_id),
+        message_id,
+        request_id: None,
+        user: ann().user,
+        agent_id: None,
+        message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
+        history: None,
+        replaces: None,
+        strategy: Strategy::Enqueue,
+        metadata: None,
+        traceparent: None,
+    })
+}
+
+pub(crate) fn accept(key: &SessionKey, input: &Arc<Said>) -> Op {
+    Op::Accept { key: key.clone(), principal: ann(), input: Arc::clone(input), hash: input.body_hash() }
+}
+
+/// A node of a fleet, with one agent.
+pub(crate) fn board(node: NodeId, seed: u8) -> Switchboard {
+    let echo = AgentId::parse("echo").expect("a name");
+    let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
+    let directory = Arc::new(Directory { agents, default: Some(echo) });
+    Switchboard::new(Config { node, directory, seed: [seed; 32], alone: false, keep_facts: None })
+}
