@@ -141,6 +141,7 @@ enum Timer {
     Read(SessionKey),
     Want(SessionKey),
     Seat(SessionKey),
+    Write(SessionKey),
     Linger(SessionKey),
     Reserve(SessionKey),
     Repeat(u64),
@@ -321,7 +322,7 @@ impl Switchboard {
             Timer::Read(key) => self.catch_up(&key),
             Timer::Want(key) => self.want(now, &key),
             Timer::Seat(key) => self.seat_due(now, &key),
-            Timer::Linger(key) => self.pump(now, &key),
+            Timer::Write(key) | Timer::Linger(key) => self.pump(now, &key),
             Timer::Reserve(key) => self.reserve_due(&key),
             Timer::Repeat(number) => {
                 if let Some(op) = self.repeats.remove(&number) {

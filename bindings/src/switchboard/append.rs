@@ -108,6 +108,15 @@ impl Switchboard {
         if owned.in_flight.is_some() || (owned.backlog.is_empty() && owned.consumed.is_empty()) {
             return;
         }
+        if owned.may_wait() {
+            let at = *owned.write_at.get_or_insert(now.mono + limits::FACT_WAIT);
+            if at > now.mono {
+                return self.timers.set(Timer::Write(key.clone()), at);
+            }
+        }
+        if owned.write_at.take().is_some() {
+            self.timers.clear(&Timer::Write(key.clone()));
+        }
         let mut append = Append {
             key: key.clone(),
             token: owned.token,

@@ -6,11 +6,12 @@ use super::view::Asked;
 use super::{Switchboard, Timer};
 use crate::peer::{Item, Words};
 use std::sync::Arc;
-use turnway_core::id::{Epoch, EventId, Holder, NodeId, Nonce, Place, Seen, Seq, SessionKey, Token};
+use turnway_core::id::{Epoch, EventId, Holder, NodeId, Nonce, Place, RunId, Seen, Seq, SessionKey, Token};
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::action::ToolReport;
 use turnway_core::protocol::agent::Order;
+use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::rng::Rng;
 use turnway_core::session::{Input as Told, Output as Said, SessionRuntime, State};
 use turnway_core::store::{Inputs, Op, Reply};
@@ -143,6 +144,7 @@ impl Switchboard {
     /// Forgets a seat: what it had under way with agents is closed, and reports of it come too late.
     pub(super) fn drop_seat(&mut self, key: &SessionKey) {
         self.timers.clear(&Timer::Seat(key.clone()));
+        self.timers.clear(&Timer::Write(key.clone()));
         self.timers.clear(&Timer::Linger(key.clone()));
         self.timers.clear(&Timer::Reserve(key.clone()));
         if let Some(Seat::Owned(mut owned)) = self.seats.remove(key) {
@@ -200,10 +202,14 @@ impl Switchboard {
                 if owned.is_next(place, prev) || (place > owned.head && planted(Mutant::BellTrusted)) {
                     owned.head = place;
                     owned.runtime.handle_input(now, Told::Take { place, input });
+                    self.pump(now, key);
                 } else if place > owned.head {
                     return self.read_inbox(key);
                 }
-                self.tell(now, from, Words::Taken { key: key.clone(), run_id });
+                if !self.is_begun_for(key, &run_id, from) {
+                    self.tell(now, from, Words::Taken { key: key.clone(), run_id });
+                }
+                return;
             }
             Item::Control { place, prev, control } => {
                 if place > owned.control_head {
@@ -217,6 +223,17 @@ impl Switchboard {
             }
         }
         self.pump(now, key);
+    }
+
+    /// Whether a turn's beginning is being written, and a node is told of that: it needs no other word of it. Where that
+    /// is lost it rings again.
+    fn is_begun_for(&self, key: &SessionKey, run_id: &RunId, node: NodeId) -> bool {
+        let Some(owned) = self.seats.get(key).and_then(Seat::owned) else { return false };
+        let begins = |entry: &Arc<Entry>| {
+            matches!(entry.fact, Fact::RunStarted { .. }) && entry.run_id.as_ref() == Some(run_id)
+        };
+        let mut written = owned.in_flight.iter().flat_map(|append| &append.facts);
+        owned.ears.contains_key(&node) && written.any(begins)
     }
 
     pub(super) fn read_inbox(&mut self, key: &SessionKey) {

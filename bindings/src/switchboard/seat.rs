@@ -67,6 +67,8 @@ pub(super) struct Owned {
     pub(super) sent: Mono,
     pub(super) ending: Vec<(Mono, Strategy)>,
     pub(super) backlog: VecDeque<Record>,
+    /// When it is written at the latest, where all of it may wait.
+    pub(super) write_at: Option<Mono>,
     /// Control entries that needed no fact.
     pub(super) consumed: Vec<Place>,
     /// The last places of inbox and control lane that were taken.
@@ -126,6 +128,7 @@ impl Owned {
             sent: Mono::default(),
             ending: Vec::new(),
             backlog: VecDeque::new(),
+            write_at: None,
             consumed: Vec::new(),
             head: Place(0),
             control_head: Place(0),
@@ -157,6 +160,11 @@ impl Owned {
     /// Nothing to write and nothing under way.
     pub(super) fn is_written(&self) -> bool {
         self.in_flight.is_none() && self.backlog.is_empty() && self.consumed.is_empty()
+    }
+
+    /// Whether nothing is to be written that somebody waits for.
+    pub(super) fn may_wait(&self) -> bool {
+        self.consumed.is_empty() && self.backlog.iter().all(|record| record.entry.fact.may_wait())
     }
 
     /// Nothing to decide, nothing to write, and everyone has heard everything (I10).

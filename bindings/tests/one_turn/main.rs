@@ -112,6 +112,7 @@ fn a_session_closes_after_what_speaks_was_stopped() {
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "one") });
     bench.give(Input::Say { link: LinkId(1), command: say("m2", "two") });
     bench.report(AgentEvent::Acked);
+    bench.run(limits::FACT_WAIT);
     bench.seen(1);
     bench.give(Input::Say {
         link: LinkId(1),
@@ -300,6 +301,7 @@ fn a_strangers_cancel_is_its_own() {
     connected(&mut bench, 3, "bob");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
     bench.report(AgentEvent::Acked);
+    bench.run(limits::FACT_WAIT);
     bench.seen(1);
     let run_id = bench.orders.iter().find_map(|order| match order {
         Order::Invoke(invoke) => Some(invoke.run_id.clone()),
@@ -331,6 +333,7 @@ fn questions_leave_no_trace() {
     bench.give(Input::Connect { link: LinkId(4), principal: operator });
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
     bench.report(AgentEvent::Acked);
+    bench.run(limits::FACT_WAIT);
     let run_id = bench.orders.iter().find_map(|order| match order {
         Order::Invoke(invoke) => Some(invoke.run_id.clone()),
         Order::Cancel { .. }

@@ -1,5 +1,5 @@
 //! What kind of fact a fact is.
-use super::{Fact, REPLACED, ROLLED_BACK};
+use super::{Fact, REPLACED, ROLLED_BACK, Scope};
 
 impl Fact {
     /// Its `type`.
@@ -54,6 +54,11 @@ impl Fact {
             self,
             Self::AgentAdding(_) | Self::AgentRemoving(_) | Self::HandoverRequested(_) | Self::AgentAction(_)
         )
+    }
+    /// Whether it may wait a little for the next fact, and be written with it: it tells that an attempt goes well, and
+    /// nothing is done because of it.
+    pub fn may_wait(&self) -> bool {
+        matches!(self, Self::AgentInvokeStarted { .. } | Self::RunState { scope: Scope::Run, .. })
     }
     /// Whether a turn ends with it.
     pub fn is_terminal(&self) -> bool {

@@ -1,0 +1,170 @@
+//! What need not be written, or said, by itself: it goes with what comes next.
+#[path = "../scene/scene.rs"]
+mod scene;
+
+use scene::{accept, board, input};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::peer::{Item, Words};
+use turnway_bindings::switchboard::{Input, Output, Switchboard};
+use turnway_core::id::{NodeId, Seen, SessionKey, Stamp};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::{AgentEvent, Invoke, Order, StopReason};
+use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::input::Input as Said;
+use turnway_core::store::{Op, Reply, Shelf};
+use turnway_core::time::{Millis, Mono, Now};
+
+const OWNER: NodeId = NodeId(1);
+const EDGE: NodeId = NodeId(2);
+
+/// An owner and its store, which answers at once; somebody listens at the edge.
+struct Owner {
+    board: Switchboard,
+    shelf: Shelf,
+    now: Now,
+    /// What it told the edge.
+    told: Vec<Words>,
+    /// What it asked its agent.
+    asked: Vec<Invoke>,
+    /// The facts of each append.
+    appends: Vec<Vec<Fact>>,
+}
+
+fn key() -> SessionKey {
+    scene::key("s1")
+}
+
+impl Owner {
+    /// Its first turn has begun.
+    fn with_a_turn() -> Self {
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let (told, asked, appends) = (Vec::new(), Vec::new(), Vec::new());
+        let mut owner = Self { board: board(OWNER, 7), shelf: Shelf::new(true), now, told, asked, appends };
+        owner.wait(Duration::ZERO);
+        let reply = owner.shelf.apply(now, &accept(&key(), &input(&key(), "m1")));
+        assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
+        let reply = owner.shelf.apply(now, &Op::Listen { key: key(), node: EDGE, stamp: Stamp(1) });
+        assert!(matches!(reply, Reply::Listening { .. }), "{reply:?}");
+        owner.give(Input::Peer { from: EDGE, words: Words::Adopt { key: key(), free: Seen::default() } });
+        assert_eq!(owner.asked.len(), 1);
+        owner.appends.clear();
+        owner
+    }
+
+    fn give(&mut self, input: Input) {
+        self.board.handle_input(self.now, input);
+        self.settle();
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now = Now { mono: self.now.mono + time, store: self.now.store.after(time) };
+        self.board.handle_timeout(self.now);
+        self.settle();
+    }
+
+    /// Until it wants nothing more.
+    fn settle(&mut self) {
+        while let Some(output) = self.board.poll_output() {
+            match output {
+                Output::Store(op) => {
+                    if let Op::Append(append) = &op {
+                        self.appends.push(append.facts.iter().map(|entry| entry.fact.clone()).collect());
+                    }
+                    let result = Ok(self.shelf.apply(self.now, &op));
+                    self.board.handle_input(self.now, Input::Stored { op, result });
+                }
+                Output::Publish { to, words } => {
+                    assert_eq!(to, EDGE);
+                    self.told.push(words);
+                }
+                Output::Order(Order::Invoke(invoke)) => self.asked.push(invoke),
+                Output::Order(_) | Output::Tool(_) | Output::Send { .. } | Output::Exit => {}
+            }
+        }
+    }
+
+    /// The agent of the last turn reports.
+    fn report(&mut self, events: Vec<AgentEvent>) {
+        let Invoke { key, run_id, attempt, epoch, .. } = self.asked.last().expect("a turn").clone();
+        self.give(Input::Agent { key, run_id, attempt, epoch, events });
+    }
+
+    fn done(&mut self) {
+        self.report(vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }]);
+    }
+
+    /// The edge has accepted it, and rings.
+    fn ring(&mut self, input: &Arc<Said>) {
+        let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key(), input)) else {
+            panic!("it is not accepted");
+        };
+        let item = Item::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
+        let words = Words::Bell { key: key(), owner: accepted.owner, item };
+        self.give(Input::Peer { from: EDGE, words });
+    }
+
+    /// Since this was last asked: whether the edge was told that an input is taken, and that its turn has begun.
+    fn told_of(&mut self, input: &Said) -> (bool, bool) {
+        let told = std::mem::take(&mut self.told);
+        let is_taken =
+            |words: &Words| matches!(words, Words::Taken { run_id, .. } if *run_id == input.run_id);
+        let begins = |words: &Words| {
+            let Words::Facts { facts, .. } = words else { return false };
+            facts.iter().any(|(_, entry)| {
+                matches!(entry.fact, Fact::RunStarted { .. }) && entry.run_id.as_ref() == Some(&input.run_id)
+            })
+        };
+        (told.iter().any(is_taken), told.iter().any(begins))
+    }
+}
+
+fn is_receipt(fact: &Fact) -> bool {
+    matches!(fact, Fact::AgentInvokeStarted { .. })
+}
+
+/// Covers: SR-A11.
+#[test]
+fn a_receipt_is_written_with_the_end_of_a_short_turn() {
+    let mut owner = Owner::with_a_turn();
+    owner.report(vec![AgentEvent::Acked]);
+    assert!(owner.appends.is_empty(), "{:?}", owner.appends);
+    owner.done();
+    let [facts] = &owner.appends[..] else { panic!("one append: {:?}", owner.appends) };
+    assert!(is_receipt(&facts[0]) && facts.last().is_some_and(Fact::is_terminal), "{facts:?}");
+    owner.wait(limits::FACT_WAIT);
+    assert_eq!(owner.appends.len(), 1, "nothing is left of it");
+}
+
+/// Covers: SR-A11.
+#[test]
+fn a_receipt_waits_no_longer_than_a_moment() {
+    let mut owner = Owner::with_a_turn();
+    owner.report(vec![AgentEvent::Acked]);
+    owner.wait(limits::FACT_WAIT - Duration::from_millis(1));
+    assert!(owner.appends.is_empty(), "{:?}", owner.appends);
+    owner.wait(Duration::from_millis(1));
+    let [facts] = &owner.appends[..] else { panic!("one append: {:?}", owner.appends) };
+    assert!(facts.iter().all(is_receipt), "{facts:?}");
+    owner.done();
+    assert_eq!(owner.appends.len(), 2);
+}
+
+/// Covers: G9.
+#[test]
+fn a_turn_that_begins_at_once_needs_no_other_word_that_it_is_taken() {
+    let mut owner = Owner::with_a_turn();
+    owner.done();
+    let (next, later) = (input(&key(), "m2"), input(&key(), "m3"));
+    owner.told.clear();
+    owner.ring(&next);
+    assert_eq!(owner.told_of(&next), (false, true));
+    // That fact may be lost: then it is rung again.
+    owner.ring(&next);
+    assert_eq!(owner.told_of(&next), (true, false));
+    owner.ring(&later);
+    assert_eq!(owner.told_of(&later), (true, false), "it waits for its turn");
+    owner.done();
+    assert_eq!(owner.told_of(&later), (false, true));
+}
