@@ -17,9 +17,11 @@ pub(super) const TWICE: Duration = Duration::from_millis(200);
 const STAGGER: Duration = Duration::from_millis(50);
 /// Nodes that are waited for: nobody may stand in the way for longer than half a second.
 const OTHERS_MAX: usize = 10;
-/// Of a page's claims one in so many may still be under way when the next page is asked for, so that one
-/// lost answer does not hold up everything.
-const LEFT: usize = 8;
+/// The next page is asked for when one in so many of a page's claims is answered: then the store has performed the
+/// others too, or is about to, and looks for what comes next meanwhile.
+const ANSWERED: usize = 4;
+/// Claims of pages that may be under way: those of two, so that an answer that is lost does not hold up the next one.
+const CLAIMS_MAX: usize = 2 * limits::SWEEP_SESSIONS_MAX as usize;
 
 /// How far this node is with what the dead have left. All of it is bounded by one page.
 #[derive(Debug, Default)]
@@ -29,7 +31,7 @@ pub(super) struct Takeover {
     gone: BTreeMap<Holder, Mono>,
     /// What the last page showed, and since when pages have shown it so.
     listed: BTreeMap<(SessionKey, Seen), Mono>,
-    /// Claims that were made of pages and have no answer: one page of them at most.
+    /// Claims that were made of pages and have no answer: [`CLAIMS_MAX`] at most.
     claims: BTreeSet<Nonce>,
     /// The last page was full, so there is more.
     more: bool,
@@ -133,7 +135,7 @@ impl Switchboard {
             if !dead && (!sound || due > now.mono) {
                 let due = if sound { due } else { now.mono + AGAIN };
                 soonest = Some(soonest.map_or(due, |soonest| soonest.min(due)));
-            } else if self.takeover.claims.len() < limits::SWEEP_SESSIONS_MAX as usize {
+            } else if self.takeover.claims.len() < CLAIMS_MAX {
                 self.takeover.pass_over(me, key);
                 self.claim(now, key, *seen);
                 if let Some(Seat::Claiming { nonce, .. }) = self.seats.get(key) {
@@ -142,7 +144,7 @@ impl Switchboard {
             }
         }
         let under_way = self.takeover.claims.len();
-        self.takeover.missing = under_way - under_way / LEFT;
+        self.takeover.missing = under_way.div_ceil(ANSWERED);
         if let Some(soonest) = soonest {
             // Not all nodes at the same moment.
             let apart = self.jitter(STAGGER) - STAGGER;
@@ -153,7 +155,7 @@ impl Switchboard {
         }
     }
 
-    /// A claim was answered. Of a page's claims all but a few: the next page.
+    /// A claim was answered. Of a page's claims enough: the next page.
     pub(super) fn claim_answered(&mut self, now: Now, nonce: Nonce, won: bool) {
         let takeover = &mut self.takeover;
         if !takeover.claims.remove(&nonce) {

@@ -80,6 +80,19 @@ impl Desk {
             }
             self.look_through(page, lines, limit, &mut round).await?;
         }
+        // Where very much is due already, that comes first.
+        if round.due.len() < limit.max(PAGE_MIN) {
+            self.look_at_own(&mut round).await?;
+        }
+        if round.due.len() < limit.max(WALK) {
+            self.walk_on(&mut round).await?;
+        }
+        self.book().swept(!round.due.is_empty());
+        Ok(Reply::Work { sessions: round.due.into_iter().take(limit).collect() })
+    }
+
+    /// What this node registered and does not hold, or has released.
+    async fn look_at_own(&self, round: &mut Round) -> Done<()> {
         let own = {
             let mut book = self.book();
             let mut own = book.unheld(UNHELD_MAX);
@@ -87,13 +100,7 @@ impl Desk {
             own
         };
         let own = own.into_iter().map(|(by, session, stamp)| Line { by, session, stamp }).collect();
-        self.examine(own, &mut round).await?;
-        // Where very much is due already, that comes first.
-        if round.due.len() < limit.max(WALK) {
-            self.walk_on(&mut round).await?;
-        }
-        self.book().swept(!round.due.is_empty());
-        Ok(Reply::Work { sessions: round.due.into_iter().take(limit).collect() })
+        self.examine(own, round).await.map(drop)
     }
 
     /// What incarnations registered, a page of each; none of one that lives.
