@@ -239,3 +239,19 @@ impl Drop for Question {
         self.answer(Err(self.fate));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<F: Future>(_: fn(Question, Arc<Desk>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// What every op allocates for a moment, and thousands of them while a node takes over.
+    #[test]
+    fn a_question_is_small() {
+        let size = size(Question::ask);
+        assert!(size <= 1024, "{size}");
+    }
+}

@@ -8,7 +8,7 @@ use crate::store::redis::guard::Guard;
 use crate::store::redis::library::Library;
 use crate::store::redis::registrar::Registrar;
 use crate::store::redis::replicas::Replicas;
-use ::redis::{Pipeline, Value};
+use ::redis::{Cmd, Pipeline, Value};
 use futures_util::FutureExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -72,11 +72,20 @@ impl Desk {
         let mut result = line.ask(&command).await;
         if let Err(Missed::Refused { code, detail }) = &result
             && is_unknown_function(code, detail)
-            && self.library.bring().await
         {
-            result = line.ask(&command).await;
+            // In a box: it hardly ever happens, and every call would have its size.
+            result = Box::pin(self.bring_and_ask(line, &command, result)).await;
         }
         self.heard(result)
+    }
+
+    async fn bring_and_ask(
+        &self,
+        line: &Line,
+        command: &Cmd,
+        refused: Result<Value, Missed>,
+    ) -> Result<Value, Missed> {
+        if self.library.bring().await { line.ask(command).await } else { refused }
     }
 
     /// Several calls in one go.
@@ -125,11 +134,13 @@ impl Desk {
 
     // === performing ===
 
+    /// Each in a box of its own: without, every op would have the size of all of them, and thousands may be under way.
     pub(super) async fn perform(&self, op: &Op) -> Done<Reply> {
         let reply = match op {
-            // What is asked most goes without a box of its own; the others would make every op large.
-            Op::Accept { key, principal, input, hash } => self.accept(key, principal, input, *hash).await,
-            Op::Append(append) => self.append(append).await,
+            Op::Accept { key, principal, input, hash } => {
+                self.accept(key, principal, input, *hash).boxed().await
+            }
+            Op::Append(append) => self.append(append).boxed().await,
             Op::Renew { holder, ttl, fresh, .. } => self.renew(*holder, *ttl, *fresh).boxed().await,
             Op::Retire { holder } => self.retire(*holder).boxed().await,
             Op::Lease { node, .. } => self.lease(*node).boxed().await,

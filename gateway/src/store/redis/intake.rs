@@ -111,7 +111,9 @@ impl Desk {
                 return self.taken_in(&word, answer).await;
             }
             let exists = answer.flag()?;
-            stamps = self.prepare(session, user, exists).await.map_err(|_| Trouble::NotDone)?;
+            // Seldom: a box, so that the others need no room for it.
+            let prepared = Box::pin(self.prepare(session, user, exists)).await;
+            stamps = prepared.map_err(|_| Trouble::NotDone)?;
         }
         Err(Trouble::NotDone)
     }
