@@ -15,8 +15,8 @@ use turnway_tests::real::{figure, quantile, size};
 
 /// As long as a frame with a short piece of an answer.
 const FRAME: [u8; 280] = [b'x'; 280];
-/// What the agent is asked.
-const TEXT: &str = "count to 3";
+/// What the agent is asked: an answer that goes on after its first word.
+const TEXT: &str = "count to 3 every 5ms";
 
 /// The agent, asked as a node would.
 struct Direct(SendRequest<Full<Bytes>>, SocketAddr);
