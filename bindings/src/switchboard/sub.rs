@@ -329,8 +329,10 @@ impl Sub {
 
     /// A link from which nothing is held back any more follows every open run, from its beginning.
     pub(super) fn look_for_text(&mut self, state: &State) {
-        // A state older than what the link has seen does not know what has ended since.
-        if !self.lifted || state.tail.seq < self.cursor.seq {
+        // A state older than what the link has seen does not know what has ended since; nor does one of facts that
+        // the store has forgotten, which may end at the same place.
+        let is_older = state.tail.seq < self.cursor.seq || state.tail.epoch < self.cursor.epoch;
+        if !self.lifted || is_older {
             return;
         }
         self.lifted = false;
