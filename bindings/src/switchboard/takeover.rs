@@ -23,7 +23,7 @@ const ANSWERED: usize = 4;
 /// Claims of pages that may be under way: those of two, so that an answer that is lost does not hold up the next one.
 const CLAIMS_MAX: usize = 2 * limits::SWEEP_SESSIONS_MAX as usize;
 
-/// How far this node is with what the dead have left. All of it is bounded by one page.
+/// How far this node is with what the dead have left. All of it is bounded by two pages.
 #[derive(Debug, Default)]
 pub(super) struct Takeover {
     /// Holders that were seen without a lease, and since when. A holder never comes back to life, so two
