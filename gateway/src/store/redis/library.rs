@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 /// The functions of this release.
 pub(super) const SOURCE: &str = include_str!("turnway.lua");
 /// `VERSION` of [`SOURCE`]: within a major it only grows.
-pub(super) const VERSION: u64 = 4;
+pub(super) const VERSION: u64 = 5;
 /// How long one command of a loading may take: compiling the library takes some milliseconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Between two tries of a node whose functions went missing and could not be brought back.

@@ -6,7 +6,7 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 4
+local VERSION = 5
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
@@ -217,11 +217,13 @@ end
 
 -- The state that is kept and the facts since; of the head: u cl seq le fl ss se.
 local function state(h, snap, log)
-  local facts = {}
-  for n, entry in ipairs(redis.call('XRANGE', log, id(num(h.ss) + 1), '+')) do
-    facts[n] = field(entry, 'j')
+  local facts, kept = {}, {}
+  if num(h.seq) > num(h.ss) then
+    for n, entry in ipairs(redis.call('XRANGE', log, id(num(h.ss) + 1), '+')) do
+      facts[n] = field(entry, 'j')
+    end
   end
-  local kept = h.ss and { h.ss, h.se, redis.call('GET', snap) or '' } or {}
+  if h.ss then kept = { h.ss, h.se, redis.call('GET', snap) or '' } end
   return { h.u and { h.u } or {}, h.cl or '0', h.seq or '0', h.le or '0', h.fl or '0', kept, facts }
 end
 
@@ -230,8 +232,15 @@ end
 local function claim(keys, args)
   local own = keys[1]
   local node, life, nonce = args[2], args[3], args[4]
-  local h =
-    head(own, 'n', 'i', 'e', 'c', 'qi', 'qc', 'lv', 'u', 'cl', 'seq', 'le', 'fl', 'ss', 'se')
+  -- Like `head`: of a dead node thousands are claimed at once.
+  local v = redis.call(
+    'HMGET', own, 'n', 'i', 'e', 'c', 'qi', 'qc', 'lv', 'u', 'cl', 'seq', 'le', 'fl', 'ss', 'se'
+  )
+  local h = {
+    n = v[1] or '', i = v[2] or '', e = v[3] or '0', c = v[4] or nil, qi = v[5] or '0',
+    qc = v[6] or '0', lv = v[7] or '0', u = v[8] or nil, cl = v[9] or nil, seq = v[10] or nil,
+    le = v[11] or nil, fl = v[12] or nil, ss = v[13] or nil, se = v[14] or nil,
+  }
   if h.c ~= nonce or h.n ~= node or h.i ~= life then
     if h.n ~= args[5] or h.i ~= args[6] or h.e ~= args[7] then return { 'HELD', h.n, h.i, h.e } end
     local now = clock(args[1])
@@ -239,10 +248,11 @@ local function claim(keys, args)
     h.e = str(math.max(num(h.e) + 1, now, num(args[8]) + 1))
     redis.call('HSET', own, 'e', h.e, 'c', nonce, 'n', node, 'i', life)
   end
-  return {
-    'OK', h.e, h.qi or '0', h.qc or '0', h.lv or '0',
-    waiting(keys[2], '0'), waiting(keys[3], '0'), redis.call('HGETALL', keys[4]), state(h, keys[5], keys[6]),
-  }
+  -- Where nothing was ever put, nothing is looked for.
+  local inputs = h.qi ~= '0' and waiting(keys[2], '0') or {}
+  local controls = h.qc ~= '0' and waiting(keys[3], '0') or {}
+  local listeners = h.lv ~= '0' and redis.call('HGETALL', keys[4]) or {}
+  return { 'OK', h.e, h.qi, h.qc, h.lv, inputs, controls, listeners, state(h, keys[5], keys[6]) }
 end
 
 -- keys: own in ctl; args: epoch nonce tail drain now registered (these two: since version 3)
@@ -271,6 +281,7 @@ local function transfer(keys, args)
   return { 'OK', epoch }
 end
 
+-- How sweeps looked before version 5.
 -- keys: own in ctl; args: now
 local function look(keys, args)
   local h = head(keys[1], 'n', 'i', 'e')
