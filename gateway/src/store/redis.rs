@@ -2,7 +2,7 @@
 //!
 //! - `turnway.lua`: the rules. Each function touches the keys of one slot, and may be called again.
 //! - `desk`: makes calls of ops and replies of answers; `intake`, `owning`, `log`, `listening`, `lease`,
-//!   `listing`, `sweep` are its parts.
+//!   `listing`, `sweep`, `sight` are its parts.
 //! - `registrar`, `book`: what this process registers, and has registered, where a sweep will look.
 //! - `library`, `probe`: what has to be so before anything is asked; `guard`: and stays so.
 //! - `replicas`: waits for them.
@@ -27,6 +27,7 @@ mod owning;
 mod probe;
 mod registrar;
 mod replicas;
+mod sight;
 mod sweep;
 pub mod tally;
 
@@ -49,7 +50,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use turnway_core::limits;
 use turnway_core::store::{Op, Reply, StoreError};
 
@@ -164,6 +165,7 @@ impl Redis {
             library: Library::new(deployer),
             replicas,
             clock: options.clock,
+            began: Instant::now(),
             book: Mutex::new(Book::default()),
             registrar: Registrar::default(),
             well: AtomicBool::new(true),

@@ -53,8 +53,8 @@ pub(crate) enum Step {
     Register { boot: NodeId, op: Op, by: Holder },
     /// It was; its node sends the op.
     Registered { boot: NodeId, op: Op, by: Holder, stamp: Millis },
-    /// A sweep looks at the sessions that it has found registered.
-    Look { boot: NodeId, op: Op, lines: Vec<Line> },
+    /// A sweep looks at the sessions that it has found registered, and at some in passing: the next sweep does not come by.
+    Look { boot: NodeId, op: Op, lines: Vec<Line>, passing: Vec<Line> },
     /// What nobody needs is cleared away.
     Clear { lines: Vec<Line> },
 }
@@ -193,7 +193,7 @@ impl World {
         match step {
             Step::Register { boot, op, by } => self.register(boot, op, by),
             Step::Registered { boot, op, by, stamp } => self.registered(boot, op, by, stamp),
-            Step::Look { boot, op, lines } => self.look_through(boot, op, lines),
+            Step::Look { boot, op, lines, passing } => self.look_through(boot, op, lines, passing),
             Step::Clear { lines } => {
                 self.say(format_args!("of the indexes is cleared: {lines:?}"));
                 lines.iter().for_each(|line| self.index.clear(line));
@@ -291,9 +291,9 @@ impl World {
         let gone = |by: Holder| by == NOBODY || !self.shelf.leased(now, by);
         let lines = self.index.lines.iter().map(|((by, key), stamp)| (*by, key.clone(), *stamp));
         let mut lines: Vec<Line> = lines.filter(|(by, ..)| gone(*by)).collect();
-        let clock = self.store_clock();
+        let (clock, mut passing) = (self.store_clock(), Vec::new());
         if let Some(book) = self.books.get_mut(&boot) {
-            lines.extend(book.left.extract_if(.., |(.., stamp)| stamp.after(FRESH) < clock));
+            passing.extend(book.left.extract_if(.., |(.., stamp)| stamp.after(FRESH) < clock));
             let unheld = book.lines.iter().filter(|(line, _)| !book.held.contains(line));
             lines.extend(unheld.map(|((key, by), (stamp, _))| (*by, key.clone(), *stamp)));
         }
@@ -301,26 +301,31 @@ impl World {
             let count = self.shelf.sessions().count().max(1);
             self.index.walked = (self.index.walked + 1) % count;
             let next = self.shelf.sessions().nth(self.index.walked).map(|(key, _)| key.clone());
-            lines.extend(next.map(|key| (NOBODY, key, Millis(u64::MAX))));
+            passing.extend(next.map(|key| (NOBODY, key, Millis(u64::MAX))));
         }
-        self.desk_later(Step::Look { boot, op, lines });
+        self.desk_later(Step::Look { boot, op, lines, passing });
     }
 
-    fn look_through(&mut self, boot: NodeId, op: Op, lines: Vec<Line>) {
+    fn look_through(&mut self, boot: NodeId, op: Op, lines: Vec<Line>, passing: Vec<Line>) {
         if self.is_away(boot) {
+            let left = passing.into_iter().filter(|(.., stamp)| stamp.0 < u64::MAX);
+            self.books.entry(boot).or_default().left.extend(left);
             return self.answer(boot, op, Err(StoreError::Unavailable));
         }
         let Op::Sweep { limit } = op else { return self.answer(boot, op, Err(StoreError::Unknown)) };
         let (now, clock) = (self.now, self.store_clock());
         let (mut due, mut idle) = (BTreeMap::new(), Vec::new());
-        for (by, key, stamp) in lines {
+        let (lines, passing) =
+            (lines.into_iter().map(|line| (line, false)), passing.into_iter().map(|line| (line, true)));
+        for ((by, key, stamp), in_passing) in lines.chain(passing) {
             let slot = self.shelf.session(&key);
             let (holder, open) = (slot.and_then(|slot| slot.holder), slot.is_some_and(is_open));
             let is_due = holder.map_or(open, |holder| !self.shelf.leased(now, holder));
             let is_old =
                 stamp.0 < u64::MAX && stamp.after(FRESH) < clock || planted(Mutant::IndexClearsYoung);
             if is_due {
-                if stamp.0 == u64::MAX {
+                // Whoever claims looks twice.
+                if in_passing {
                     self.index.register(clock, NOBODY, &key);
                 }
                 due.extend(slot.map(|slot| (key.clone(), slot.seen())));

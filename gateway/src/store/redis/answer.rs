@@ -92,6 +92,26 @@ impl Answer {
         Ok(Seen { holder: self.holder()?, epoch: Epoch(self.number()?) })
     }
 
+    /// Node, incarnation and epoch as they lie in a session's hash, where what was never written is not there.
+    pub(super) fn owner(mut self) -> Result<Seen, Trouble> {
+        for field in self.0.as_mut_slice() {
+            if *field == Value::Nil {
+                *field = Value::BulkString(Vec::new());
+            }
+        }
+        let holder = self.holder()?;
+        let epoch = match self.text()?.as_str() {
+            "" => 0,
+            digits => digits.parse().map_err(|_| strange("not a number"))?,
+        };
+        Ok(Seen { holder, epoch: Epoch(epoch) })
+    }
+
+    /// What `TIME` says, in milliseconds.
+    pub(super) fn time(mut self) -> Result<u64, Trouble> {
+        Ok(self.number()? * 1000 + self.number()? / 1000)
+    }
+
     /// Node and stamp, one after the other.
     pub(super) fn listeners(mut self) -> Result<BTreeMap<NodeId, Stamp>, Trouble> {
         let mut listeners = BTreeMap::new();

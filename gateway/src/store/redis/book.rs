@@ -5,8 +5,9 @@
 use crate::store::redis::key::NOBODY;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use tokio::time::Instant;
 use turnway_core::id::{Holder, SessionKey, TenantId};
+use turnway_core::limits;
+use turnway_core::time::Mono;
 
 /// Registrations remembered: one for each session this node owns or has just accepted for. One that is
 /// not remembered is made again.
@@ -15,8 +16,13 @@ const REGISTERED_MAX: usize = 65_536;
 const ENROLLED_MAX: usize = 64;
 /// Fewer registrations than this are not worth passing over.
 const SETTLED_MIN: usize = 64;
-/// Sweeps in a row that do not look again at what was settled.
+/// Sweeps in a row that do not look again at what was settled: where there is something to do …
 const SETTLED_SWEEPS: u32 = 32;
+/// … and where there is nothing, a few seconds' worth: a node that took over many sessions a moment ago would look at
+/// all of them each time, until their old registrations are cleared away.
+const SETTLED_IDLE_SWEEPS: u32 = 4;
+/// What is claimed meanwhile: as much as these find.
+const CLAIMED_MAX: usize = SETTLED_SWEEPS as usize * limits::SWEEP_SESSIONS_MAX as usize;
 /// Registrations of what was released are cleared away when nothing that is on its way can lean on them any more: a
 /// minute after they were made, and a little.
 const LEFT_FOR: Duration = Duration::from_secs(61);
@@ -33,6 +39,9 @@ struct Line {
     held: bool,
 }
 
+/// What was released: when, by this process's clock, whose registration is left of it, and when that was made.
+pub(super) type Left = (Mono, Holder, SessionKey, u64);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Book {
@@ -43,11 +52,14 @@ pub(super) struct Book {
     /// Counts eras and connections.
     written: u64,
     lines: BTreeMap<(SessionKey, Holder), Line>,
+    /// What this node is claiming at the moment, and from whom: a sweep leaves it alone until that has an answer. One for each such op
+    /// under way, of which the store takes no more than [`limits::STORE_QUEUE_MAX`].
+    claiming: BTreeSet<(SessionKey, Holder)>,
     enrolled: BTreeSet<Holder>,
     tenants: BTreeSet<TenantId>,
     /// What was released, and when, by this process's clock; the first first. What finds no room stays until this
     /// incarnation is dead, and is cleared away then.
-    left: VecDeque<(Instant, Holder, SessionKey, u64)>,
+    left: VecDeque<Left>,
     walk: Walk,
     settled: Settled,
 }
@@ -58,6 +70,12 @@ pub(super) struct Book {
 struct Settled {
     upto: BTreeMap<Holder, Upto>,
     sweeps: u32,
+    /// Of these, those in a row that found nothing due.
+    idle: u32,
+    /// How often it turned out that there may be something to do after all.
+    doubts: u64,
+    /// What claims were answered meanwhile: sessions, and who held them before. That incarnation never holds them again.
+    claimed: BTreeSet<(SessionKey, Holder)>,
 }
 
 /// So many registrations of a moment, and all that are older.
@@ -86,12 +104,20 @@ impl Default for Book {
             turn: None,
             written: 0,
             lines: BTreeMap::new(),
+            claiming: BTreeSet::new(),
             enrolled: BTreeSet::new(),
             tenants: BTreeSet::new(),
             left: VecDeque::new(),
             walk: Walk::default(),
             settled: Settled::default(),
         }
+    }
+}
+
+impl Settled {
+    /// The last sweep found something to do.
+    fn is_busy(&self) -> bool {
+        self.sweeps > 0 && self.idle == 0
     }
 }
 
@@ -128,6 +154,7 @@ impl Book {
     /// What was written may not be there any more. What was not owned is looked after all the same.
     fn doubt(&mut self) {
         self.written += 1;
+        self.unsettle();
         self.enrolled.clear();
         self.tenants.clear();
     }
@@ -158,6 +185,32 @@ impl Book {
         }
     }
 
+    /// This node sets out to claim a session from whoever holds it.
+    pub(super) fn claim(&mut self, session: &SessionKey, from: Holder) {
+        self.claiming.insert((session.clone(), from));
+    }
+
+    /// It knows whose that is, or it does not: then sweeps look at all again.
+    pub(super) fn claimed(&mut self, session: &SessionKey, from: Holder, is_known: bool) {
+        let claim = (session.clone(), from);
+        self.claiming.remove(&claim);
+        if !is_known {
+            self.unsettle();
+        } else if self.settled.is_busy() && self.settled.claimed.len() < CLAIMED_MAX {
+            self.settled.claimed.insert(claim);
+        }
+    }
+
+    /// Whether a sweep need not look at a session where this incarnation registered it: it is being claimed from that, or
+    /// was since all was looked at last.
+    pub(super) fn is_claimed(&self, session: &SessionKey, from: Holder) -> bool {
+        if self.claiming.is_empty() && self.settled.claimed.is_empty() {
+            return false;
+        }
+        let claim = (session.clone(), from);
+        self.claiming.contains(&claim) || self.settled.claimed.contains(&claim)
+    }
+
     /// The session is held by that incarnation.
     pub(super) fn hold(&mut self, session: &SessionKey, holder: Holder) {
         if let Some(line) = self.lines.get_mut(&(session.clone(), holder)) {
@@ -174,17 +227,22 @@ impl Book {
     }
 
     /// A session was released, and nothing was left in it.
-    pub(super) fn leave(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
+    pub(super) fn leave(&mut self, now: Mono, session: &SessionKey, holder: Holder, stamp: u64) {
         if self.left.len() < REGISTERED_MAX {
-            self.left.push_back((Instant::now(), holder, session.clone(), stamp));
+            self.left.push_back((now, holder, session.clone(), stamp));
         }
     }
 
     /// Takes out what was released long enough ago.
-    pub(super) fn left(&mut self, now: Instant, max: usize) -> Vec<(Holder, SessionKey, u64)> {
-        let old = |at: Instant| now.saturating_duration_since(at) >= LEFT_FOR;
+    pub(super) fn left(&mut self, now: Mono, max: usize) -> Vec<Left> {
+        let old = |at: Mono| now - at >= LEFT_FOR;
         let count = self.left.iter().take(max).take_while(|(at, ..)| old(*at)).count();
-        self.left.drain(..count).map(|(_, holder, session, stamp)| (holder, session, stamp)).collect()
+        self.left.drain(..count).collect()
+    }
+
+    /// Puts it back: it could not be looked at.
+    pub(super) fn leave_again(&mut self, left: Vec<Left>) {
+        left.into_iter().rev().for_each(|left| self.left.push_front(left));
     }
 
     /// Takes out one registration, unless it was made anew.
@@ -237,17 +295,29 @@ impl Book {
         upto.filter(|upto| upto.total >= SETTLED_MIN).unwrap_or_default()
     }
 
-    /// What needs nobody of what it registered.
-    pub(super) fn settle_upto(&mut self, holder: Holder, upto: Upto) {
-        self.settled.upto.insert(holder, upto);
+    fn unsettle(&mut self) {
+        self.settled = Settled { doubts: self.settled.doubts + 1, ..Settled::default() };
     }
 
-    /// A sweep is over. All is looked at again once nothing was due, and now and then: a call that was
+    pub(super) fn doubts(&self) -> u64 {
+        self.settled.doubts
+    }
+
+    /// What needs nobody of what it registered, unless that was doubted meanwhile.
+    pub(super) fn settle_upto(&mut self, holder: Holder, upto: Upto, doubts: u64) {
+        if self.settled.doubts == doubts {
+            self.settled.upto.insert(holder, upto);
+        }
+    }
+
+    /// A sweep is over. All is looked at again now and then, and sooner where nothing is due any more: a call that was
     /// long on its way may still change what was settled.
     pub(super) fn swept(&mut self, due: bool) {
-        self.settled.sweeps += 1;
-        if !due || self.settled.sweeps >= SETTLED_SWEEPS {
-            self.settled = Settled::default();
+        let settled = &mut self.settled;
+        settled.sweeps += 1;
+        settled.idle = if due { 0 } else { settled.idle + 1 };
+        if settled.sweeps >= SETTLED_SWEEPS || settled.idle >= SETTLED_IDLE_SWEEPS {
+            *settled = Settled { doubts: settled.doubts, ..Settled::default() };
         }
     }
 }
@@ -276,11 +346,15 @@ mod tests {
         assert_eq!(book.stamp(&session, other), Some(11));
         book.die(other);
         assert_eq!((book.stamp(&session, other), book.me()), (None, me));
-        book.leave(&session, me, 9);
-        let soon = Instant::now() + LEFT_FOR / 2;
+        book.leave(Mono::default(), &session, me, 9);
+        let soon = Mono::default() + LEFT_FOR / 2;
         assert_eq!((book.left(soon, 9).len(), book.left(soon + LEFT_FOR, 0).len()), (0, 0));
-        assert_eq!(book.left(soon + LEFT_FOR, 9), [(me, session.clone(), 9)]);
-        assert!(book.left(soon + LEFT_FOR, 9).is_empty());
+        for _ in 0..2 {
+            let left = book.left(soon + LEFT_FOR, 9);
+            assert!(matches!(&left[..], [(_, by, key, 9)] if *by == me && *key == session), "{left:?}");
+            assert!(book.left(soon + LEFT_FOR, 9).is_empty());
+            book.leave_again(left);
+        }
         book.live(me, 7);
         assert_eq!(book.stamp(&session, me), Some(10));
         assert_eq!(book.take(&session), [(me, 10)]);

@@ -1,20 +1,18 @@
 //! One call of one function, and what became of it.
 use crate::redis::Missed;
 use crate::store::redis::key;
-use ::redis::{Cmd, cmd};
+use ::redis::{Cmd, RedisWrite, ToRedisArgs};
 use turnway_core::store::StoreError;
 
 /// No number of ours is greater: the functions count in doubles.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
+/// Room for the arguments of a usual call, and for their bytes: it is made once.
+const ARGS: usize = 24;
+const ARGS_BYTES: usize = 1024;
 
-/// A function, the keys it touches, and what it is told.
+/// A function, the keys it touches, and what it is told: written down at once, as it will be sent.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    function: String,
-    reads: bool,
-    keys: Vec<String>,
-    args: Vec<Vec<u8>>,
-}
+pub(super) struct Call(Cmd);
 
 /// Why an op has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,48 +29,60 @@ pub(super) enum Trouble {
 
 impl Call {
     /// One that may change something.
-    pub(super) fn to(function: &str, keys: impl IntoIterator<Item = String>) -> Self {
-        let call = Self {
-            function: format!("turnway1_{function}"),
-            reads: false,
-            keys: keys.into_iter().collect(),
-            args: Vec::new(),
-        };
-        let mut slots = call.keys.iter().map(|name| key::slot(name));
-        let first = slots.next();
-        debug_assert!(slots.all(|slot| Some(slot) == first), "one slot only: {:?}", call.keys);
-        call
+    pub(super) fn to<K: ToRedisArgs, const N: usize>(function: &str, keys: [K; N]) -> Self {
+        Self::of("FCALL", function, &keys)
     }
 
     /// One that only looks.
-    pub(super) fn look(function: &str, keys: impl IntoIterator<Item = String>) -> Self {
-        Self { reads: true, ..Self::to(function, keys) }
+    pub(super) fn look<K: ToRedisArgs, const N: usize>(function: &str, keys: [K; N]) -> Self {
+        Self::of("FCALL_RO", function, &keys)
     }
 
-    pub(super) fn text(mut self, text: &str) -> Self {
-        self.args.push(text.as_bytes().to_vec());
+    fn of<K: ToRedisArgs>(command: &str, function: &str, keys: &[K]) -> Self {
+        debug_assert!(lie_together(keys), "one slot only: {:?}", keys.to_redis_args());
+        let mut call = Cmd::with_capacity(ARGS, ARGS_BYTES);
+        call.arg(command);
+        call.write_arg_fmt(format_args!("turnway1_{function}"));
+        call.arg(keys.len());
+        call.arg(keys);
+        Self(call)
+    }
+
+    pub(super) fn text(self, text: &str) -> Self {
+        self.bytes(text.as_bytes())
+    }
+    pub(super) fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.write_arg(bytes);
         self
     }
-    pub(super) fn bytes(mut self, bytes: Vec<u8>) -> Self {
-        self.args.push(bytes);
+    pub(super) fn number(mut self, number: u64) -> Self {
+        self.0.write_arg_fmt(number.min(NUMBER_MAX));
         self
-    }
-    pub(super) fn number(self, number: u64) -> Self {
-        self.bytes(number.min(NUMBER_MAX).to_string().into_bytes())
     }
     pub(super) fn flag(self, flag: bool) -> Self {
         self.text(if flag { "1" } else { "0" })
     }
     /// 128 random bits.
-    pub(super) fn name(self, name: u128) -> Self {
-        self.bytes(format!("{name:032x}").into_bytes())
+    pub(super) fn name(mut self, name: u128) -> Self {
+        self.0.write_arg_fmt(format_args!("{name:032x}"));
+        self
     }
 
-    pub(super) fn command(&self) -> Cmd {
-        let mut command = cmd(if self.reads { "FCALL_RO" } else { "FCALL" });
-        command.arg(&self.function).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
-        command
+    pub(super) fn command(&self) -> &Cmd {
+        &self.0
     }
+
+    pub(super) fn into_command(self) -> Cmd {
+        self.0
+    }
+}
+
+/// Whether all these keys are in one slot.
+fn lie_together<K: ToRedisArgs>(keys: &[K]) -> bool {
+    let names = keys.to_redis_args();
+    let mut slots = names.iter().map(|name| key::slot(&String::from_utf8_lossy(name)));
+    let first = slots.next();
+    slots.all(|slot| Some(slot) == first)
 }
 
 // === impl Trouble ===
@@ -136,6 +146,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "one slot only")]
     fn a_call_that_needs_two_slots_is_a_bug() {
-        let _ = Call::to("append", ["own:{a/s}".to_owned(), "log:{a/t}".to_owned()]);
+        let _ = Call::to("append", ["own:{a/s}", "log:{a/t}"]);
     }
 }

@@ -12,7 +12,9 @@ use ::redis::{Cmd, Pipeline, Value};
 use futures_util::FutureExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::time::Instant;
 use turnway_core::store::{Op, Refused, Reply};
+use turnway_core::time::Mono;
 
 /// What an op comes to.
 pub(super) type Done<T> = Result<T, Trouble>;
@@ -33,6 +35,7 @@ pub(super) struct Desk {
     pub(super) replicas: Option<Replicas>,
     /// A test's time instead of the server's.
     pub(super) clock: Option<Clock>,
+    pub(super) began: Instant,
     pub(super) book: Mutex<Book>,
     /// What is to be registered and waits for what else is.
     pub(super) registrar: Registrar,
@@ -52,6 +55,11 @@ impl Desk {
         self.clock.as_ref().map_or(0, |clock| clock().store.0)
     }
 
+    /// A test's time, or since this process began to use the store.
+    pub(super) fn mono(&self) -> Mono {
+        self.clock.as_ref().map_or_else(|| Mono(self.began.elapsed()), |clock| clock().mono)
+    }
+
     /// Whether all that an op needs is there.
     pub(super) fn is_connected(&self, op: &Op) -> bool {
         if is_about_leases(op) {
@@ -69,12 +77,12 @@ impl Desk {
 
     pub(super) async fn call_on(&self, line: &Line, call: Call) -> Done<Answer> {
         let command = call.command();
-        let mut result = line.ask(&command).await;
+        let mut result = line.ask(command).await;
         if let Err(Missed::Refused { code, detail }) = &result
             && is_unknown_function(code, detail)
         {
             // In a box: it hardly ever happens, and every call would have its size.
-            result = Box::pin(self.bring_and_ask(line, &command, result)).await;
+            result = Box::pin(self.bring_and_ask(line, command, result)).await;
         }
         self.heard(result)
     }
@@ -94,17 +102,25 @@ impl Desk {
     }
 
     pub(super) async fn calls_on(&self, line: &Line, calls: Vec<Call>) -> Done<Vec<Answer>> {
-        if calls.is_empty() {
+        let mut pipeline = Pipeline::with_capacity(calls.len());
+        for call in calls {
+            pipeline.add_command(call.into_command());
+        }
+        let values = self.values_on(line, &pipeline).await?;
+        values.into_iter().map(|value| self.heard(value)).collect()
+    }
+
+    /// What Redis says to commands of its own, one after the other: for what needs no rule of ours.
+    pub(super) async fn values(&self, commands: &Pipeline) -> Done<Vec<Value>> {
+        let values = self.values_on(&self.commands, commands).await?;
+        values.into_iter().map(|value| value.map_err(|missed| self.trouble(&missed))).collect()
+    }
+
+    async fn values_on(&self, line: &Line, commands: &Pipeline) -> Done<Vec<Result<Value, Missed>>> {
+        if commands.is_empty() {
             return Ok(Vec::new());
         }
-        let mut pipeline = Pipeline::with_capacity(calls.len());
-        for call in &calls {
-            pipeline.add_command(call.command());
-        }
-        match line.ask_all(&pipeline).await {
-            Ok(answers) => answers.into_iter().map(|answer| self.heard(answer)).collect(),
-            Err(missed) => Err(self.trouble(&missed)),
-        }
+        line.ask_all(commands).await.map_err(|missed| self.trouble(&missed))
     }
 
     fn heard(&self, result: Result<Value, Missed>) -> Done<Answer> {

@@ -50,7 +50,7 @@ impl Desk {
             .text(&URL_SAFE_NO_PAD.encode(hash))
             .number(input.weight() as u64)
             .flag(input.strategy == Strategy::Reject)
-            .bytes(json)
+            .bytes(&json)
             .number(limits::INBOX_INPUTS_MAX as u64)
             .number(limits::INBOX_BYTES_MAX as u64);
         self.take_in(session, &principal.user, call, bell).await
@@ -81,7 +81,7 @@ impl Desk {
             .text(principal.user.as_str())
             .flag(principal.operator)
             .text(control.id.as_str())
-            .bytes(json)
+            .bytes(&json)
             .flag(create)
             .text(cancelled)
             .number(limits::CONTROL_ENTRIES_MAX as u64);
@@ -104,7 +104,7 @@ impl Desk {
         let mut stamps = Stamps { registered, born: 0 };
         for _ in 0..REGISTERS_MAX {
             let call = call.clone().number(stamps.registered).number(stamps.born);
-            let call = call.text(&bell.me.to_string()).bytes(bell.begun.clone());
+            let call = call.text(&bell.me.to_string()).bytes(&bell.begun);
             let mut answer = self.call(call).await?;
             let word = answer.text()?;
             if word != "REGISTER" {

@@ -1,7 +1,9 @@
 //! How keys are called. What belongs to one session, one node or one tenant has one hash tag, so that all
 //! of it lies in one slot of a cluster.
+use ::redis::{RedisWrite, ToRedisArgs, ToSingleRedisArg};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::fmt;
 use turnway_core::id::{Holder, Life, NodeId, SessionId, SessionKey, TenantId, UserId};
 
 /// Who holds what nobody alive holds: what is registered under this name is looked at by every sweep.
@@ -22,31 +24,52 @@ fn safe(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(text)
 }
 
-pub(super) fn own(key: &SessionKey) -> String {
-    format!("own:{{{key}}}")
+/// A key of a session, which is written where it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key<'a> {
+    kind: &'static str,
+    session: &'a SessionKey,
 }
-pub(super) fn inbox(key: &SessionKey) -> String {
-    format!("in:{{{key}}}")
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{{{}}}", self.kind, self.session)
+    }
 }
-pub(super) fn control(key: &SessionKey) -> String {
-    format!("ctl:{{{key}}}")
+
+impl ToRedisArgs for Key<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(self);
+    }
 }
-pub(super) fn log(key: &SessionKey) -> String {
-    format!("log:{{{key}}}")
+
+impl ToSingleRedisArg for Key<'_> {}
+
+pub(super) fn own(session: &SessionKey) -> Key<'_> {
+    Key { kind: "own", session }
+}
+pub(super) fn inbox(session: &SessionKey) -> Key<'_> {
+    Key { kind: "in", session }
+}
+pub(super) fn control(session: &SessionKey) -> Key<'_> {
+    Key { kind: "ctl", session }
+}
+pub(super) fn log(session: &SessionKey) -> Key<'_> {
+    Key { kind: "log", session }
 }
 /// Messages that were taken, by run.
-pub(super) fn taken(key: &SessionKey) -> String {
-    format!("dd:{{{key}}}")
+pub(super) fn taken(session: &SessionKey) -> Key<'_> {
+    Key { kind: "dd", session }
 }
 /// Control entries that were taken, by their id.
-pub(super) fn heard(key: &SessionKey) -> String {
-    format!("ap:{{{key}}}")
+pub(super) fn heard(session: &SessionKey) -> Key<'_> {
+    Key { kind: "ap", session }
 }
-pub(super) fn listeners(key: &SessionKey) -> String {
-    format!("ls:{{{key}}}")
+pub(super) fn listeners(session: &SessionKey) -> Key<'_> {
+    Key { kind: "ls", session }
 }
-pub(super) fn snapshot(key: &SessionKey) -> String {
-    format!("snap:{{{key}}}")
+pub(super) fn snapshot(session: &SessionKey) -> Key<'_> {
+    Key { kind: "snap", session }
 }
 /// A node's leases.
 pub(super) fn node(node: NodeId) -> String {
@@ -125,7 +148,8 @@ mod tests {
     fn what_belongs_together_lies_together_and_nobody_reaches_beyond() {
         let tenant = TenantId::default_tenant();
         let key = SessionKey { tenant: tenant.clone(), session: SessionId::parse("s-1").expect("a name") };
-        let all = [own, inbox, control, log, taken, heard, listeners, snapshot].map(|name| name(&key));
+        let all =
+            [own, inbox, control, log, taken, heard, listeners, snapshot].map(|name| name(&key).to_string());
         assert!(all.iter().all(|key| slot(key) == slot("default/s-1")), "{all:?}");
         let holder = Holder { node: NodeId(7), life: Life(8) };
         assert_eq!(slot(&node(holder.node)), slot(&registered(holder)));

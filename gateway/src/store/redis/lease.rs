@@ -23,7 +23,7 @@ impl Desk {
         // Another each time: data that was wiped must not get the name it had.
         let mut chance = [0; 16];
         getrandom::fill(&mut chance).map_err(|_| Trouble::NotDone)?;
-        let realm = Call::to("realm", [key::REALM.to_owned()]).name(u128::from_be_bytes(chance));
+        let realm = Call::to("realm", [key::REALM]).name(u128::from_be_bytes(chance));
         let [mut renewed, mut realm] =
             <[_; 2]>::try_from(self.calls_on(&self.leases, vec![renew, realm]).await?)
                 .map_err(|_| Trouble::Doubt)?;

@@ -44,7 +44,7 @@ impl Desk {
 
     pub(super) async fn put(&self, name: &str, expect: u64, value_: Option<&[u8]>) -> Done<Reply> {
         let call = Call::to("put", [key::value(name)]).number(expect).flag(value_.is_some());
-        value(self.call(call.bytes(value_.unwrap_or_default().to_vec())).await?)
+        value(self.call(call.bytes(value_.unwrap_or_default())).await?)
     }
 }
 

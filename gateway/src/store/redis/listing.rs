@@ -33,7 +33,7 @@ impl Desk {
         let tenant = &session.tenant;
         let settled = self.book().is_settled(tenant);
         if !settled {
-            self.call(Call::to("settle", [key::TENANTS.to_owned()]).text(tenant.as_str())).await?;
+            self.call(Call::to("settle", [key::TENANTS]).text(tenant.as_str())).await?;
             self.book().settle(tenant);
         }
         let keys = [key::index(tenant, None), key::index(tenant, Some(user))];
@@ -68,7 +68,7 @@ impl Desk {
 
     pub(super) async fn page(&self, index: &str, before: Option<&str>, count: usize) -> Done<Page> {
         let before = before.map_or_else(|| "+".to_owned(), |line| format!("({line}"));
-        let call = Call::look("lines", [index.to_owned()]).number(self.now()).text(&before);
+        let call = Call::look("lines", [index]).number(self.now()).text(&before);
         let mut answer = self.call(call.number(count as u64)).await?;
         let (now, mut list) = (answer.number()?, answer.list()?);
         let mut lines = Vec::new();
@@ -101,7 +101,7 @@ impl Desk {
                 Some(_) | None => stale.push(line.clone()),
             }
         }
-        let erase = |line: String| Call::to("erase", [index.to_owned()]).text(&line);
+        let erase = |line: String| Call::to("erase", [index]).text(&line);
         // What stays is found stale again.
         let _ = self.calls(stale.into_iter().map(erase).collect()).await;
         Ok(())

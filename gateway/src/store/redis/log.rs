@@ -62,7 +62,7 @@ impl Desk {
             .name(keep.token.nonce.0)
             .number(keep.at.seq.0)
             .number(keep.at.epoch.0)
-            .bytes(keep.state.to_vec());
+            .bytes(&keep.state);
         self.fenced(call).await
     }
 
@@ -85,15 +85,8 @@ impl Desk {
 
 fn call(append: &Append) -> Call {
     let Append { key: session, token, after, facts, ends, answers, closed, known } = append;
-    let keys = [
-        key::own(session),
-        key::log(session),
-        key::inbox(session),
-        key::control(session),
-        key::taken(session),
-        key::listeners(session),
-    ];
-    let mut call = Call::to("append", keys)
+    let keys = [key::own, key::log, key::inbox, key::control, key::taken, key::listeners];
+    let mut call = Call::to("append", keys.map(|key| key(session)))
         .number(token.epoch.0)
         .name(token.nonce.0)
         .number(after.0)
@@ -102,7 +95,7 @@ fn call(append: &Append) -> Call {
         .number(facts.len() as u64);
     for (seq, fact) in (after.0.saturating_add(1)..).zip(facts) {
         let json = fact.to_json(session, Seq(seq), token.epoch);
-        call = call.number(fact.weight() as u64).bytes(json.into_bytes());
+        call = call.number(fact.weight() as u64).text(&json);
     }
     call = call.number(ends.len() as u64);
     for (place, run) in ends {

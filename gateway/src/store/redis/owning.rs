@@ -5,6 +5,33 @@ use crate::store::redis::key::{self, NOBODY};
 use turnway_core::id::{Epoch, Holder, Nonce, Seen, Seq, SessionKey, Token, Version};
 use turnway_core::store::{Claimed, Inputs, Reply};
 
+/// A claim under way, until this is dropped.
+struct Claiming<'a> {
+    desk: &'a Desk,
+    session: &'a SessionKey,
+    from: Holder,
+    /// Whose the session is, has been heard.
+    is_known: bool,
+}
+
+// === impl Claiming ===
+
+impl<'a> Claiming<'a> {
+    fn begin(desk: &'a Desk, session: &'a SessionKey, expect: Seen) -> Self {
+        let from = expect.holder.unwrap_or(NOBODY);
+        desk.book().claim(session, from);
+        Self { desk, session, from, is_known: false }
+    }
+}
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        self.desk.book().claimed(self.session, self.from, self.is_known);
+    }
+}
+
+// === impl Desk ===
+
 impl Desk {
     pub(super) async fn claim(
         &self,
@@ -14,24 +41,27 @@ impl Desk {
         expect: Seen,
         floor: Epoch,
     ) -> Done<Reply> {
-        let lanes = [key::own(session), key::inbox(session), key::control(session), key::listeners(session)];
-        let keys = lanes.into_iter().chain([key::snapshot(session), key::log(session)]);
-        let call =
-            Call::to("claim", keys).number(self.now()).name(holder.node.0).name(holder.life.0).name(nonce.0);
-        let call = match expect.holder {
-            Some(seen) => call.name(seen.node.0).name(seen.life.0),
-            None => call.text("").text(""),
+        let mut claiming = Claiming::begin(self, session, expect);
+        let keys = [key::own, key::inbox, key::control, key::listeners, key::snapshot, key::log];
+        let call = |stamp| {
+            let call = Call::to("claim", keys.map(|key| key(session))).number(self.now());
+            let call = call.name(holder.node.0).name(holder.life.0).name(nonce.0);
+            let call = match expect.holder {
+                Some(seen) => call.name(seen.node.0).name(seen.life.0),
+                None => call.text("").text(""),
+            };
+            call.number(expect.epoch.0).number(floor.0).number(stamp)
         };
-        let call = call.number(expect.epoch.0).number(floor.0);
         let known = self.book().stamp(session, holder);
         let mut stamp = match known {
             Some(stamp) => stamp,
             None => self.register(session, holder).await.map_err(|_| Trouble::NotDone)?,
         };
         for _ in 0..REGISTERS_MAX {
-            let mut answer = self.call(call.clone().number(stamp)).await?;
+            let mut answer = self.call(call(stamp)).await?;
             match answer.text()?.as_str() {
                 "OK" => {
+                    claiming.is_known = true;
                     self.book().hold(session, holder);
                     let token = Token { epoch: Epoch(answer.number()?), nonce };
                     let (inbox_tail, control_tail) = (answer.place()?, answer.place()?);
@@ -43,7 +73,10 @@ impl Desk {
                     let view = answer.list()?.view(owner)?;
                     return Ok(Reply::Claimed(Box::new(Claimed { token, view, inbox, listeners, version })));
                 }
-                "HELD" => return Ok(Reply::Held { owner: answer.seen()? }),
+                "HELD" => {
+                    claiming.is_known = true;
+                    return Ok(Reply::Held { owner: answer.seen()? });
+                }
                 "REGISTER" => {
                     stamp = self.register(session, holder).await.map_err(|_| Trouble::NotDone)?;
                 }
@@ -81,7 +114,7 @@ impl Desk {
                 let line = lines.into_iter().find(|(by, _)| Some(*by) == holder);
                 if let Some((holder, stamp)) = line.filter(|_| !left) {
                     // What set out before, and comes late, may lean on it yet.
-                    self.book().leave(session, holder, stamp);
+                    self.book().leave(self.mono(), session, holder, stamp);
                 }
                 Ok(Reply::Released)
             }

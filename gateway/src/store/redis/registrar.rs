@@ -110,7 +110,7 @@ impl Desk {
 
     /// Makes an incarnation known to sweeps.
     pub(super) async fn enroll(&self, line: &Line, holder: Holder) -> Done<u64> {
-        let call = Call::to("enroll", [key::LIVES.to_owned()]).number(self.now()).text(&key::life(holder));
+        let call = Call::to("enroll", [key::LIVES]).number(self.now()).text(&key::life(holder));
         let stamp = self.call_on(line, call).await?.number()?;
         self.book().enroll(holder);
         Ok(stamp)

@@ -53,7 +53,7 @@ async fn wait(line: Line, mark: Call, mut asked: mpsc::Receiver<Waiter>) {
     let within = WITHIN.as_millis().to_string();
     while asked.recv_many(&mut waiters, limits::STORE_QUEUE_MAX).await > 0 {
         let mut pipeline = Pipeline::new();
-        pipeline.add_command(mark.command());
+        pipeline.add_command(mark.command().clone());
         let mut wait = cmd("WAIT");
         wait.arg(COUNT).arg(&within);
         pipeline.add_command(wait);

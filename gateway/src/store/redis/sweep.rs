@@ -9,7 +9,6 @@ use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key::{self, NOBODY};
 use crate::store::redis::listing::{self, FRESH_MS};
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::time::Instant;
 use turnway_core::id::{Holder, Seen, SessionKey, TenantId};
 use turnway_core::store::Reply;
 
@@ -28,6 +27,8 @@ const WALK: usize = 24;
 struct Round {
     leased: BTreeMap<Holder, bool>,
     due: BTreeMap<SessionKey, Seen>,
+    /// How often what is settled had been doubted when it began.
+    doubts: u64,
 }
 
 /// A part of what an incarnation registered: from a time on, and further by a count.
@@ -48,6 +49,19 @@ struct Examined {
     settled: Vec<u64>,
     /// Whether none is due.
     all_settled: bool,
+    /// What is due and was kept, and had not been found before.
+    due: Vec<SessionKey>,
+}
+
+/// How a part of the registrations is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Until so many are due: those that come first, however they are called, so that none is passed over again and again.
+    /// What this node has claimed from whoever registered it, or is claiming, needs no look: it is somebody's, or all is
+    /// looked at again ([`Book::claimed`](crate::store::redis::book::Book::claimed)).
+    Until(usize),
+    /// Each of them.
+    AtAll,
 }
 
 /// A registration: by whom, of what, and when.
@@ -60,9 +74,11 @@ struct Line {
 impl Desk {
     pub(super) async fn sweep(&self, limit: u32) -> Done<Reply> {
         let limit = limit as usize;
-        let mut round = Round::default();
+        // Of a few, those that come first by name, as any store answers.
+        let most = limit.max(PAGE_MIN);
+        let mut round = Round { doubts: self.book().doubts(), ..Round::default() };
         let mut lives = vec![(NOBODY, u64::MAX)];
-        let mut enrolled = self.call(Call::look("enrolled", [key::LIVES.to_owned()])).await?;
+        let mut enrolled = self.call(Call::look("enrolled", [key::LIVES])).await?;
         while !enrolled.is_over() {
             let (life, stamp) = (enrolled.text()?, enrolled.number()?);
             lives.extend(key::read_life(&life).map(|holder| (holder, stamp)));
@@ -74,14 +90,14 @@ impl Desk {
         let pages: Vec<Page> = lives.iter().map(|(by, _)| page(by)).collect();
         let first = self.orphans(&pages, &mut round).await?;
         for ((page, (holder, enrolled)), lines) in pages.into_iter().zip(lives).zip(first) {
-            let Some(lines) = lines else { continue };
+            let Some(lines) = lines.filter(|_| round.due.len() < most) else { continue };
             if lines.is_empty() && page.from == 0 && holder != NOBODY {
                 self.strike(holder, enrolled).await?;
             }
-            self.look_through(page, lines, limit, &mut round).await?;
+            self.look_through(page, lines, most, &mut round).await?;
         }
         // Where very much is due already, that comes first.
-        if round.due.len() < limit.max(PAGE_MIN) {
+        if round.due.len() < most {
             self.look_at_own(&mut round).await?;
         }
         if round.due.len() < limit.max(WALK) {
@@ -93,14 +109,24 @@ impl Desk {
 
     /// What this node registered and does not hold, or has released.
     async fn look_at_own(&self, round: &mut Round) -> Done<()> {
-        let own = {
-            let mut book = self.book();
-            let mut own = book.unheld(UNHELD_MAX);
-            own.extend(book.left(Instant::now(), LEFT_MAX));
-            own
-        };
-        let own = own.into_iter().map(|(by, session, stamp)| Line { by, session, stamp }).collect();
-        self.examine(own, round).await.map(drop)
+        let line = |(by, session, stamp)| Line { by, session, stamp };
+        let unheld = self.book().unheld(UNHELD_MAX).into_iter().map(line).collect();
+        self.examine(unheld, Look::AtAll, round).await?;
+        let left = self.book().left(self.mono(), LEFT_MAX);
+        let lines = left.iter().cloned().map(|(_, by, session, stamp)| line((by, session, stamp))).collect();
+        let looked = self.look_in_passing(lines, round).await;
+        if looked.is_err() {
+            self.book().leave_again(left);
+        }
+        looked
+    }
+
+    /// Looks at what the next sweep does not come by. Whoever claims looks twice: what is due is registered under nobody's
+    /// name, so that from now on every sweep finds it.
+    async fn look_in_passing(&self, lines: Vec<Line>, round: &mut Round) -> Done<()> {
+        let due = self.examine(lines, Look::AtAll, round).await?.due;
+        let registers = due.iter().map(|session| self.register(session, NOBODY));
+        futures_util::future::try_join_all(registers).await.map(drop)
     }
 
     /// What incarnations registered, a page of each; none of one that lives.
@@ -134,19 +160,19 @@ impl Desk {
         &self,
         mut page: Page,
         mut lines: Vec<Line>,
-        limit: usize,
+        most: usize,
         round: &mut Round,
     ) -> Done<()> {
         loop {
             let count = lines.len();
-            let seen = self.examine(lines, round).await?;
+            let seen = self.examine(lines, Look::Until(most), round).await?;
             if let Some(settled) = page.settled {
                 let settled = seen.settled.iter().fold(settled, |settled, stamp| settled.and(*stamp));
-                self.book().settle_upto(page.by, settled);
+                self.book().settle_upto(page.by, settled, round.doubts);
                 page.settled = Some(settled).filter(|_| seen.all_settled);
             }
             page.offset += count - seen.cleared;
-            if count < page.count || round.due.len() >= limit {
+            if count < page.count || round.due.len() >= most {
                 return Ok(());
             }
             match self.orphans(std::slice::from_ref(&page), round).await?.pop().flatten() {
@@ -158,31 +184,38 @@ impl Desk {
 
     /// Looks at sessions, keeps those that are due, and clears registrations away that nobody needs: old
     /// ones of what is neither held by whoever registered it nor left lying.
-    async fn examine(&self, lines: Vec<Line>, round: &mut Round) -> Done<Examined> {
-        let look = |line: &Line| {
-            let session = &line.session;
-            let keys = [key::own(session), key::inbox(session), key::control(session)];
-            Call::look("look", keys).number(self.now())
+    async fn examine(&self, lines: Vec<Line>, how: Look, round: &mut Round) -> Done<Examined> {
+        let needed: Vec<bool> = {
+            let book = self.book();
+            lines.iter().map(|line| how == Look::AtAll || !book.is_claimed(&line.session, line.by)).collect()
         };
-        let mut seen = Vec::with_capacity(lines.len());
-        for mut answer in self.calls(lines.iter().map(look).collect()).await? {
-            seen.push((answer.seen()?, answer.flag()?, answer.number()?));
-        }
-        self.learn(seen.iter().filter_map(|(seen, ..)| seen.holder).collect(), round).await?;
+        let needed_lines = lines.iter().zip(&needed).filter(|(_, needed)| **needed);
+        let seen = self.see(&needed_lines.map(|(line, _)| &line.session).collect::<Vec<_>>()).await?;
+        self.learn(seen.iter().filter_map(|seen| seen.by.holder).collect(), round).await?;
+        let mut seen = seen.into_iter();
         let (mut idle, mut examined) = (Vec::new(), Examined { all_settled: true, ..Examined::default() });
-        for (line, (seen, open, now)) in lines.into_iter().zip(seen) {
-            let due = match seen.holder {
-                None => open,
+        for (line, needed) in lines.into_iter().zip(needed) {
+            let Some(seen) = needed.then(|| seen.next()).flatten() else {
+                if examined.all_settled {
+                    examined.settled.push(line.stamp);
+                }
+                continue;
+            };
+            let due = match seen.by.holder {
+                None => seen.is_left,
                 Some(holder) => !round.is_leased(holder),
             };
-            let old = line.stamp.saturating_add(FRESH_MS) < now;
+            let old = line.stamp.saturating_add(FRESH_MS) < seen.now;
             examined.all_settled &= !due;
-            if examined.all_settled && (seen.holder == Some(line.by) || !old) {
+            if examined.all_settled && (seen.by.holder == Some(line.by) || !old) {
                 examined.settled.push(line.stamp);
             }
             if due {
-                round.due.insert(line.session, seen);
-            } else if seen.holder == Some(line.by) {
+                let kept = how.has_room(round.due.len());
+                if kept && round.due.insert(line.session.clone(), seen.by).is_none() {
+                    examined.due.push(line.session);
+                }
+            } else if seen.by.holder == Some(line.by) {
                 self.book().hold(&line.session, line.by);
             } else if old {
                 idle.push(line);
@@ -219,7 +252,7 @@ impl Desk {
 
     /// Forgets a dead incarnation that has nothing left, unless it is a young one.
     async fn strike(&self, holder: Holder, enrolled: u64) -> Done<()> {
-        let call = Call::to("strike", [key::LIVES.to_owned()]).number(self.now());
+        let call = Call::to("strike", [key::LIVES]).number(self.now());
         self.call(call.text(&key::life(holder)).number(enrolled)).await.map(drop)
     }
 
@@ -228,7 +261,7 @@ impl Desk {
     async fn walk_on(&self, round: &mut Round) -> Done<()> {
         let mut walk = self.book().walk().clone();
         if walk.tenants.is_empty() {
-            let mut tenants = self.call(Call::look("tenants", [key::TENANTS.to_owned()])).await?;
+            let mut tenants = self.call(Call::look("tenants", [key::TENANTS])).await?;
             while !tenants.is_over() {
                 walk.tenants.extend(TenantId::parse(&tenants.text()?).ok());
             }
@@ -246,13 +279,16 @@ impl Desk {
             let session = SessionKey { tenant: tenant.clone(), session: birth.session };
             Line { by: NOBODY, session, stamp: u64::MAX }
         });
-        let known: BTreeSet<SessionKey> = round.due.keys().cloned().collect();
-        self.examine(lines.collect(), round).await?;
-        // Whoever claims looks twice: from now on every sweep finds it.
-        let lost: Vec<SessionKey> = round.due.keys().filter(|key| !known.contains(*key)).cloned().collect();
-        let registers = lost.iter().map(|session| self.register(session, NOBODY));
-        futures_util::future::try_join_all(registers).await?;
-        Ok(())
+        self.look_in_passing(lines.collect(), round).await
+    }
+}
+
+impl Look {
+    fn has_room(self, due: usize) -> bool {
+        match self {
+            Self::Until(most) => due < most,
+            Self::AtAll => true,
+        }
     }
 }
 

@@ -63,7 +63,7 @@ impl Tally {
             let (name, lane) = due.bucket();
             let (cost, most) = due.tell(now);
             let call = Call::to("owe", [key::rate(name, lane)]).number(micros(cost)).number(micros(most));
-            calls.add_command(call.command());
+            calls.add_command(call.into_command());
         }
         let answers = self.line.ask_all(&calls).await;
         let now = self.clock.mono();
