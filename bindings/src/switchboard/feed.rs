@@ -239,6 +239,10 @@ impl Switchboard {
                 feed.stage = Stage::Live;
                 feed.state = state;
                 feed.epoch = feed.epoch.max(view.tail.epoch);
+                if feed.head().seq < feed.known {
+                    // Told while the state was on its way, and passed over: that does not come by itself.
+                    self.catch_up(key);
+                }
             }
             Stage::Live if view.tail.seq < asked.since && !planted(Mutant::CursorBare) => {
                 return self.regress(key);

@@ -76,6 +76,8 @@ impl Switchboard {
             self.catch_up(key);
         }
         self.join_all(key, None);
+        // Text of a turn that was not known to run was passed over.
+        self.lack_text(key);
     }
 
     /// A page for one link.

@@ -1,5 +1,5 @@
 //! The live plane: pieces of running answers, and asking the owner for what is missing of them.
-use super::sub::{Mode, Post};
+use super::sub::{Mode, Post, TextPos};
 use super::{Switchboard, Timer, feed::Stage};
 use crate::peer::{Chunk, Words};
 use std::sync::Arc;
@@ -43,12 +43,18 @@ impl Switchboard {
         for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == Mode::Live) {
             sub.show_chunk(post, *link, key, chunk);
         }
-        let lacking =
-            feed.subs.values().any(|sub| sub.mode == Mode::Live && sub.texts.values().any(|pos| !pos.sure));
-        if lacking {
-            self.timers.set_earlier(Timer::Want(key.clone()), now.mono + WANT);
+        let mut live = feed.subs.values().filter(|sub| sub.mode == Mode::Live);
+        let lacking = live.clone().any(|sub| sub.texts.values().any(|pos| !pos.sure));
+        let this = |pos: &&TextPos| pos.attempt == chunk.attempt;
+        let gap = live.any(|sub| sub.texts.get(&chunk.run_id).filter(this).is_some_and(|pos| !pos.sure));
+        let want = Timer::Want(key.clone());
+        if !lacking {
+            self.timers.clear(&want);
+        } else if gap && self.timers.at(&want).is_none() {
+            // The owner's words come in order, so what lacks before this one is lost.
+            self.timers.set(want, now.mono);
         } else {
-            self.timers.clear(&Timer::Want(key.clone()));
+            self.timers.set_earlier(want, now.mono + WANT);
         }
     }
 

@@ -1,0 +1,203 @@
+//! Whoever comes to a session in the moment in which a turn begins is shown all of it at once, not when something is
+//! looked at again.
+#[path = "../scene/scene.rs"]
+mod scene;
+
+use scene::{accept, ann, board, input, key};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::channel::command::{Command, Subscribe};
+use turnway_bindings::channel::note::Note;
+use turnway_bindings::peer::{Item, Words};
+use turnway_bindings::switchboard::{Input, Output, Switchboard};
+use turnway_core::id::{LinkId, NodeId, Seen};
+use turnway_core::machine::Machine;
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, Invoke, Order, StopReason, TextKind};
+use turnway_core::protocol::entry::Fact;
+use turnway_core::protocol::input::Input as Said;
+use turnway_core::store::{Op, Reply, Shelf};
+use turnway_core::time::{Millis, Mono, Now};
+
+const OWNER: NodeId = NodeId(1);
+const EDGE: NodeId = NodeId(2);
+const LINK: LinkId = LinkId(1);
+
+/// An owner, and a node where a client watches. Words and answers take no time, unless they are held.
+struct Fleet {
+    nodes: [(NodeId, Switchboard); 2],
+    shelf: Shelf,
+    now: Now,
+    asked: Vec<Invoke>,
+    shown: Vec<Note>,
+    /// Whether answers to the edge's look at the session's state are on their way for longer; and those that are.
+    is_slow: bool,
+    late: Vec<Input>,
+    /// Of the next pieces to the edge, so many are lost.
+    lose: usize,
+}
+
+impl Fleet {
+    /// The session has had a turn, and has its owner.
+    fn new() -> Self {
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let nodes = [(OWNER, board(OWNER, 7)), (EDGE, board(EDGE, 9))];
+        let shelf = Shelf::new(true);
+        let (asked, shown, late) = (Vec::new(), Vec::new(), Vec::new());
+        let mut fleet = Self { nodes, shelf, now, asked, shown, is_slow: false, late, lose: 0 };
+        fleet.settle();
+        let reply = fleet.shelf.apply(now, &accept(&key("s"), &input(&key("s"), "m1")));
+        assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
+        let words = Words::Adopt { key: key("s"), free: Seen::default() };
+        fleet.give(OWNER, Input::Peer { from: EDGE, words });
+        fleet.report(vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }]);
+        fleet
+    }
+
+    fn give(&mut self, to: NodeId, input: Input) {
+        self.tell(to, input);
+        self.settle();
+    }
+
+    /// All that can be done in this moment.
+    fn settle(&mut self) {
+        let mut is_quiet = false;
+        while !is_quiet {
+            is_quiet = true;
+            for n in 0..self.nodes.len() {
+                let (node, board) = &mut self.nodes[n];
+                let (node, now) = (*node, self.now);
+                board.handle_timeout(now);
+                while let Some(output) = self.nodes[n].1.poll_output() {
+                    is_quiet = false;
+                    self.perform(node, output);
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, node: NodeId, output: Output) {
+        match output {
+            Output::Store(op) => {
+                let result = Ok(self.shelf.apply(self.now, &op));
+                let looks = node == EDGE && matches!(op, Op::Open { .. });
+                let answer = Input::Stored { op, result };
+                if looks && self.is_slow {
+                    self.late.push(answer);
+                } else {
+                    self.tell(node, answer);
+                }
+            }
+            Output::Publish { to, words } => {
+                let is_lost = to == EDGE && self.lose > 0 && matches!(words, Words::Chunk { .. });
+                self.lose -= usize::from(is_lost);
+                if !is_lost {
+                    self.tell(to, Input::Peer { from: node, words });
+                }
+            }
+            Output::Order(Order::Invoke(invoke)) => self.asked.push(invoke),
+            Output::Send { note, .. } => self.shown.push(note),
+            Output::Order(_) | Output::Tool(_) | Output::Exit => {}
+        }
+    }
+
+    /// A node hears this, unless it is the third, which nobody looks at.
+    fn tell(&mut self, to: NodeId, input: Input) {
+        if let Some((_, board)) = self.nodes.iter_mut().find(|(node, _)| *node == to) {
+            board.handle_input(self.now, input);
+        }
+    }
+
+    /// The agent of the last turn reports.
+    fn report(&mut self, events: Vec<AgentEvent>) {
+        let Invoke { key, run_id, attempt, epoch, .. } = self.asked.last().expect("a turn").clone();
+        self.give(OWNER, Input::Agent { key, run_id, attempt, epoch, events });
+    }
+
+    fn say(&mut self, text: &str) {
+        let text = Private(text.to_owned());
+        self.report(vec![AgentEvent::Delta { kind: TextKind::Text, text, id: None }]);
+        // What is said soon after is gathered for a moment.
+        let wait = turnway_core::limits::DELTA_WAIT;
+        self.now = Now { mono: self.now.mono + wait, store: self.now.store.after(wait) };
+        self.settle();
+    }
+
+    /// A client comes, and wants to see what is said from now on.
+    fn watch(&mut self) {
+        self.give(EDGE, Input::Connect { link: LINK, principal: ann() });
+        let subscribe = Subscribe {
+            request_id: None,
+            session: key("s").session,
+            after_seq: None,
+            after_epoch: None,
+            runs: Vec::new(),
+            types: Vec::new(),
+        };
+        self.give(EDGE, Input::Say { link: LINK, command: Command::Subscribe(subscribe) });
+    }
+
+    /// Somebody else asks for a turn, by a third node.
+    fn begin(&mut self, input: &Arc<Said>) {
+        let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key("s"), input)) else {
+            panic!("it is not accepted");
+        };
+        let item = Item::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
+        let words = Words::Bell { key: key("s"), owner: accepted.owner, item };
+        let turns = self.asked.len();
+        self.give(OWNER, Input::Peer { from: NodeId(3), words });
+        assert_eq!(self.asked.len(), turns + 1, "its turn begins");
+    }
+
+    /// What is on its way arrives; what is asked then is as slow, or not.
+    fn arrive(&mut self, is_slow: bool) {
+        self.is_slow = is_slow;
+        for answer in std::mem::take(&mut self.late) {
+            self.give(EDGE, answer);
+        }
+    }
+
+    /// Whether the client was shown that a turn began, and what text.
+    fn seen(&self, input: &Said) -> (bool, String) {
+        let begins = |note: &Note| {
+            matches!(note, Note::Fact { entry, .. }
+            if matches!(entry.fact, Fact::RunStarted { .. }) && entry.run_id.as_ref() == Some(&input.run_id))
+        };
+        let text = |note: &Note| {
+            let Note::Delta { run_id, text, .. } = note else { return None };
+            (*run_id == input.run_id).then(|| text.reveal().to_string())
+        };
+        (self.shown.iter().any(begins), self.shown.iter().filter_map(text).collect())
+    }
+}
+
+/// Covers: G9.
+#[test]
+fn what_is_told_while_the_state_is_read_is_made_up_for_at_once() {
+    let mut fleet = Fleet::new();
+    fleet.is_slow = true;
+    fleet.watch();
+    // The first look is for whether the client may; the second for the state, once the store knows of this node.
+    fleet.arrive(true);
+    assert_eq!(fleet.late.len(), 1);
+    let turn = input(&key("s"), "m2");
+    fleet.begin(&turn);
+    fleet.say("It begins");
+    fleet.arrive(false);
+    assert_eq!(fleet.seen(&turn), (true, "It begins".to_owned()));
+}
+
+/// Covers: G9.
+#[test]
+fn text_that_was_lost_is_asked_for_with_the_next_word() {
+    let mut fleet = Fleet::new();
+    fleet.watch();
+    let turn = input(&key("s"), "m2");
+    fleet.begin(&turn);
+    fleet.say("It begins");
+    fleet.lose = 1;
+    fleet.say(" and");
+    assert_eq!((fleet.lose, fleet.seen(&turn)), (0, (true, "It begins".to_owned())));
+    fleet.say(" goes on");
+    assert_eq!(fleet.seen(&turn), (true, "It begins and goes on".to_owned()));
+}
