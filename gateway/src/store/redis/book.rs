@@ -74,7 +74,8 @@ struct Settled {
     idle: u32,
     /// How often it turned out that there may be something to do after all.
     doubts: u64,
-    /// What claims were answered meanwhile: sessions, and who held them before. That incarnation never holds them again.
+    /// What claims were answered meanwhile: sessions, and which incarnation held them before, for it never holds them again.
+    /// What nobody held is not among them, for that may be so again.
     claimed: BTreeSet<(SessionKey, Holder)>,
 }
 
@@ -196,7 +197,7 @@ impl Book {
         self.claiming.remove(&claim);
         if !is_known {
             self.unsettle();
-        } else if self.settled.is_busy() && self.settled.claimed.len() < CLAIMED_MAX {
+        } else if from != NOBODY && self.settled.is_busy() && self.settled.claimed.len() < CLAIMED_MAX {
             self.settled.claimed.insert(claim);
         }
     }
