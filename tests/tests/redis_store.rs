@@ -18,6 +18,8 @@ mod proxy;
 mod race;
 #[path = "redis_store/replica.rs"]
 mod replica;
+#[path = "redis_store/rewind.rs"]
+mod rewind;
 #[path = "redis_store/start.rs"]
 mod start;
 #[path = "redis_store/sweep.rs"]

@@ -10,7 +10,7 @@ use turnway_core::id::Seq;
 use turnway_core::store::{Op, Reply};
 use turnway_tests::real::redis::Redis;
 
-const SOURCE: &str = include_str!("../../../gateway/src/store/redis/turnway.lua");
+pub(crate) const SOURCE: &str = include_str!("../../../gateway/src/store/redis/turnway.lua");
 
 /// What each version is. A node leaves functions of its own version as they are, so once a release has had
 /// them, whoever changes anything gives them the next one.

@@ -179,6 +179,7 @@ impl Book {
     pub(super) fn register(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
         let (full, written) = (self.lines.len() >= REGISTERED_MAX, self.written);
         let key = (session.clone(), holder);
+        self.settled.claimed.remove(&key);
         if let Some(line) = self.lines.get_mut(&key) {
             (line.stamp, line.written) = (stamp, written);
         } else if !full {
@@ -191,13 +192,15 @@ impl Book {
         self.claiming.insert((session.clone(), from));
     }
 
-    /// It knows whose that is, or it does not: then sweeps look at all again.
+    /// It knows that this is somebody else's now, or it does not: then sweeps look at all again.
     pub(super) fn claimed(&mut self, session: &SessionKey, from: Holder, is_known: bool) {
         let claim = (session.clone(), from);
         self.claiming.remove(&claim);
         if !is_known {
             self.unsettle();
         } else if from != NOBODY && self.settled.is_busy() && self.settled.claimed.len() < CLAIMED_MAX {
+            // Whoever wants it under that name again has to register it anew.
+            self.lines.remove(&claim);
             self.settled.claimed.insert(claim);
         }
     }

@@ -10,7 +10,7 @@ struct Claiming<'a> {
     desk: &'a Desk,
     session: &'a SessionKey,
     from: Holder,
-    /// Whose the session is, has been heard.
+    /// It is known to be somebody else's now.
     is_known: bool,
 }
 
@@ -61,7 +61,7 @@ impl Desk {
             let mut answer = self.call(call(stamp)).await?;
             match answer.text()?.as_str() {
                 "OK" => {
-                    claiming.is_known = true;
+                    claiming.is_known = Some(holder) != expect.holder;
                     self.book().hold(session, holder);
                     let token = Token { epoch: Epoch(answer.number()?), nonce };
                     let (inbox_tail, control_tail) = (answer.place()?, answer.place()?);
@@ -74,8 +74,9 @@ impl Desk {
                     return Ok(Reply::Claimed(Box::new(Claimed { token, view, inbox, listeners, version })));
                 }
                 "HELD" => {
-                    claiming.is_known = true;
-                    return Ok(Reply::Held { owner: answer.seen()? });
+                    let owner = answer.seen()?;
+                    claiming.is_known = owner.holder != expect.holder;
+                    return Ok(Reply::Held { owner });
                 }
                 "REGISTER" => {
                     stamp = self.register(session, holder).await.map_err(|_| Trouble::NotDone)?;

@@ -1,0 +1,78 @@
+//! A server that comes back from an older copy, with a clock that was set back: by their numbers alone, an owner that it
+//! has forgotten and the next one are the same.
+use crate::desk::{Answered, Desk, accept, holder, key};
+use crate::library::SOURCE;
+use redis::Value;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::tempdir;
+use turnway::config::Durability;
+use turnway::store::redis::Options;
+use turnway_core::id::{Epoch, Nonce, Seen, Seq};
+use turnway_core::store::{Append, Op, Reply};
+use turnway_tests::real::redis::Redis;
+use turnway_tests::script::DAWN;
+
+/// A node whose store's clock stands still.
+async fn node(server: &Redis, n: u128) -> Desk {
+    let options = Options { durability: Durability::Mem, deployer: None, clock: Some(Arc::new(|| DAWN)) };
+    let mut desk = Desk::try_open(&server.url(), options).await.expect("a store");
+    desk.era(holder(n, n), true).await;
+    desk
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for file in fs::read_dir(from).expect("its files") {
+        let file = file.expect("a file");
+        fs::copy(file.path(), to.join(file.file_name())).expect("a copy");
+    }
+}
+
+/// What a server with these functions says to an owner that it has forgotten, and that has another after it.
+async fn overtaken(functions: &str) -> Answered {
+    let dir = tempdir().expect("a directory");
+    let mut server = Redis::start(dir.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let _: Value = server.command(&["FUNCTION", "LOAD", functions]);
+    let (mut first, mut second) = (node(&server, 1).await, node(&server, 2).await);
+    let taken = first.accept("s", "m").await.expect("accepted");
+
+    let (files, older) = (dir.path().join("appendonlydir"), dir.path().join("older"));
+    copy(&files, &older);
+    let forgotten = first.claim("s", holder(1, 1), Seen::default()).await;
+    server.kill();
+    fs::remove_dir_all(&files).expect("they go");
+    copy(&older, &files);
+    server.restart();
+    first.store.ready().await;
+    second.store.ready().await;
+    let (key, holder, nonce) = (key("s"), holder(2, 2), Nonce(9));
+    let claim = Op::Claim { key: key.clone(), holder, nonce, expect: Seen::default(), floor: Epoch(0) };
+    let (Reply::Claimed(claimed), _) = second.ask_until(&claim).await else { panic!("it is free again") };
+    assert_eq!(claimed.token.epoch, forgotten.token.epoch);
+
+    let Op::Accept { input, .. } = accept("s", "m") else { unreachable!("an accept") };
+    let append = Append {
+        key,
+        token: forgotten.token,
+        after: Seq(0),
+        facts: Vec::new(),
+        ends: vec![(taken.place, input.run_id.clone())],
+        answers: Vec::new(),
+        closed: None,
+        known: forgotten.version,
+    };
+    Ok(first.ask_until(&Op::Append(Box::new(append))).await.0)
+}
+
+/// And without the nonce it ends a turn that another has begun.
+///
+/// Covers: G1, G3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_was_forgotten_is_told_apart_by_its_nonce() {
+    assert_eq!(overtaken(SOURCE).await, Ok(Reply::Fenced));
+    let blind = SOURCE.replace(" or h.c ~= nonce", "");
+    assert_ne!(blind, SOURCE);
+    assert!(matches!(overtaken(&blind).await, Ok(Reply::Appended { .. })));
+}
