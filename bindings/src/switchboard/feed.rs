@@ -73,6 +73,11 @@ impl Feed {
             reads: BTreeMap::new(),
         }
     }
+    /// Whether a link is not sure that it has all text there is.
+    pub(super) fn lacks_text(&self) -> bool {
+        self.subs.values().any(|sub| sub.mode == Mode::Live && sub.texts.values().any(|pos| !pos.sure))
+    }
+
     pub(super) fn head(&self) -> Cursor {
         self.state.tail
     }

@@ -344,6 +344,12 @@ impl Sub {
         }
     }
 
+    /// A piece was not shown, for there is text before it that the link does not have.
+    pub(super) fn lacks_before(&self, chunk: &Chunk) -> bool {
+        let pos = self.texts.get(&chunk.run_id).filter(|pos| pos.attempt == chunk.attempt);
+        pos.is_some_and(|pos| !pos.sure)
+    }
+
     /// From where to read so that text before the cursor that the link lacks is found too.
     pub(super) fn read_for_text(&self, state: &State) -> Mode {
         let lacking = self.texts.iter().filter_map(|(run_id, pos)| {

@@ -1,5 +1,5 @@
 //! The live plane: pieces of running answers, and asking the owner for what is missing of them.
-use super::sub::{Mode, Post, TextPos};
+use super::sub::{Mode, Post};
 use super::{Switchboard, Timer, feed::Stage};
 use crate::peer::{Chunk, Words};
 use std::sync::Arc;
@@ -43,12 +43,9 @@ impl Switchboard {
         for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == Mode::Live) {
             sub.show_chunk(post, *link, key, chunk);
         }
-        let mut live = feed.subs.values().filter(|sub| sub.mode == Mode::Live);
-        let lacking = live.clone().any(|sub| sub.texts.values().any(|pos| !pos.sure));
-        let this = |pos: &&TextPos| pos.attempt == chunk.attempt;
-        let gap = live.any(|sub| sub.texts.get(&chunk.run_id).filter(this).is_some_and(|pos| !pos.sure));
+        let gap = feed.subs.values().any(|sub| sub.mode == Mode::Live && sub.lacks_before(chunk));
         let want = Timer::Want(key.clone());
-        if !lacking {
+        if !feed.lacks_text() {
             self.timers.clear(&want);
         } else if gap && self.timers.at(&want).is_none() {
             // The owner's words come in order, so what lacks before this one is lost.
@@ -73,7 +70,7 @@ impl Switchboard {
     /// A link is not sure that it has all text there is: its owner is asked at the next occasion.
     pub(super) fn lack_text(&mut self, key: &SessionKey) {
         let Some(feed) = self.feeds.get(key) else { return };
-        if feed.subs.values().any(|sub| sub.mode == Mode::Live && sub.texts.values().any(|pos| !pos.sure)) {
+        if feed.lacks_text() {
             self.timers.set(Timer::Want(key.clone()), turnway_core::time::Mono::default());
         }
     }

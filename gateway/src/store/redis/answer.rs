@@ -94,17 +94,12 @@ impl Answer {
 
     /// Node, incarnation and epoch as they lie in a session's hash, where what was never written is not there.
     pub(super) fn owner(mut self) -> Result<Seen, Trouble> {
-        for field in self.0.as_mut_slice() {
+        for (field, absent) in self.0.as_mut_slice().iter_mut().zip(["", "", "0"]) {
             if *field == Value::Nil {
-                *field = Value::BulkString(Vec::new());
+                *field = Value::BulkString(absent.into());
             }
         }
-        let holder = self.holder()?;
-        let epoch = match self.text()?.as_str() {
-            "" => 0,
-            digits => digits.parse().map_err(|_| strange("not a number"))?,
-        };
-        Ok(Seen { holder, epoch: Epoch(epoch) })
+        self.seen()
     }
 
     /// What `TIME` says, in milliseconds.
