@@ -72,26 +72,37 @@ async fn live(at: SocketAddr, user: String, session: String, stage: Arc<Stage>) 
         if stage.over.load(Ordering::Relaxed) {
             break;
         }
-        let (id, mut run) = (format!("{session}-m{n}"), None);
+        let (id, mut run, mut in_doubt) = (format!("{session}-m{n}"), None, false);
         let mut ask = invoke(&session, "echo", "one word after another");
         ask["request_id"] = id.as_str().into();
         wire.say(ask.clone()).await.expect("it is said");
+        // Who is refused in doubt says it again, and may see the end of the first before the answer to the second.
+        let mut ends: BTreeMap<String, String> = BTreeMap::new();
         let status = loop {
             let message = wire.next().await.expect("no node closes a connection for its store's sake");
             if message["request_id"] == *id && message["type"] == "error" {
                 assert_eq!(message["code"], "store_unavailable", "{message}");
                 assert!(message["retry_after_ms"].is_u64(), "{message}");
+                in_doubt |= message["message"].to_string().contains("may have been accepted");
                 // The message has the same id, so it may be said as often as one likes.
                 patience.tick().await;
                 wire.say(ask.clone()).await.expect("it is said");
             }
             if message["request_id"] == *id && message["type"] == "turn_accepted" {
                 run = message["run_id"].as_str().map(str::to_owned);
+                assert!(in_doubt || ends.is_empty(), "{id}: refused, and done all the same");
             }
-            if message["type"] == "done" && message["run_id"].as_str() == run.as_deref() {
-                break message["status"].as_str().expect("a status").to_owned();
+            if message["type"] == "done" {
+                let [run, status] =
+                    ["run_id", "status"].map(|name| message[name].as_str().expect("text").to_owned());
+                let earlier = told.contains_key(&run) || ends.insert(run.clone(), status).is_some();
+                assert!(!earlier, "{id}: {run} ended twice");
+            }
+            if let Some(status) = run.as_ref().and_then(|run| ends.remove(run)) {
+                break status;
             }
         };
+        assert!(ends.is_empty(), "{id}: ends of nothing that it said: {ends:?}");
         assert!(told.insert(run.expect("accepted"), status).is_none(), "{id}: it ended twice");
         stage.ended.fetch_add(1, Ordering::Relaxed);
         stage.more.notify_waiters();
