@@ -193,3 +193,22 @@ fn a_request_of_somebody_else_that_came_to_nothing_is_a_note() {
         "request_id": "theirs", "seq": 2, "epoch": 1});
     assert_eq!(rig.s(error), ["note ADD_AGENT_FAILED", "caught up 2"]);
 }
+
+#[test]
+fn what_was_refused_in_doubt_may_end_before_it_is_answered() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Beginning);
+    rig.subscribed(0, json!({}));
+    rig.invoke("m");
+    let later = json!({"retry_after_ms": 1000});
+    assert_eq!(rig.hear(refused(&json!("m"), "store_unavailable", later)), none());
+    assert_eq!(rig.wait(Duration::from_secs(1)), ["> invoke m"]);
+    let said = json!({"type": "message", "content": "hi", "message_id": "m", "run_id": "s.r", "seq": 1});
+    assert_eq!(rig.s(said), ["accepted m", "message hi"]);
+    assert_eq!(rig.s(started(2)), ["started s.r@1"]);
+    rig.hear(delta(0, "ab"));
+    assert_eq!(rig.s(done(3, 2)), ["done completed ab"]);
+    let again = json!({"type": "turn_accepted", "run_id": "s.r", "message_id": "m", "duplicate": true});
+    assert_eq!(rig.s(again), none());
+    assert_eq!(rig.reconnect().last().map(String::as_str), Some("connected"), "not said again");
+}
