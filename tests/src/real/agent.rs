@@ -15,9 +15,20 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+
+/// Connections that may wait to be taken. Who takes over thousands of turns asks for all of them within two seconds, and one
+/// that finds no room is tried again by the kernel a second later.
+const BACKLOG: u32 = 4096;
+
+/// Anywhere on loopback.
+fn listen() -> std::io::Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    socket.listen(BACKLOG)
+}
 
 /// One `POST …/invoke`, as the agent saw it.
 #[derive(Clone, Debug)]
@@ -201,7 +212,7 @@ impl Agents {
         script: impl Fn(Invocation) -> Reply + Send + Sync + 'static,
         memory: Memory,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let listener = listen().expect("a free port");
         let addr = listener.local_addr().expect("bound");
         let memory = Arc::new(memory);
         let server = tokio::spawn(serve(listener, Arc::new(script), Arc::clone(&memory)));
