@@ -62,8 +62,12 @@ impl Switchboard {
             // What this node lacks is forgotten: it starts from the snapshot.
             return self.regress(key);
         }
-        if heard.after > head.seq || end <= head.seq.0 {
+        if heard.after > head.seq {
             return;
+        }
+        if end <= head.seq.0 {
+            // Its owner was faster; whoever waits for this page does not ask again.
+            return self.join_all(key, None);
         }
         let overlap = usize::try_from(head.seq.0 - heard.after.0).unwrap_or(usize::MAX);
         let last = overlap.checked_sub(1).and_then(|n| heard.facts.get(n));

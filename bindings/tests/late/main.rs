@@ -10,7 +10,8 @@ use turnway_bindings::channel::command::{Command, Subscribe};
 use turnway_bindings::channel::note::Note;
 use turnway_bindings::peer::{Item, Words};
 use turnway_bindings::switchboard::{Input, Output, Switchboard};
-use turnway_core::id::{LinkId, NodeId, Seen};
+use turnway_core::id::{Cursor, LinkId, NodeId, Seen, Seq};
+use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Order, StopReason, TextKind};
@@ -35,6 +36,10 @@ struct Fleet {
     late: Vec<Input>,
     /// Of the next pieces to the edge, so many are lost.
     lose: usize,
+    /// Whether what goes to the edge over the bus and in pages of the log is on its way for longer; and what is.
+    is_far: bool,
+    pages: Vec<Input>,
+    words: Vec<Words>,
 }
 
 impl Fleet {
@@ -44,7 +49,9 @@ impl Fleet {
         let nodes = [(OWNER, board(OWNER, 7)), (EDGE, board(EDGE, 9))];
         let shelf = Shelf::new(true);
         let (asked, shown, late) = (Vec::new(), Vec::new(), Vec::new());
-        let mut fleet = Self { nodes, shelf, now, asked, shown, is_slow: false, late, lose: 0 };
+        let (pages, words) = (Vec::new(), Vec::new());
+        let (is_slow, is_far, lose) = (false, false, 0);
+        let mut fleet = Self { nodes, shelf, now, asked, shown, is_slow, late, lose, is_far, pages, words };
         fleet.settle();
         let reply = fleet.shelf.apply(now, &accept(&key("s"), &input(&key("s"), "m1")));
         assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
@@ -81,17 +88,20 @@ impl Fleet {
             Output::Store(op) => {
                 let result = Ok(self.shelf.apply(self.now, &op));
                 let looks = node == EDGE && matches!(op, Op::Open { .. });
+                let reads = node == EDGE && matches!(op, Op::Read { .. });
                 let answer = Input::Stored { op, result };
-                if looks && self.is_slow {
-                    self.late.push(answer);
-                } else {
-                    self.tell(node, answer);
+                match answer {
+                    answer if looks && self.is_slow => self.late.push(answer),
+                    answer if reads && self.is_far => self.pages.push(answer),
+                    answer => self.tell(node, answer),
                 }
             }
             Output::Publish { to, words } => {
                 let is_lost = to == EDGE && self.lose > 0 && matches!(words, Words::Chunk { .. });
                 self.lose -= usize::from(is_lost);
-                if !is_lost {
+                if to == EDGE && self.is_far {
+                    self.words.push(words);
+                } else if !is_lost {
                     self.tell(to, Input::Peer { from: node, words });
                 }
             }
@@ -118,23 +128,28 @@ impl Fleet {
         let text = Private(text.to_owned());
         self.report(vec![AgentEvent::Delta { kind: TextKind::Text, text, id: None }]);
         // What is said soon after is gathered for a moment.
-        let wait = turnway_core::limits::DELTA_WAIT;
+        let wait = limits::DELTA_WAIT;
         self.now = Now { mono: self.now.mono + wait, store: self.now.store.after(wait) };
         self.settle();
     }
 
     /// A client comes, and wants to see what is said from now on.
     fn watch(&mut self) {
-        self.give(EDGE, Input::Connect { link: LINK, principal: ann() });
+        self.come(LINK, None);
+    }
+
+    /// A client comes that has seen all up to here, or wants what is said from now on.
+    fn come(&mut self, link: LinkId, seen: Option<Cursor>) {
+        self.give(EDGE, Input::Connect { link, principal: ann() });
         let subscribe = Subscribe {
             request_id: None,
             session: key("s").session,
-            after_seq: None,
-            after_epoch: None,
+            after_seq: seen.map(|at| at.seq),
+            after_epoch: seen.map(|at| at.epoch),
             runs: Vec::new(),
             types: Vec::new(),
         };
-        self.give(EDGE, Input::Say { link: LINK, command: Command::Subscribe(subscribe) });
+        self.give(EDGE, Input::Say { link, command: Command::Subscribe(subscribe) });
     }
 
     /// Somebody else asks for a turn, by a third node.
@@ -155,6 +170,12 @@ impl Fleet {
         for answer in std::mem::take(&mut self.late) {
             self.give(EDGE, answer);
         }
+    }
+
+    /// Whether a client was told that it follows the session, which has got so far.
+    fn is_let_in(&self, seq: Seq) -> bool {
+        let at = |note: &Note| matches!(note, Note::Subscribed { snapshot, .. } if snapshot.seq == seq);
+        self.shown.iter().any(at)
     }
 
     /// Whether the client was shown that a turn began, and what text.
@@ -200,4 +221,34 @@ fn text_that_was_lost_is_asked_for_with_the_next_word() {
     assert_eq!((fleet.lose, fleet.seen(&turn)), (0, (true, "It begins".to_owned())));
     fleet.say(" goes on");
     assert_eq!(fleet.seen(&turn), (true, "It begins and goes on".to_owned()));
+}
+
+/// A client has seen more elsewhere than the node that it comes back to. That reads the log, and is told by the owner
+/// before the page is there: then the page brings nothing new, and is what the client waits for nevertheless.
+///
+/// Covers: G9.
+#[test]
+fn who_has_seen_more_than_its_node_is_let_in_when_the_node_is_told_before_its_page() {
+    let mut fleet = Fleet::new();
+    fleet.watch();
+    fleet.is_far = true;
+    // So many that the log's beginning is in a snapshot, from which a node that is behind it cannot go on.
+    for n in 0..limits::SNAPSHOT_FACTS / 2 {
+        fleet.begin(&input(&key("s"), &format!("t{n}")));
+        fleet.report(vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }]);
+    }
+    let Reply::View(view) = fleet.shelf.apply(fleet.now, &Op::Open { key: key("s") }) else {
+        panic!("no view")
+    };
+    assert!(view.snapshot.is_some());
+    fleet.come(LinkId(2), Some(view.tail));
+    assert!(!fleet.is_let_in(view.tail.seq) && !fleet.pages.is_empty(), "it waits for the page");
+    fleet.is_far = false;
+    for words in std::mem::take(&mut fleet.words) {
+        fleet.give(EDGE, Input::Peer { from: OWNER, words });
+    }
+    for page in std::mem::take(&mut fleet.pages) {
+        fleet.give(EDGE, page);
+    }
+    assert!(fleet.is_let_in(view.tail.seq));
 }
