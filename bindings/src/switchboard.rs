@@ -213,7 +213,7 @@ impl Switchboard {
             Words::Taken { run_id, .. } => self.taken(&run_id),
             Words::Answered { control, shown, .. } => self.answered(&control, shown),
             Words::NotMine { key, owner } => self.not_mine(now, &key, owner),
-            Words::Hello { key, stamp } => self.hello(&key, from, stamp),
+            Words::Hello { key, stamp } => self.hello(now, &key, from, stamp),
             Words::Facts { key, owner, after, facts } => {
                 self.facts(now, &key, after, &facts);
                 self.watch(now, &key, owner);

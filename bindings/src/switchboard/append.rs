@@ -108,8 +108,11 @@ impl Switchboard {
         if owned.in_flight.is_some() || (owned.backlog.is_empty() && owned.consumed.is_empty()) {
             return;
         }
-        if owned.may_wait() {
-            let at = *owned.write_at.get_or_insert(now.mono + limits::FACT_WAIT);
+        if owned.may_wait() && self.drain.is_none() {
+            let is_followed = !owned.ears.is_empty() || self.feeds.contains_key(key);
+            let wait = if is_followed { limits::FACT_WAIT } else { limits::FACT_WAIT_UNFOLLOWED };
+            let at = owned.write_at.map_or(now.mono + wait, |at| at.min(now.mono + wait));
+            owned.write_at = Some(at);
             if at > now.mono {
                 return self.timers.set(Timer::Write(key.clone()), at);
             }

@@ -9,9 +9,13 @@ use turnway_core::store::{Append, Op};
 use turnway_core::time::{Mono, Now};
 
 impl Switchboard {
-    pub(super) fn hello(&mut self, key: &SessionKey, from: NodeId, stamp: Stamp) {
+    pub(super) fn hello(&mut self, now: Now, key: &SessionKey, from: NodeId, stamp: Stamp) {
         if let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) {
             owned.ears.entry(from).or_insert(Ear::new(stamp));
+            if owned.write_at.is_some() {
+                // What was to be written at leisure is written soon: somebody is there to see it.
+                self.pump(now, key);
+            }
         } else if !self.seats.contains_key(key) {
             // Somebody takes this node for the owner: so does the store, or did until just now.
             self.view(key);

@@ -37,20 +37,32 @@ fn key() -> SessionKey {
 }
 
 impl Owner {
-    /// Its first turn has begun.
+    /// Its first turn has begun, and somebody listens at the edge.
     fn with_a_turn() -> Self {
+        let mut owner = Self::unfollowed();
+        owner.listen();
+        owner
+    }
+
+    /// Its first turn has begun, and nobody listens.
+    fn unfollowed() -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let (told, asked, appends) = (Vec::new(), Vec::new(), Vec::new());
         let mut owner = Self { board: board(OWNER, 7), shelf: Shelf::new(true), now, told, asked, appends };
         owner.wait(Duration::ZERO);
         let reply = owner.shelf.apply(now, &accept(&key(), &input(&key(), "m1")));
         assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
-        let reply = owner.shelf.apply(now, &Op::Listen { key: key(), node: EDGE, stamp: Stamp(1) });
-        assert!(matches!(reply, Reply::Listening { .. }), "{reply:?}");
         owner.give(Input::Peer { from: EDGE, words: Words::Adopt { key: key(), free: Seen::default() } });
         assert_eq!(owner.asked.len(), 1);
         owner.appends.clear();
         owner
+    }
+
+    /// Somebody listens at the edge.
+    fn listen(&mut self) {
+        let reply = self.shelf.apply(self.now, &Op::Listen { key: key(), node: EDGE, stamp: Stamp(1) });
+        assert!(matches!(reply, Reply::Listening { .. }), "{reply:?}");
+        self.give(Input::Peer { from: EDGE, words: Words::Hello { key: key(), stamp: Stamp(1) } });
     }
 
     fn give(&mut self, input: Input) {
@@ -149,6 +161,40 @@ fn a_receipt_waits_no_longer_than_a_moment() {
     assert!(facts.iter().all(is_receipt), "{facts:?}");
     owner.done();
     assert_eq!(owner.appends.len(), 2);
+}
+
+/// Covers: SR-A11.
+#[test]
+fn a_receipt_of_a_turn_that_nobody_follows_waits_as_long_as_text() {
+    let mut owner = Owner::unfollowed();
+    owner.report(vec![AgentEvent::Acked]);
+    owner.wait(limits::FACT_WAIT_UNFOLLOWED - Duration::from_millis(1));
+    assert!(owner.appends.is_empty(), "{:?}", owner.appends);
+    owner.wait(Duration::from_millis(1));
+    let [facts] = &owner.appends[..] else { panic!("one append: {:?}", owner.appends) };
+    assert!(facts.iter().all(is_receipt), "{facts:?}");
+}
+
+/// Covers: SR-A11.
+#[test]
+fn a_receipt_is_written_soon_for_who_comes_later() {
+    let mut owner = Owner::unfollowed();
+    owner.report(vec![AgentEvent::Acked]);
+    owner.wait(limits::FACT_WAIT_UNFOLLOWED / 2);
+    owner.listen();
+    owner.wait(limits::FACT_WAIT);
+    let [facts] = &owner.appends[..] else { panic!("one append: {:?}", owner.appends) };
+    assert!(facts.iter().all(is_receipt), "{facts:?}");
+}
+
+/// Covers: SR-A11, G-14.
+#[test]
+fn a_node_that_leaves_writes_at_once_what_could_wait() {
+    let mut owner = Owner::unfollowed();
+    owner.report(vec![AgentEvent::Acked]);
+    owner.give(Input::Drain);
+    let [facts] = &owner.appends[..] else { panic!("one append: {:?}", owner.appends) };
+    assert!(facts.iter().all(is_receipt), "{facts:?}");
 }
 
 /// Covers: G9.

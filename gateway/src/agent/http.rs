@@ -166,12 +166,14 @@ pub(super) fn client(is_https: bool) -> Result<Client, BadAgent> {
 
 /// Runs one attempt to its end. Dropping it closes the request.
 pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Client, auth: HeaderValue) -> End {
-    let requests = request::both(&attempt.invoke, &agent.endpoint, auth);
-    let Ok((mut invoke, cancel)) = requests else {
+    let trace = request::trace_of(attempt.invoke.traceparent.as_deref());
+    let Ok(mut invoke) = request::invoke(&attempt.invoke, &agent.endpoint, &trace, auth.clone()) else {
         return failed(AgentFailure::Broken("no request could be made".to_owned()));
     };
     let connection = capture_connection(&mut invoke);
     let (line, goes_on) = (attempt.line(), attempt.invoke.resume.is_some());
+    let (session, run_id) = (attempt.invoke.key.session.clone(), attempt.invoke.run_id.clone());
+    let (number, epoch) = (attempt.invoke.attempt, attempt.invoke.epoch);
     {
         let talk = talk(attempt, agent, client, invoke, connection.clone());
         tokio::pin!(talk);
@@ -185,7 +187,10 @@ pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Clien
         if agent.takes_cancel && is_sent {
             // By itself, for it may end after the stream does. What it answers does not matter: the end
             // of the stream is CANCEL_ACK, and one that does not come is the runtime's to notice.
-            agent.send(client, cancel);
+            let names = Names { session: &session, run_id: &run_id, attempt: number, epoch };
+            if let Ok(cancel) = request::cancel(names, &agent.endpoint, &trace, auth) {
+                agent.send(client, cancel);
+            }
             let (_, events) = talk.await;
             return (AgentEvent::CancelAcked, events);
         }

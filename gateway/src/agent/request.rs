@@ -119,18 +119,16 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The request that starts an attempt, or asks for the rest of one, and the one that stops it, under the same
-/// names and the same token.
-pub(super) fn both(
+/// The request that starts an attempt, or asks for the rest of one.
+pub(super) fn invoke(
     invoke: &Invoke,
     endpoint: &HttpEndpoint,
+    trace: &str,
     auth: HeaderValue,
-) -> Result<(Whole, Whole), NoRequest> {
-    let trace = trace_of(invoke.traceparent.as_deref());
+) -> Result<Whole, NoRequest> {
     let names = Names::of(invoke);
-    let stop = names.post(&endpoint.cancel, &trace, auth.clone(), &CancelBody::of(names))?;
     if let Some(resume) = &invoke.resume {
-        return Ok((rest(names, resume, endpoint, &trace, auth)?, stop));
+        return rest(names, resume, endpoint, trace, auth);
     }
     let body = InvokeBody {
         agent_id: &invoke.agent_id,
@@ -140,12 +138,22 @@ pub(super) fn both(
         messages: invoke.history.as_ref().map(messages).transpose()?,
         context: Context::of(invoke),
     };
-    Ok((names.post(&endpoint.invoke, &trace, auth, &body)?, stop))
+    names.post(&endpoint.invoke, trace, auth, &body)
+}
+
+/// The request that stops an attempt, in the trace of the one that began it.
+pub(super) fn cancel(
+    names: Names<'_>,
+    endpoint: &HttpEndpoint,
+    trace: &str,
+    auth: HeaderValue,
+) -> Result<Whole, NoRequest> {
+    names.post(&endpoint.cancel, trace, auth, &CancelBody::of(names))
 }
 
 /// The request that stops what nobody will ask for again.
 pub(super) fn stop(names: Names<'_>, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
-    names.post(&endpoint.cancel, &traceparent(), auth, &CancelBody::of(names))
+    cancel(names, endpoint, &traceparent(), auth)
 }
 
 /// The request that hands an agent another input; it is told from its repeats by the turn it would open.
@@ -207,7 +215,7 @@ fn messages(history: &History) -> serde_json::Result<&RawValue> {
 }
 
 /// The trace that came along, or one that begins here where none did, or what came is none.
-fn trace_of(given: Option<&str>) -> String {
+pub(super) fn trace_of(given: Option<&str>) -> String {
     given.filter(|text| is_traceparent(text)).map_or_else(traceparent, str::to_owned)
 }
 
@@ -216,9 +224,9 @@ fn traceparent() -> String {
     let mut ids = [1u8; 24];
     // Without randomness the ids stay what they are: a trace is no secret and no key.
     let _ = getrandom::fill(&mut ids);
+    let number = |bytes: &[u8]| bytes.iter().fold(0u128, |number, byte| (number << 8) | u128::from(*byte));
     let (trace, parent) = ids.split_at(16);
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("00-{}-{}-00", hex(trace), hex(parent))
+    format!("00-{:032x}-{:016x}-00", number(trace), number(parent))
 }
 
 #[cfg(test)]
