@@ -226,6 +226,11 @@ impl Agents {
     pub fn journal(&self) -> Vec<Invocation> {
         self.memory.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+    /// How often it was asked for a certain attempt; cheap beside thousands that are going on.
+    pub fn asked(&self, attempt: u64) -> usize {
+        let journal = self.memory.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.iter().filter(|asked| asked.attempt == attempt).count()
+    }
     /// Every time somebody asked for the rest of a run.
     pub fn asked_again(&self) -> Vec<Again> {
         self.memory.again.lock().unwrap_or_else(PoisonError::into_inner).clone()
