@@ -2,6 +2,7 @@
 //! they outlive releases.
 mod envelope;
 mod kind;
+mod reading;
 
 use crate::id::{AgentId, MessageId, RequestId, RunId, UserId};
 use crate::private::Private;

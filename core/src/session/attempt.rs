@@ -235,7 +235,7 @@ impl SessionRuntime {
     }
 
     fn routing(&self, run_id: &RunId) -> Option<&Run> {
-        self.state.runs.get(run_id).filter(|run| run.phase == RunPhase::Routing)
+        self.state.runs.get(run_id).map(Box::as_ref).filter(|run| run.phase == RunPhase::Routing)
     }
 
     fn acked(&mut self, now: Now, run_id: &RunId) {

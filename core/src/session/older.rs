@@ -23,7 +23,7 @@ pub(super) struct Older {
     active: Option<AgentId>,
     running: Option<RunId>,
     waiting: Vec<RunId>,
-    runs: BTreeMap<RunId, Run>,
+    runs: BTreeMap<RunId, Box<Run>>,
     members: Vec<Member>,
     changes: BTreeMap<AgentId, Change>,
     handovers: OlderHandovers,

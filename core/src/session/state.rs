@@ -116,8 +116,8 @@ pub struct State {
     pub running: Option<RunId>,
     /// Turns that wait, in the order in which they will begin.
     pub waiting: Vec<RunId>,
-    /// Every turn that has not ended (SR-T5).
-    pub runs: BTreeMap<RunId, Run>,
+    /// Every turn that has not ended (SR-T5). In boxes: a map has room for eleven, and most sessions have one.
+    pub runs: BTreeMap<RunId, Box<Run>>,
     /// What is known of each of them, in the same order.
     pub members: Vec<Member>,
     /// Changes of the members that are under way, by whom they are about (SR-T14).
@@ -231,7 +231,7 @@ impl State {
         let seq = self.tail.seq;
         if let Fact::UserMessage { message_id, request_id, user, .. } = &entry.fact {
             let asked = (user.clone(), message_id.clone(), request_id.clone());
-            self.runs.insert(run_id.clone(), Run::waits(seq, entry.id, asked));
+            self.runs.insert(run_id.clone(), Box::new(Run::waits(seq, entry.id, asked)));
             return;
         }
         if entry.fact.is_terminal() {

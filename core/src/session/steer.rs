@@ -15,7 +15,7 @@ use crate::session::attempt::Attempt;
 use crate::session::ending::Ending;
 use crate::session::outbox::Output;
 use crate::session::runtime::{About, SessionRuntime};
-use crate::session::state::{Run, RunPhase, State};
+use crate::session::state::{RunPhase, State};
 use crate::time::{Mono, Now};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -150,8 +150,8 @@ impl State {
     /// Inputs that a run hosts, or hosted, in their order.
     fn steered(&self) -> Vec<(RunId, Steered)> {
         let steered =
-            |(id, run): (&RunId, &Run)| run.steered.clone().map(|steered| (run.first, id.clone(), steered));
-        let mut steered: Vec<_> = self.runs.iter().filter_map(steered).collect();
+            self.runs.iter().filter_map(|(id, run)| Some((run.first, id.clone(), run.steered.clone()?)));
+        let mut steered: Vec<_> = steered.collect();
         steered.sort_by_key(|(first, ..)| *first);
         steered.into_iter().map(|(_, id, steered)| (id, steered)).collect()
     }

@@ -1,5 +1,5 @@
 //! What is said about every fact: its envelope, a CloudEvents 1.0 shape (protocol.md §4).
-use super::Fact;
+use super::{Fact, reading};
 use crate::id::{Epoch, EventId, RunId, Seq, SessionId, SessionKey};
 use crate::protocol::json::json_bytes;
 use crate::time::Millis;
@@ -61,7 +61,7 @@ impl Entry {
     }
     /// Reads an envelope back.
     pub fn from_json(json: &str) -> Result<Envelope<Self>, serde_json::Error> {
-        serde_json::from_str(json)
+        reading::envelope(json)
     }
     /// Bytes it takes in a queue, a read or a frame: an estimate that is the same everywhere.
     pub fn weight(&self) -> usize {

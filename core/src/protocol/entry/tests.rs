@@ -26,3 +26,39 @@ fn a_fact_keeps_its_envelope_through_json() {
     let back = Entry::from_json(&json).expect("an envelope");
     assert_eq!((back.seq, back.epoch, back.entry), (Seq(9), Epoch(4), entry));
 }
+
+/// An envelope of that type and with that data, and a field that nobody knows.
+fn envelope(kind: &str, rest: &str) -> String {
+    let id = EventId::new(Millis(1), 1);
+    format!(
+        r#"{{{rest}"later":{{"a":[1]}},"id":"{id}","time":"2025-11-24T16:00:00.123Z","source":"turnway",
+        "correlation_id":"c","specversion":"1.0","session_id":"s1","seq":3,"epoch":4,"type":"{kind}"}}"#
+    )
+}
+
+/// Covers: ST-1, EV-C1.
+#[test]
+fn an_envelope_is_read_in_any_order_and_with_what_nobody_knows() {
+    let data = r#""data":{"attempt":1,"agent_id":"a","more":null},"#;
+    let read = Entry::from_json(&envelope(r"agent.invoke\u002estarted", data)).expect("an envelope");
+    let fact = Fact::AgentInvokeStarted { agent_id: AgentId::parse("a").expect("a name"), attempt: 1 };
+    assert_eq!((read.seq, read.epoch, read.entry.fact), (Seq(3), Epoch(4), fact));
+}
+
+/// Covers: ST-1, EV-C1.
+#[test]
+fn what_is_no_envelope_is_not_read() {
+    let data = r#""data":{"attempt":1,"agent_id":"a"},"#;
+    for (kind, rest) in [
+        ("agent.invoke.started", ""),
+        ("agent.invoke.started", r#""data":{"attempt":1},"#),
+        ("agent.invoke.started", r#""data":"a","#),
+        ("nothing.known", data),
+    ] {
+        assert!(Entry::from_json(&envelope(kind, rest)).is_err(), "{kind} {rest}");
+    }
+    let json = envelope("agent.invoke.started", data);
+    assert!(Entry::from_json(&json).is_ok());
+    assert!(Entry::from_json(&json.replace(r#""seq":3,"#, "")).is_err());
+    assert!(Entry::from_json(&json[..json.len() - 1]).is_err());
+}

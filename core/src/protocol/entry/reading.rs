@@ -1,0 +1,78 @@
+//! Reading an envelope without keeping its parts on the way: serde would gather what is flattened, twice, before it
+//! knows what it is, and a node that takes over thousands of sessions reads all of their facts.
+use super::{Entry, Envelope, Fact};
+use crate::id::{Epoch, EventId, RunId, Seq};
+use crate::time::Millis;
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess};
+use serde_json::Error;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// All that stands in an envelope, side by side, and what it is about as it lies there.
+#[derive(Deserialize)]
+struct Flat<'a> {
+    specversion: String,
+    session_id: String,
+    seq: Seq,
+    epoch: Epoch,
+    id: EventId,
+    #[serde(with = "crate::time::rfc3339")]
+    time: Millis,
+    source: Arc<str>,
+    correlation_id: Arc<str>,
+    causation_id: Option<EventId>,
+    traceparent: Option<Arc<str>>,
+    run_id: Option<RunId>,
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+/// The two fields of a fact, the one that tells what the other is first.
+struct Parts<'a> {
+    kind: Option<&'a str>,
+    data: Option<&'a RawValue>,
+}
+
+impl<'a> MapAccess<'a> for Parts<'a> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        let name = match (self.kind, self.data) {
+            (Some(_), _) => "type",
+            (None, Some(_)) => "data",
+            (None, None) => return Ok(None),
+        };
+        let name: StrDeserializer<'_, Error> = name.into_deserializer();
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        match (self.kind.take(), self.data) {
+            (Some(kind), _) => {
+                let kind: StrDeserializer<'_, Error> = kind.into_deserializer();
+                seed.deserialize(kind)
+            }
+            (None, Some(data)) => {
+                self.data = None;
+                seed.deserialize(data)
+            }
+            (None, None) => Err(serde::de::Error::custom("a value without a name")),
+        }
+    }
+}
+
+/// An envelope as the log has it.
+pub(super) fn envelope(json: &str) -> Result<Envelope<Entry>, Error> {
+    let flat: Flat<'_> = serde_json::from_str(json)?;
+    let parts = Parts { kind: Some(&flat.kind), data: flat.data };
+    let fact = Fact::deserialize(MapAccessDeserializer::new(parts))?;
+    let Flat { specversion, session_id, seq, epoch, id, time, .. } = flat;
+    let Flat { source, correlation_id, causation_id, traceparent, run_id, .. } = flat;
+    let entry = Entry { id, time, source, correlation_id, causation_id, traceparent, run_id, fact };
+    Ok(Envelope { specversion, session_id, seq, epoch, entry })
+}
