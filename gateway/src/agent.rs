@@ -4,6 +4,7 @@
 //! which in turn stops the reading of the agent.
 mod attempt;
 mod budget;
+mod client;
 mod counter;
 mod desk;
 pub mod dialin;
@@ -21,10 +22,11 @@ pub mod token;
 mod work;
 
 use crate::agent::attempt::{Attempt, Line, Watch};
+use crate::agent::client::Client;
 use crate::agent::dialin::{Desk, Exchange, Lines};
 use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint, Profile};
 use crate::agent::health::Health;
-use crate::agent::http::{Client, HttpAgent};
+use crate::agent::http::HttpAgent;
 use crate::agent::plugins::Plugins;
 use crate::agent::request::Names;
 use crate::agent::token::{RunToken, Tokens};
@@ -112,7 +114,7 @@ impl Agents {
         let specs: Vec<_> = specs.into_iter().map(|spec| plugins.allow(spec)).collect();
         let is_https =
             specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
-        let client = http::client(is_https)?;
+        let client = Client::new(is_https)?;
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
             Directory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };

@@ -1,6 +1,7 @@
 //! Whether an agent can be reached, as far as is known: learnt from real requests. Only one that could
 //! not be reached is asked again, so healthy agents cost nothing.
-use crate::agent::http::{Client, HttpEndpoint};
+use crate::agent::client::Client;
+use crate::agent::http::HttpEndpoint;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;

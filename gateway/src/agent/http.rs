@@ -1,19 +1,14 @@
 //! Agents behind HTTP: one `POST {endpoint}/invoke` per attempt, answered by SSE (protocol.md §2); where an
 //! attempt goes on under another owner, `GET {endpoint}/runs/{run_id}/events`.
 use crate::agent::attempt::Attempt;
-use crate::agent::directory::BadAgent;
+use crate::agent::client::Client;
 use crate::agent::health::Health;
 use crate::agent::request::{self, Names, Whole};
 use crate::agent::sse::{Events, Said};
-use bytes::Bytes;
 use http::uri::InvalidUri;
 use http::{HeaderValue, Response, StatusCode, Uri, header};
-use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capture_connection};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,22 +16,6 @@ use std::time::Duration;
 use turnway_core::id::RunId;
 use turnway_core::limits;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure};
-
-/// An idle connection is closed after this, before most servers would.
-const IDLE_WAIT: Duration = Duration::from_secs(30);
-/// The head of an answer, and what is read ahead of its body.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Headers of an answer.
-const HEADERS_MAX: usize = 64;
-/// What the system holds of one answer that is not read on: a fixed window, for it would grow to several
-/// megabytes, and they would be the memory of every agent that waits for credit.
-const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
-/// A peer that is gone without a word is found out by the system.
-const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// The connections to all agents of a node. HTTP/1.1 only: in HTTP/2, streams share one window, and one
-/// run that waits for credit would hold up the others.
-pub(super) type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// Where an HTTP agent is. The operator configured it, so any address is allowed (S-27).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,37 +111,6 @@ impl HttpAgent {
 /// What has arrived with the head is handed over by the connection's own task: once it has been asked for,
 /// and once it has read.
 const TURNS_FOR_THE_BODY: usize = 3;
-
-/// The client of a node. Root certificates are needed only where an agent is behind TLS.
-pub(super) fn client(is_https: bool) -> Result<Client, BadAgent> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| BadAgent::Roots(error.to_string()))?;
-    let tls = if is_https {
-        tls.with_native_roots().map_err(|error| BadAgent::Roots(error.to_string()))?
-    } else {
-        tls.with_root_certificates(rustls::RootCertStore::empty())
-    };
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_keepalive(Some(KEEPALIVE));
-    tcp.set_connect_timeout(Some(limits::AGENT_CONNECT));
-    tcp.set_recv_buffer_size(Some(RECEIVE_BUFFER_BYTES));
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls.with_no_client_auth())
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(tcp);
-    Ok(legacy::Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE_WAIT)
-        .pool_max_idle_per_host(limits::AGENT_IDLE_CONNECTIONS_MAX)
-        .http1_max_buf_size(HEAD_BYTES_MAX)
-        .http1_max_headers(HEADERS_MAX)
-        .build(connector))
-}
 
 /// Runs one attempt to its end. Dropping it closes the request.
 pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Client, auth: HeaderValue) -> End {

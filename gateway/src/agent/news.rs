@@ -5,7 +5,8 @@
 //! fact's id as its name, so a repeat is known.
 use super::{Agent, Agents, bearer};
 use crate::agent::attempt::Line;
-use crate::agent::http::{Client, HttpAgent};
+use crate::agent::client::Client;
+use crate::agent::http::HttpAgent;
 use crate::agent::request;
 use http::HeaderValue;
 use std::sync::Arc;

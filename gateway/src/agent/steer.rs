@@ -3,7 +3,8 @@
 //! What the agent answers there is its receipt; it may say more of it later, with a `steer_ack` in its stream. Each is
 //! said again where the connection was lost, for the agent knows a repeat by its name; without any answer nothing is
 //! reported, and the runtime knows how long it waits.
-use crate::agent::http::{Client, HttpAgent, is_passing};
+use crate::agent::client::Client;
+use crate::agent::http::{HttpAgent, is_passing};
 use crate::agent::request::{self, Whole};
 use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt, Limited};
