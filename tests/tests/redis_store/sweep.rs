@@ -132,6 +132,52 @@ async fn a_lost_index_is_made_up_for_by_a_walk_through_all_sessions() {
     assert!(scene.count("nidx:{ffffffffffffffffffffffffffffffff}:ffffffffffffffffffffffffffffffff") >= 64);
 }
 
+/// Whatever made it so: another program that writes there, a hand that slipped.
+///
+/// Covers: G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_holds_up_nothing_else() {
+    let dir = tempdir().expect("a directory");
+    let scene = Scene::begin(dir.path());
+    let mut first = scene.node(1).await;
+    for name in ["a", "kind", "lane", "name", "z"] {
+        first.accept(name, "m").await.expect("accepted");
+    }
+    drop(first);
+    for overwritten in ["own:{default/kind}", "in:{default/lane}"] {
+        let _: Value = scene.server.command(&["SET", overwritten, "something else"]);
+    }
+    let _: Value = scene.server.command(&["HSET", "own:{default/name}", "n", "nobody", "i", "at all"]);
+    scene.pass(4);
+    let mut second = scene.node(2).await;
+    // By their registrations, and when the walk comes by.
+    for _ in 0..3 {
+        assert_eq!(names(&found(&mut second).await), ["a", "z"]);
+    }
+}
+
+/// Covers: G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_walk_comes_again_by_what_it_could_not_look_at() {
+    let dir = tempdir().expect("a directory");
+    let scene = Scene::begin(dir.path());
+    let mut first = scene.node(1).await;
+    for n in 0..30 {
+        first.accept(&format!("s{n}"), "m").await.expect("accepted");
+    }
+    drop(first);
+    for lost in scene.keys("nidx:*") {
+        let _: Value = scene.server.command(&["DEL", &lost]);
+    }
+    scene.pass(4);
+    let mut second = scene.node(2).await;
+    let _: Value = scene.server.command(&["ACL", "SETUSER", "default", "-hmget"]);
+    let failed = second.ask(Op::Sweep { limit: 64 }).await;
+    assert!(failed.is_err(), "{failed:?}");
+    let _: Value = scene.server.command(&["ACL", "SETUSER", "default", "+hmget"]);
+    assert_eq!(found(&mut second).await.len(), 24, "as many as one sweep walks past");
+}
+
 /// Whoever claims looks twice.
 ///
 /// Covers: G9.

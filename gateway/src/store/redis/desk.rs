@@ -116,6 +116,17 @@ impl Desk {
         values.into_iter().map(|value| value.map_err(|missed| self.trouble(&missed))).collect()
     }
 
+    /// The same, where a key of another kind than ours is no reason to give up the others: none for those.
+    pub(super) async fn values_there(&self, commands: &Pipeline) -> Done<Vec<Option<Value>>> {
+        let values = self.values_on(&self.commands, commands).await?;
+        let there = |value| match value {
+            Ok(value) => Ok(Some(value)),
+            Err(Missed::Refused { code, .. }) if code == "WRONGTYPE" => Ok(None),
+            Err(missed) => Err(self.trouble(&missed)),
+        };
+        values.into_iter().map(there).collect()
+    }
+
     async fn values_on(&self, line: &Line, commands: &Pipeline) -> Done<Vec<Result<Value, Missed>>> {
         if commands.is_empty() {
             return Ok(Vec::new());

@@ -18,7 +18,8 @@ pub(super) struct Sight {
 }
 
 impl Desk {
-    pub(super) async fn see(&self, sessions: &[&SessionKey]) -> Done<Vec<Sight>> {
+    /// None: what is there cannot be read. It is nobody's to take on, and holds up nothing else.
+    pub(super) async fn see(&self, sessions: &[&SessionKey]) -> Done<Vec<Option<Sight>>> {
         if sessions.is_empty() {
             return Ok(Vec::new());
         }
@@ -27,22 +28,33 @@ impl Desk {
         for session in sessions {
             asked.cmd("HMGET").arg(key::own(session)).arg("n").arg("i").arg("e");
         }
-        let mut answers = self.values(&asked).await?.into_iter();
-        let time = Answer::of(answers.next().unwrap_or(Value::Nil))?.time()?;
+        let mut answers = self.values_there(&asked).await?.into_iter();
+        let time = Answer::of(answers.next().flatten().unwrap_or(Value::Nil))?.time()?;
         let now = if self.clock.is_some() { self.now() } else { time };
-        let mut seen = Vec::with_capacity(sessions.len());
-        for answer in answers {
-            seen.push(Sight { by: Answer::of(answer)?.owner()?, is_left: false, now });
-        }
-        let mut asked = Pipeline::new();
-        for (session, _) in sessions.iter().zip(&seen).filter(|(_, seen)| seen.by.holder.is_none()) {
-            asked.cmd("XLEN").arg(key::inbox(session)).cmd("XLEN").arg(key::control(session));
-        }
-        let lengths = self.values(&asked).await?;
-        let free = seen.iter_mut().filter(|seen| seen.by.holder.is_none());
-        for (seen, lengths) in free.zip(lengths.chunks(2)) {
-            seen.is_left = lengths.iter().any(|length| *length != Value::Int(0));
+        let sight = |answer| Some(Sight { by: Answer::of(answer).ok()?.owner().ok()?, is_left: false, now });
+        let mut seen: Vec<Option<Sight>> = answers.map(|answer| answer.and_then(sight)).collect();
+        self.see_what_is_left(sessions, &mut seen).await?;
+        for (session, _) in sessions.iter().zip(&seen).filter(|(_, seen)| seen.is_none()) {
+            tracing::warn!(%session, "what Redis has of this session cannot be read; it is passed over");
         }
         Ok(seen)
+    }
+
+    /// Whether something lies in those that nobody holds.
+    async fn see_what_is_left(&self, sessions: &[&SessionKey], seen: &mut [Option<Sight>]) -> Done<()> {
+        let free = |seen: &Option<Sight>| seen.as_ref().is_some_and(|seen| seen.by.holder.is_none());
+        let mut asked = Pipeline::new();
+        for (session, _) in sessions.iter().zip(seen.iter()).filter(|(_, seen)| free(seen)) {
+            asked.cmd("XLEN").arg(key::inbox(session)).cmd("XLEN").arg(key::control(session));
+        }
+        let lengths = self.values_there(&asked).await?;
+        for (seen, lengths) in seen.iter_mut().filter(|seen| free(seen)).zip(lengths.chunks(2)) {
+            if lengths.contains(&None) {
+                *seen = None;
+            } else if let Some(seen) = seen {
+                seen.is_left = lengths.iter().flatten().any(|length| *length != Value::Int(0));
+            }
+        }
+        Ok(())
     }
 }

@@ -191,11 +191,12 @@ impl Desk {
         };
         let needed_lines = lines.iter().zip(&needed).filter(|(_, needed)| **needed);
         let seen = self.see(&needed_lines.map(|(line, _)| &line.session).collect::<Vec<_>>()).await?;
-        self.learn(seen.iter().filter_map(|seen| seen.by.holder).collect(), round).await?;
+        self.learn(seen.iter().flatten().filter_map(|seen| seen.by.holder).collect(), round).await?;
         let mut seen = seen.into_iter();
         let (mut idle, mut examined) = (Vec::new(), Examined { all_settled: true, ..Examined::default() });
         for (line, needed) in lines.into_iter().zip(needed) {
-            let Some(seen) = needed.then(|| seen.next()).flatten() else {
+            // Neither what needs no look, nor what cannot be read.
+            let Some(seen) = needed.then(|| seen.next()).flatten().flatten() else {
                 if examined.all_settled {
                     examined.settled.push(line.stamp);
                 }
@@ -273,13 +274,15 @@ impl Desk {
             walk.tenants.pop();
             walk.line = None;
         }
-        *self.book().walk() = walk;
         let births = page.lines.iter().filter_map(|line| listing::read(line));
         let lines = births.map(|birth| {
             let session = SessionKey { tenant: tenant.clone(), session: birth.session };
             Line { by: NOBODY, session, stamp: u64::MAX }
         });
-        self.look_in_passing(lines.collect(), round).await
+        self.look_in_passing(lines.collect(), round).await?;
+        // What could not be looked at is come by again.
+        *self.book().walk() = walk;
+        Ok(())
     }
 }
 
