@@ -147,9 +147,9 @@ pub const CHECKPOINT_BYTES: usize = 16 * 1024;
 /// … or so long after the first unrecorded byte.
 pub const CHECKPOINT_WAIT: Duration = Duration::from_secs(2);
 /// That an agent has its input is written with the next fact, or after so long (SR-G4): the end of a short answer comes
-/// sooner and spares the store a write for each turn; and nobody sees the difference where it does not.
+/// sooner and spares the store a write for each turn.
 pub const FACT_WAIT: Duration = Duration::from_millis(5);
-/// … or, where nobody follows the session, as late as text of which nobody needs the record sooner: a node that takes
+/// … or, where nobody follows the session and nothing waits for it, as late as a checkpoint of text: a node that takes
 /// over thousands of turns has them asked first.
 pub const FACT_WAIT_UNFOLLOWED: Duration = CHECKPOINT_WAIT;
 /// Live text is gathered for this long after a first byte that goes at once …

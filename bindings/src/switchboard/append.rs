@@ -109,8 +109,8 @@ impl Switchboard {
             return;
         }
         if owned.may_wait() && self.drain.is_none() {
-            let is_followed = !owned.ears.is_empty() || self.feeds.contains_key(key);
-            let wait = if is_followed { limits::FACT_WAIT } else { limits::FACT_WAIT_UNFOLLOWED };
+            let is_awaited = owned.is_heard() || self.feeds.contains_key(key) || owned.runtime.is_gated();
+            let wait = if is_awaited { limits::FACT_WAIT } else { limits::FACT_WAIT_UNFOLLOWED };
             let at = owned.write_at.map_or(now.mono + wait, |at| at.min(now.mono + wait));
             owned.write_at = Some(at);
             if at > now.mono {

@@ -12,6 +12,8 @@ impl Switchboard {
     pub(super) fn hello(&mut self, now: Now, key: &SessionKey, from: NodeId, stamp: Stamp) {
         if let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) {
             owned.ears.entry(from).or_insert(Ear::new(stamp));
+            // Whoever had it before lives.
+            owned.before = owned.before.filter(|before| *before != from);
             if owned.write_at.is_some() {
                 // What was to be written at leisure is written soon: somebody is there to see it.
                 self.pump(now, key);

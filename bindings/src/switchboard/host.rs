@@ -65,7 +65,8 @@ impl Switchboard {
             self.stats.takeovers += u64::from(expect.holder.is_some_and(|before| before.node != holder.node));
             let (by, state) = (claimed.token, state_of(&claimed.view));
             let unread = state.is_none().then(|| claimed.view.clone());
-            self.seats.insert(key.clone(), Seat::Loading { claimed, since });
+            let before = expect.holder.map(|before| before.node).filter(|node| *node != self.me);
+            self.seats.insert(key.clone(), Seat::Loading { claimed, since, before });
             if let Some(state) = state {
                 self.own(now, key, by, state);
             } else if let Some(view) = unread {
@@ -79,7 +80,7 @@ impl Switchboard {
 
     /// The state of a claimed session is known: it is owned from here on.
     pub(super) fn own(&mut self, now: Now, key: &SessionKey, by: Token, state: State) {
-        let Some(Seat::Loading { claimed, since }) = self.seats.get(key) else { return };
+        let Some(Seat::Loading { claimed, since, .. }) = self.seats.get(key) else { return };
         if claimed.token != by {
             return;
         }
@@ -87,7 +88,7 @@ impl Switchboard {
             return self.abandon(now, key, by);
         }
         self.stats.taking_up.add(now.mono - *since);
-        let Some(Seat::Loading { claimed, .. }) = self.seats.remove(key) else { return };
+        let Some(Seat::Loading { claimed, before, .. }) = self.seats.remove(key) else { return };
         let mut seed = [0; 32];
         seed[..16].copy_from_slice(&self.rng.next_u128().to_be_bytes());
         seed[16..].copy_from_slice(&self.rng.next_u128().to_be_bytes());
@@ -96,6 +97,7 @@ impl Switchboard {
         let runtime = SessionRuntime::new(key.clone(), by, directory, rng, state.clone());
         let kept = claimed.view.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
         let mut owned = Owned::new(&claimed, runtime, state, kept);
+        owned.before = before;
         if self.drain.is_some() {
             owned.runtime.handle_input(now, Told::Hold);
         }

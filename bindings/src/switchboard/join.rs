@@ -31,6 +31,10 @@ impl Switchboard {
         if let Err(refusal) = authorize(&principal, Action::Read, feed.user.as_ref())
             && !planted(Mutant::ReadUnchecked)
         {
+            if fresh.is_none() {
+                // Its own look at the store tells it, as late as one at an unknown session would (S-06).
+                return;
+            }
             let greets = std::mem::take(&mut sub.greets);
             self.unsubscribe(key, link);
             return self.refuse_sub(link, key, greets, &refusal);

@@ -24,6 +24,8 @@ pub(super) enum Seat {
         claimed: Box<Claimed>,
         /// When it was asked for: for metrics.
         since: Mono,
+        /// Who had it until then.
+        before: Option<NodeId>,
     },
     /// Owned.
     Owned(Box<Owned>),
@@ -81,6 +83,8 @@ pub(super) struct Owned {
     pub(super) read_again: bool,
     pub(super) catching_up: bool,
     pub(super) ears: BTreeMap<NodeId, Ear>,
+    /// Who had it before this owner.
+    pub(super) before: Option<NodeId>,
     pub(super) version: Version,
     /// Who rang for control entries, to be told when they are answered.
     pub(super) ringers: BTreeMap<ControlId, NodeId>,
@@ -137,6 +141,7 @@ impl Owned {
             read_again: false,
             catching_up: false,
             ears: ears.collect(),
+            before: None,
             version: claimed.version,
             ringers: BTreeMap::new(),
             lingering: false,
@@ -165,6 +170,12 @@ impl Owned {
     /// Whether nothing is to be written that somebody waits for.
     pub(super) fn may_wait(&self) -> bool {
         self.consumed.is_empty() && self.backlog.iter().all(|record| record.entry.fact.may_wait())
+    }
+
+    /// Whether a node listens that need not be dead: who had it before is still among those who listen, but most likely
+    /// it is its death that brought it here.
+    pub(super) fn is_heard(&self) -> bool {
+        self.ears.keys().any(|node| Some(*node) != self.before)
     }
 
     /// Nothing to decide, nothing to write, and everyone has heard everything (I10).

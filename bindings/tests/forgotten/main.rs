@@ -9,6 +9,7 @@ use turnway_bindings::peer::{Item, Words};
 use turnway_bindings::switchboard::{Input, Output, Switchboard};
 use turnway_core::id::{ControlId, NodeId, Place, RunId, Seen, SessionKey};
 use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::AgentPolicy;
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::input::{Ask, Control};
 use turnway_core::store::{Accepted, Op, Reply, Shelf};
@@ -40,7 +41,7 @@ fn cancel(run_id: &RunId) -> Arc<Control> {
 impl Pair {
     fn new() -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        let (board, shelf) = (board(ME, 7), Shelf::new(true));
+        let (board, shelf) = (board(ME, 7, AgentPolicy::default()), Shelf::new(true));
         let mut pair = Self { board, shelf, now, said: Vec::new(), claims: 0 };
         pair.board.handle_timeout(now);
         pair.settle();

@@ -14,7 +14,7 @@ use turnway_core::id::{Cursor, LinkId, NodeId, Seen, Seq};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
-use turnway_core::protocol::agent::{AgentEvent, Invoke, Order, StopReason, TextKind};
+use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Invoke, Order, StopReason, TextKind};
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::input::Input as Said;
 use turnway_core::store::{Op, Reply, Shelf};
@@ -46,7 +46,10 @@ impl Fleet {
     /// The session has had a turn, and has its owner.
     fn new() -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        let nodes = [(OWNER, board(OWNER, 7)), (EDGE, board(EDGE, 9))];
+        let nodes = [
+            (OWNER, board(OWNER, 7, AgentPolicy::default())),
+            (EDGE, board(EDGE, 9, AgentPolicy::default())),
+        ];
         let shelf = Shelf::new(true);
         let (asked, shown, late) = (Vec::new(), Vec::new(), Vec::new());
         let (pages, words) = (Vec::new(), Vec::new());

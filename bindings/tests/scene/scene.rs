@@ -40,10 +40,10 @@ pub(crate) fn accept(key: &SessionKey, input: &Arc<Said>) -> Op {
     Op::Accept { key: key.clone(), principal: ann(), input: Arc::clone(input), hash: input.body_hash() }
 }
 
-/// A node of a fleet, with one agent.
-pub(crate) fn board(node: NodeId, seed: u8) -> Switchboard {
+/// A node of a fleet, with one agent of this kind.
+pub(crate) fn board(node: NodeId, seed: u8, policy: AgentPolicy) -> Switchboard {
     let echo = AgentId::parse("echo").expect("a name");
-    let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);
+    let agents = BTreeMap::from([(echo.clone(), policy)]);
     let directory = Arc::new(Directory { agents, default: Some(echo) });
     Switchboard::new(Config { node, directory, seed: [seed; 32], alone: false, keep_facts: None })
 }

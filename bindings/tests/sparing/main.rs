@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::peer::{Item, Words};
 use turnway_bindings::switchboard::{Input, Output, Switchboard};
-use turnway_core::id::{NodeId, Seen, SessionKey, Stamp};
+use turnway_core::id::{Epoch, Holder, Life, NodeId, Nonce, Seen, SessionKey, Stamp};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::{AgentEvent, Invoke, Order, StopReason};
+use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Invoke, Order, StopReason};
 use turnway_core::protocol::entry::Fact;
-use turnway_core::protocol::input::Input as Said;
+use turnway_core::protocol::input::{Input as Said, Strategy};
+use turnway_core::protocol::steer::Steer;
 use turnway_core::store::{Op, Reply, Shelf};
 use turnway_core::time::{Millis, Mono, Now};
 
@@ -30,6 +31,8 @@ struct Owner {
     asked: Vec<Invoke>,
     /// The facts of each append.
     appends: Vec<Vec<Fact>>,
+    /// What it handed its agent on the way.
+    steers: Vec<Steer>,
 }
 
 fn key() -> SessionKey {
@@ -46,22 +49,51 @@ impl Owner {
 
     /// Its first turn has begun, and nobody listens.
     fn unfollowed() -> Self {
+        let mut owner = Self::new(AgentPolicy::default());
+        owner.take(Seen::default());
+        owner
+    }
+
+    /// It owns nothing, and there is a session with something in it.
+    fn new(policy: AgentPolicy) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        let (told, asked, appends) = (Vec::new(), Vec::new(), Vec::new());
-        let mut owner = Self { board: board(OWNER, 7), shelf: Shelf::new(true), now, told, asked, appends };
+        let (told, asked, appends, steers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (board, shelf) = (board(OWNER, 7, policy), Shelf::new(true));
+        let mut owner = Self { board, shelf, now, told, asked, appends, steers };
         owner.wait(Duration::ZERO);
         let reply = owner.shelf.apply(now, &accept(&key(), &input(&key(), "m1")));
         assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
-        owner.give(Input::Peer { from: EDGE, words: Words::Adopt { key: key(), free: Seen::default() } });
-        assert_eq!(owner.asked.len(), 1);
-        owner.appends.clear();
         owner
+    }
+
+    /// It takes the session, and its first turn begins.
+    fn take(&mut self, free: Seen) {
+        self.give(Input::Peer { from: EDGE, words: Words::Adopt { key: key(), free } });
+        assert_eq!(self.asked.len(), 1);
+        self.appends.clear();
+    }
+
+    /// It was the edge's, with somebody there, until that died.
+    fn heir() -> Self {
+        let mut owner = Self::new(AgentPolicy::default());
+        let holder = Holder { node: EDGE, life: Life(1) };
+        let (expect, floor) = (Seen::default(), Epoch(0));
+        let claim = Op::Claim { key: key(), holder, nonce: Nonce(1), expect, floor };
+        let Reply::Claimed(claimed) = owner.shelf.apply(owner.now, &claim) else { panic!("not claimed") };
+        owner.register_edge();
+        owner.take(Seen { holder: Some(holder), epoch: claimed.token.epoch });
+        owner
+    }
+
+    /// The store knows that somebody listens at the edge.
+    fn register_edge(&mut self) {
+        let reply = self.shelf.apply(self.now, &Op::Listen { key: key(), node: EDGE, stamp: Stamp(1) });
+        assert!(matches!(reply, Reply::Listening { .. }), "{reply:?}");
     }
 
     /// Somebody listens at the edge.
     fn listen(&mut self) {
-        let reply = self.shelf.apply(self.now, &Op::Listen { key: key(), node: EDGE, stamp: Stamp(1) });
-        assert!(matches!(reply, Reply::Listening { .. }), "{reply:?}");
+        self.register_edge();
         self.give(Input::Peer { from: EDGE, words: Words::Hello { key: key(), stamp: Stamp(1) } });
     }
 
@@ -92,6 +124,7 @@ impl Owner {
                     self.told.push(words);
                 }
                 Output::Order(Order::Invoke(invoke)) => self.asked.push(invoke),
+                Output::Order(Order::Steer(steer)) => self.steers.push(*steer),
                 Output::Order(_) | Output::Tool(_) | Output::Send { .. } | Output::Exit => {}
             }
         }
@@ -173,6 +206,37 @@ fn a_receipt_of_a_turn_that_nobody_follows_waits_as_long_as_text() {
     owner.wait(Duration::from_millis(1));
     let [facts] = &owner.appends[..] else { panic!("one append: {:?}", owner.appends) };
     assert!(facts.iter().all(is_receipt), "{facts:?}");
+}
+
+/// What steers a turn goes out when it is known to have begun.
+///
+/// Covers: SR-A11, ST-7.
+#[test]
+fn a_receipt_that_something_waits_for_is_written_soon() {
+    let mut owner = Owner::new(AgentPolicy { steer: true, ..AgentPolicy::default() });
+    owner.take(Seen::default());
+    let more = Said { strategy: Strategy::Steer, ..(*input(&key(), "m2")).clone() };
+    owner.ring(&Arc::new(more));
+    assert!(owner.steers.is_empty(), "it is not known to have begun");
+    owner.report(vec![AgentEvent::Acked]);
+    owner.wait(limits::FACT_WAIT);
+    let [steer] = &owner.steers[..] else { panic!("one: {:?}", owner.steers) };
+    assert_eq!(steer.message_id.as_str(), "m2");
+}
+
+/// Who had the session is among those who listen, and most likely dead.
+///
+/// Covers: SR-A11.
+#[test]
+fn a_receipt_does_not_hurry_for_the_node_that_had_the_session() {
+    let mut owner = Owner::heir();
+    owner.report(vec![AgentEvent::Acked]);
+    owner.wait(limits::FACT_WAIT_UNFOLLOWED - Duration::from_millis(1));
+    assert!(owner.appends.is_empty(), "{:?}", owner.appends);
+    // It has only slept.
+    owner.give(Input::Peer { from: EDGE, words: Words::Hello { key: key(), stamp: Stamp(2) } });
+    owner.wait(Duration::from_millis(1));
+    assert_eq!(owner.appends.len(), 1);
 }
 
 /// Covers: SR-A11.

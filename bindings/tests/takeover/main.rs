@@ -10,6 +10,7 @@ use turnway_bindings::switchboard::{Input, Output, Switchboard};
 use turnway_core::id::{Epoch, Holder, Life, NodeId, Nonce, Seen, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::AgentPolicy;
 use turnway_core::store::{Op, Reply, Shelf, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 
@@ -50,7 +51,7 @@ fn key(n: usize) -> SessionKey {
 }
 
 fn node(at: usize) -> Switchboard {
-    board(NodeId(at as u128 + 1), u8::try_from(at).expect("a few"))
+    board(NodeId(at as u128 + 1), u8::try_from(at).expect("a few"), AgentPolicy::default())
 }
 
 impl Fleet {

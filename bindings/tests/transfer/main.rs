@@ -11,7 +11,7 @@ use turnway_bindings::switchboard::{Input, Output, Switchboard};
 use turnway_core::id::{Epoch, NodeId, RunId, Seen, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::{AgentEvent, Order, StopReason};
+use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Order, StopReason};
 use turnway_core::protocol::entry::Fact;
 use turnway_core::store::{Reply, Shelf};
 use turnway_core::time::{Millis, Mono, Now};
@@ -55,7 +55,13 @@ impl Two {
     fn with_two_turns(lost: Lost) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let (words, orders, ops) = (VecDeque::new(), Vec::new(), Vec::new());
-        let (boards, shelf) = (vec![board(node(LEAVES), 1), board(node(STAYS), 2)], Shelf::new(false));
+        let (boards, shelf) = (
+            vec![
+                board(node(LEAVES), 1, AgentPolicy::default()),
+                board(node(STAYS), 2, AgentPolicy::default()),
+            ],
+            Shelf::new(false),
+        );
         let mut two = Self { boards, shelf, now, lost, words, orders, ops, gone: false };
         two.wait(Duration::ZERO);
         for name in ["m1", "m2"] {

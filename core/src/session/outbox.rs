@@ -111,6 +111,11 @@ impl Outbox {
         }
     }
 
+    /// Whether something waits for a fact that is not durable.
+    pub(super) fn is_gated(&self) -> bool {
+        !self.gated.is_empty()
+    }
+
     pub(super) fn durable(&mut self, seq: Seq) {
         self.durable = self.durable.max(seq);
         // Gates are set in log order but for an early text gate, which only waits for its elders.

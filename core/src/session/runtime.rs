@@ -216,6 +216,11 @@ impl SessionRuntime {
         idle && resting && settled && !self.state.is_awaited() && self.outbox.is_empty()
     }
 
+    /// Something that it asks for waits for a fact to be durable.
+    pub fn is_gated(&self) -> bool {
+        self.outbox.is_gated()
+    }
+
     /// There are turns that have not ended.
     pub fn has_work(&self) -> bool {
         !self.inputs.is_empty() || self.state.has_open_turn()

@@ -33,7 +33,7 @@ pub struct Entry {
 }
 
 /// A fact in its place: the envelope of protocol.md §4, a CloudEvents 1.0 shape.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Envelope<E> {
     /// `1.0`.
     pub specversion: String,

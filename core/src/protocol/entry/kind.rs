@@ -55,8 +55,8 @@ impl Fact {
             Self::AgentAdding(_) | Self::AgentRemoving(_) | Self::HandoverRequested(_) | Self::AgentAction(_)
         )
     }
-    /// Whether it may wait a little for the next fact, and be written with it: it tells that an attempt goes well, and
-    /// nothing is done because of it.
+    /// Whether it may wait for the next fact, and be written with it: it tells that an attempt goes well. What is done
+    /// after it, as steering what has begun, shows in the outputs that wait for it.
     pub fn may_wait(&self) -> bool {
         matches!(self, Self::AgentInvokeStarted { .. } | Self::RunState { scope: Scope::Run, .. })
     }

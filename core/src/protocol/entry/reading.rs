@@ -68,6 +68,10 @@ impl<'a> MapAccess<'a> for Parts<'a> {
 
 /// An envelope as the log has it.
 pub(super) fn envelope(json: &str) -> Result<Envelope<Entry>, Error> {
+    if !json.trim_ascii_start().starts_with('{') {
+        // serde would take its parts in a list, too.
+        return Err(serde::de::Error::custom("an envelope is an object"));
+    }
     let flat: Flat<'_> = serde_json::from_str(json)?;
     let parts = Parts { kind: Some(&flat.kind), data: flat.data };
     let fact = Fact::deserialize(MapAccessDeserializer::new(parts))?;

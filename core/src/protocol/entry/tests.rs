@@ -61,4 +61,7 @@ fn what_is_no_envelope_is_not_read() {
     assert!(Entry::from_json(&json).is_ok());
     assert!(Entry::from_json(&json.replace(r#""seq":3,"#, "")).is_err());
     assert!(Entry::from_json(&json[..json.len() - 1]).is_err());
+    let listed = r#"["1.0","s1",3,4,"ID","2025-11-24T16:00:00.123Z","turnway","c",null,null,null,
+        "agent.invoke.started",{"attempt":1,"agent_id":"a"}]"#;
+    assert!(Entry::from_json(&listed.replace("ID", &EventId::new(Millis(1), 1).to_string())).is_err());
 }

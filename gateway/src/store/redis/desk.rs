@@ -110,14 +110,9 @@ impl Desk {
         values.into_iter().map(|value| self.heard(value)).collect()
     }
 
-    /// What Redis says to commands of its own, one after the other: for what needs no rule of ours.
-    pub(super) async fn values(&self, commands: &Pipeline) -> Done<Vec<Value>> {
-        let values = self.values_on(&self.commands, commands).await?;
-        values.into_iter().map(|value| value.map_err(|missed| self.trouble(&missed))).collect()
-    }
-
-    /// The same, where a key of another kind than ours is no reason to give up the others: none for those.
-    pub(super) async fn values_there(&self, commands: &Pipeline) -> Done<Vec<Option<Value>>> {
+    /// What Redis says to commands of its own, one after the other: for what needs no rule of ours. A key of another kind
+    /// than ours is no reason to give up the others: none for those.
+    pub(super) async fn values(&self, commands: &Pipeline) -> Done<Vec<Option<Value>>> {
         let values = self.values_on(&self.commands, commands).await?;
         let there = |value| match value {
             Ok(value) => Ok(Some(value)),

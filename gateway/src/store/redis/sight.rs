@@ -28,7 +28,7 @@ impl Desk {
         for session in sessions {
             asked.cmd("HMGET").arg(key::own(session)).arg("n").arg("i").arg("e");
         }
-        let mut answers = self.values_there(&asked).await?.into_iter();
+        let mut answers = self.values(&asked).await?.into_iter();
         let time = Answer::of(answers.next().flatten().unwrap_or(Value::Nil))?.time()?;
         let now = if self.clock.is_some() { self.now() } else { time };
         let sight = |answer| Some(Sight { by: Answer::of(answer).ok()?.owner().ok()?, is_left: false, now });
@@ -47,7 +47,7 @@ impl Desk {
         for (session, _) in sessions.iter().zip(seen.iter()).filter(|(_, seen)| free(seen)) {
             asked.cmd("XLEN").arg(key::inbox(session)).cmd("XLEN").arg(key::control(session));
         }
-        let lengths = self.values_there(&asked).await?;
+        let lengths = self.values(&asked).await?;
         for (seen, lengths) in seen.iter_mut().filter(|seen| free(seen)).zip(lengths.chunks(2)) {
             if lengths.contains(&None) {
                 *seen = None;
