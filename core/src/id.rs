@@ -167,25 +167,12 @@ impl UserId {
 }
 
 /// A session, with its tenant: what every key and every operation names.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionKey {
     /// Whose.
     pub tenant: TenantId,
     /// Which.
     pub session: SessionId,
-}
-
-impl Ord for SessionKey {
-    /// By the session first: most keys that meet differ there, and are of one tenant.
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.session.cmp(&other.session).then_with(|| self.tenant.cmp(&other.tenant))
-    }
-}
-
-impl PartialOrd for SessionKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
 }
 
 impl fmt::Display for SessionKey {

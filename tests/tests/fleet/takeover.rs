@@ -116,8 +116,7 @@ async fn what_many_sessions_were_at_goes_on_elsewhere_when_their_owner_dies() {
         ),
     );
     assert!(began < Duration::from_secs(9), "{began:?} until the death was believed");
-    let counted = fleet.counted(0, TAKEOVERS).await as usize - before;
-    assert!(counted >= count, "{counted} of {count} takeovers are counted");
+    fleet.until_counted(0, TAKEOVERS, (before + count - 1) as f64).await;
     // What waits too long for its turn to be asked has ended meanwhile, and its session is nobody's.
     let ended = fleet.owners(&sessions).iter().filter(|owner| **owner != fleet.nodes[0].id).count();
     assert!(ended <= count - at_once, "{ended} of {count} are not the survivor's");
