@@ -62,10 +62,10 @@ impl Switchboard {
         self.drop_seat(key);
         if let Reply::Claimed(claimed) = reply {
             self.stats.claims += 1;
-            self.stats.takeovers += u64::from(expect.holder.is_some_and(|before| before.node != holder.node));
+            let before = expect.holder.map(|before| before.node).filter(|node| *node != holder.node);
+            self.stats.takeovers += u64::from(before.is_some());
             let (by, state) = (claimed.token, state_of(&claimed.view));
             let unread = state.is_none().then(|| claimed.view.clone());
-            let before = expect.holder.map(|before| before.node).filter(|node| *node != self.me);
             self.seats.insert(key.clone(), Seat::Loading { claimed, since, before });
             if let Some(state) = state {
                 self.own(now, key, by, state);

@@ -93,10 +93,12 @@ impl Fleet {
                 let looks = node == EDGE && matches!(op, Op::Open { .. });
                 let reads = node == EDGE && matches!(op, Op::Read { .. });
                 let answer = Input::Stored { op, result };
-                match answer {
-                    answer if looks && self.is_slow => self.late.push(answer),
-                    answer if reads && self.is_far => self.pages.push(answer),
-                    answer => self.tell(node, answer),
+                if looks && self.is_slow {
+                    self.late.push(answer);
+                } else if reads && self.is_far {
+                    self.pages.push(answer);
+                } else {
+                    self.tell(node, answer);
                 }
             }
             Output::Publish { to, words } => {

@@ -97,7 +97,7 @@ impl HttpEndpoint {
 impl HttpAgent {
     /// Tells it to stop an attempt that another request, or nobody, listens to. Nothing is made of its answer.
     pub(super) fn stop(&self, client: &Client, names: Names<'_>, auth: HeaderValue) {
-        if let Ok(request) = request::stop(names, &self.endpoint, auth) {
+        if let Ok(request) = request::cancel(names, &self.endpoint, &request::trace_of(None), auth) {
             self.send(client, request);
         }
     }

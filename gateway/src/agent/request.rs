@@ -141,7 +141,7 @@ pub(super) fn invoke(
     names.post(&endpoint.invoke, trace, auth, &body)
 }
 
-/// The request that stops an attempt, in the trace of the one that began it.
+/// The request that stops an attempt.
 pub(super) fn cancel(
     names: Names<'_>,
     endpoint: &HttpEndpoint,
@@ -149,11 +149,6 @@ pub(super) fn cancel(
     auth: HeaderValue,
 ) -> Result<Whole, NoRequest> {
     names.post(&endpoint.cancel, trace, auth, &CancelBody::of(names))
-}
-
-/// The request that stops what nobody will ask for again.
-pub(super) fn stop(names: Names<'_>, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
-    cancel(names, endpoint, &traceparent(), auth)
 }
 
 /// The request that hands an agent another input; it is told from its repeats by the turn it would open.

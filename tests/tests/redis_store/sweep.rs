@@ -41,6 +41,19 @@ impl Scene {
         desk
     }
 
+    /// So many sessions have something in them, which a node that is dead by now accepted; and the indexes are lost.
+    async fn lose_track_of(&self, sessions: usize) {
+        let mut dead = self.node(1).await;
+        for n in 0..sessions {
+            dead.accept(&format!("s{n}"), "m").await.expect("accepted");
+        }
+        drop(dead);
+        for lost in self.keys("nidx:*") {
+            let _: Value = self.server.command(&["DEL", &lost]);
+        }
+        self.pass(4);
+    }
+
     fn count(&self, key: &str) -> u64 {
         self.server.command(&["ZCARD", key])
     }
@@ -110,15 +123,7 @@ async fn what_a_draining_node_leaves_is_found_while_it_still_lives() {
 async fn a_lost_index_is_made_up_for_by_a_walk_through_all_sessions() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
-    let mut first = scene.node(1).await;
-    for n in 0..100 {
-        first.accept(&format!("s{n}"), "m").await.expect("accepted");
-    }
-    drop(first);
-    for lost in scene.keys("nidx:*") {
-        let _: Value = scene.server.command(&["DEL", &lost]);
-    }
-    scene.pass(4);
+    scene.lose_track_of(100).await;
     let mut second = scene.node(2).await;
     let (mut all, mut sweeps) = (0, 0);
     while all < 64 {
@@ -161,15 +166,7 @@ async fn what_cannot_be_read_holds_up_nothing_else() {
 async fn the_walk_comes_again_by_what_it_could_not_look_at() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
-    let mut first = scene.node(1).await;
-    for n in 0..30 {
-        first.accept(&format!("s{n}"), "m").await.expect("accepted");
-    }
-    drop(first);
-    for lost in scene.keys("nidx:*") {
-        let _: Value = scene.server.command(&["DEL", &lost]);
-    }
-    scene.pass(4);
+    scene.lose_track_of(30).await;
     let mut second = scene.node(2).await;
     let _: Value = scene.server.command(&["ACL", "SETUSER", "default", "-hmget"]);
     let failed = second.ask(Op::Sweep { limit: 64 }).await;
