@@ -86,13 +86,15 @@ pub struct Loaded {
     pub agents: Vec<AgentText>,
     /// What is wrong.
     pub mistakes: Vec<Mistake>,
+    /// Remarks that do not stop a node.
+    pub warnings: Vec<Mistake>,
 }
 
 /// Reads every source to its end, whatever is wrong with it.
 pub fn load(sources: &Sources) -> Loaded {
     let mut raw = raw::gather(sources);
     let config = parse::read(&mut raw);
-    Loaded { config, agents: raw.agents, mistakes: raw.mistakes }
+    Loaded { config, agents: raw.agents, mistakes: raw.mistakes, warnings: raw.warnings }
 }
 
 /// Connections from one address at a time.

@@ -114,6 +114,9 @@ fn misunderstood(error: &clap::Error) -> Exit {
 fn serve(args: &ServeArgs, plugins: Plugins) -> Result<Exit, Trouble> {
     let plan = plan::read(args, std::env::vars_os()).map_err(Trouble::Mistakes)?;
     trace::start(shape(plan.config.log), std::env::var("RUST_LOG").ok().as_deref());
+    for warning in &plan.warnings {
+        tracing::warn!("{warning}");
+    }
     let runtime = runtime(Builder::new_multi_thread())?;
     let exit = run(plan, plugins, &runtime);
     // Whatever still runs has been waited for as long as it deserved.

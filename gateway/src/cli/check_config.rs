@@ -1,6 +1,6 @@
 //! `turnway check-config`: what a node would say before it starts.
 use super::serve::ServeArgs;
-use super::{Exit, Trouble, plan, say, say_json};
+use super::{Exit, Trouble, complain, plan, say, say_json};
 use crate::config::Mistake;
 use serde::Serialize;
 
@@ -9,19 +9,24 @@ use serde::Serialize;
 struct Verdict<'a> {
     ok: bool,
     mistakes: &'a [Mistake],
+    warnings: &'a [Mistake],
 }
 
 /// Prints `ok`, or all mistakes: they are what was asked for, so as JSON they go to stdout.
 pub fn run(args: &ServeArgs, json: bool) -> Result<Exit, Trouble> {
-    let mistakes = plan::read(args, std::env::vars_os()).err().unwrap_or_default();
+    let (mistakes, warnings) = match plan::read(args, std::env::vars_os()) {
+        Ok(plan) => (Vec::new(), plan.warnings),
+        Err(mistakes) => (mistakes, Vec::new()),
+    };
     let ok = mistakes.is_empty();
     if json {
-        say_json(&Verdict { ok, mistakes: &mistakes })?;
+        say_json(&Verdict { ok, mistakes: &mistakes, warnings: &warnings })?;
         return Ok(if ok { Exit::Fine } else { Exit::Usage });
     }
     if !ok {
         return Err(Trouble::Mistakes(mistakes));
     }
+    warnings.iter().for_each(|warning| complain(&format!("turnway: warning: {warning}\n")));
     say("ok\n")?;
     Ok(Exit::Fine)
 }

@@ -24,6 +24,8 @@ pub struct Plan {
     pub agents: Vec<AgentSpec>,
     /// Who answers where nobody is addressed; none: the first of them.
     pub default_agent: Option<AgentId>,
+    /// Remarks for the operator that do not stop the node.
+    pub warnings: Vec<Mistake>,
 }
 
 /// Reads everything an operator has said.
@@ -62,7 +64,7 @@ fn file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Mistake> {
 
 /// Turns text into a plan.
 fn decide(sources: &Sources, mut mistakes: Vec<Mistake>) -> Result<Plan, Vec<Mistake>> {
-    let Loaded { config, agents: texts, mistakes: found } = config::load(sources);
+    let Loaded { config, agents: texts, mistakes: found, warnings } = config::load(sources);
     mistakes.extend(found);
     let mut agents = agents(&by_strength(texts), &mut mistakes);
     if config.demo {
@@ -83,7 +85,7 @@ fn decide(sources: &Sources, mut mistakes: Vec<Mistake>) -> Result<Plan, Vec<Mis
     mistakes.extend(config.tls.as_ref().and_then(bad_pair));
     mistakes.extend(config.auth.pepper.as_ref().and_then(bad_pepper));
     mistakes.sort();
-    if mistakes.is_empty() { Ok(Plan { config, agents, default_agent }) } else { Err(mistakes) }
+    if mistakes.is_empty() { Ok(Plan { config, agents, default_agent, warnings }) } else { Err(mistakes) }
 }
 
 /// What is wrong with a certificate and its key.

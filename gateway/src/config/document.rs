@@ -119,15 +119,17 @@ const MISTAKES: &str = "
 
 All mistakes of all sources are told at once, also in settings that a stronger source overrules, each with
 its place: `turnway.toml:3:8` (line and column), `environment TURNWAY_LISTEN_HTTP`, `flag --listen`. A key
-nobody knows is a mistake, and so is a variable that begins with `TURNWAY_` and is none of those above.
+nobody knows is a mistake. A variable that begins with `TURNWAY_` and is none of those above is a mistake where its name
+is near to one of them, and else a warning in the log.
 `TURNWAY_CONFIG`, and `TURNWAY_URL`, `TURNWAY_USER`, `TURNWAY_API_KEY` and `TURNWAY_ADMIN` (where and as whom the
-client commands ask), are known, and what Kubernetes says of a service called `turnway` is passed over. The exit code is 64.
+client commands ask), are known, and what Kubernetes says of a service whose name begins with `turnway` is passed over. The
+exit code is 64.
 
 `turnway check-config` takes the flags of `serve` and says what it would say, without starting anything. With
 `--json` it prints one object on stdout:
 
 ```json
-{\"ok\":false,\"mistakes\":[{\"place\":\"turnway.toml:3:8\",\"key\":\"listen.http\",\"message\":\"expected …\"}]}
+{\"ok\":false,\"mistakes\":[{\"place\":\"turnway.toml:3:8\",\"key\":\"listen.http\",\"message\":\"expected …\"}],\"warnings\":[]}
 ```
 
 `key` is `null` where a mistake is about no key, such as a file that is no TOML. Values are not repeated where

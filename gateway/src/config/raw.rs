@@ -4,6 +4,7 @@ use super::key::{Fallback, Key, SETTINGS, Setting};
 use super::mistake::{Mistake, Place};
 use super::nearest::nearest;
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Everything an operator may say, as text: tests pass a map.
@@ -53,9 +54,11 @@ pub(super) struct Raw {
     pub(super) settings: Vec<(Key, String, Place)>,
     pub(super) agents: Vec<AgentText>,
     pub(super) mistakes: Vec<Mistake>,
+    /// Remarks that do not stop a node.
+    pub(super) warnings: Vec<Mistake>,
 }
 
-/// What all of our variables begin with: another name that does is a slip of the pen.
+/// The prefix of all variables of this project.
 const OURS: &str = "TURNWAY_";
 /// `TURNWAY_AGENTS_<ID>=URL[,key=value…]`.
 const AGENTS: &str = "TURNWAY_AGENTS_";
@@ -109,10 +112,15 @@ impl Raw {
         let place = Place::Env(name.to_owned());
         if let Some(setting) = SETTINGS.iter().find(|setting| setting.env() == name) {
             self.settings.push((setting.key, value.to_owned(), place));
+        } else if OTHERS.contains(&name) || is_of_a_service(rest, value) {
+            // Nobody wrote it, or it is not for a node.
         } else if let Some(id) = name.strip_prefix(AGENTS) {
             self.agents.push(AgentText::Line { text: format!("{id}={value}"), place });
-        } else if !OTHERS.contains(&name) && !is_of_a_service(rest, value) {
-            self.mistakes.push(Mistake::new(&place, format!("unknown setting{}", meant(rest))));
+        } else if let Some(known) = meant(rest) {
+            let what = format!("unknown setting; did you mean \"{OURS}{known}\"?");
+            self.mistakes.push(Mistake::new(&place, what));
+        } else {
+            self.warnings.push(Mistake::new(&place, "unknown setting, passed over"));
         }
     }
 
@@ -134,29 +142,58 @@ impl Raw {
     }
 }
 
-/// What all of our names begin with makes none of them nearer.
-fn meant(rest: &str) -> String {
+/// Returns the known name, without its prefix, that is near to `rest`: the prefix makes no name nearer.
+fn meant(rest: &str) -> Option<String> {
     let known: Vec<String> = SETTINGS.iter().map(Setting::env).collect();
     let known = known.iter().map(String::as_str).chain(OTHERS);
-    let near = nearest(rest, known.filter_map(|name| name.strip_prefix(OURS)));
-    near.map(|name| format!("; did you mean \"{OURS}{name}\"?")).unwrap_or_default()
+    nearest(rest, known.filter_map(|name| name.strip_prefix(OURS))).map(ToOwned::to_owned)
 }
 
-/// Kubernetes tells every container of a service called `turnway`, or `turnway-…`, in variables that
-/// begin like ours: `TURNWAY_SERVICE_HOST`, `TURNWAY_ADMIN_PORT_8081_TCP_ADDR`, … Nobody wrote those.
+/// Tells whether Kubernetes wrote a variable into the container because of a service called `turnway`, or `turnway-…`:
+/// `TURNWAY_SERVICE_HOST`, `TURNWAY_ADMIN_PORT_8081_TCP_ADDR`, `TURNWAY_AGENTS_PORT`, … Name and value must both fit, so
+/// that an agent called `SERVICE_HOST` can still be configured (Kubernetes, "Discovering services", environment variables).
 fn is_of_a_service(rest: &str, value: &str) -> bool {
     let rest = format!("_{rest}");
-    let is_link = |value: &str| ["tcp://", "udp://", "sctp://"].iter().any(|kind| value.starts_with(kind));
-    let has_port = rest.match_indices("_PORT_").any(|(at, part)| {
+    let is_port = |text: &str| text.parse::<u16>().is_ok();
+    let is_link = || {
+        let kinds = ["tcp://", "udp://", "sctp://"];
+        kinds.iter().any(|kind| {
+            value.strip_prefix(kind).is_some_and(|at| at.parse::<SocketAddr>().is_ok() || is_host_port(at))
+        })
+    };
+    // `…_PORT_9000_TCP`, alone or with one of the four endings.
+    let of_port = rest.match_indices("_PORT_").any(|(at, part)| {
         let mut words = rest[at + part.len()..].split('_');
-        let number = words.next().is_some_and(|word| word.parse::<u16>().is_ok());
-        number && words.next().is_some_and(|word| matches!(word, "TCP" | "UDP" | "SCTP"))
+        let is_numbered = words.next().is_some_and(is_port);
+        let is_named = words.next().is_some_and(|word| matches!(word, "TCP" | "UDP" | "SCTP"));
+        is_numbered
+            && is_named
+            && match (words.next(), words.next()) {
+                (None, _) => is_link(),
+                (Some("PROTO"), None) => matches!(value, "tcp" | "udp" | "sctp"),
+                (Some("PORT"), None) => is_port(value),
+                (Some("ADDR"), None) => is_host(value),
+                (Some(_), _) => false,
+            }
     });
-    rest.ends_with("_SERVICE_HOST")
-        || rest.ends_with("_SERVICE_PORT")
-        || rest.contains("_SERVICE_PORT_")
-        || (rest.ends_with("_PORT") && is_link(value))
-        || has_port
+    (rest.ends_with("_SERVICE_HOST") && is_host(value))
+        || ((rest.ends_with("_SERVICE_PORT") || rest.contains("_SERVICE_PORT_")) && is_port(value))
+        || (rest.ends_with("_PORT") && is_link())
+        || of_port
+}
+
+/// Tells whether a text is an address or a name in DNS. The cluster's address of a headless service is `None`.
+fn is_host(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
+        || (!text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.'))
+}
+
+fn is_host_port(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        is_host(host) && port.parse::<u16>().is_ok()
+    })
 }
 
 // === impl AgentText ===
@@ -174,38 +211,87 @@ impl AgentText {
 mod tests {
     use super::*;
 
-    fn told(name: &str, value: &str) -> Vec<String> {
+    fn raw(name: &str, value: &str) -> Raw {
         let env = [(name.to_owned(), value.to_owned())].into();
-        let raw = gather(&Sources { env, ..Sources::default() });
-        raw.mistakes.iter().map(ToString::to_string).collect()
+        gather(&Sources { env, ..Sources::default() })
+    }
+
+    fn shown(mistakes: &[Mistake]) -> Vec<String> {
+        mistakes.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn an_unknown_variable_of_ours_is_a_mistake() {
-        assert_eq!(
-            told("TURNWAY_LISTEN_HTPP", "x"),
-            ["environment TURNWAY_LISTEN_HTPP: unknown setting; did you mean \"TURNWAY_LISTEN_HTTP\"?"]
-        );
-        assert_eq!(told("TURNWAY_COLOUR", "x"), ["environment TURNWAY_COLOUR: unknown setting"]);
-        assert_eq!(told("TURNWAY_PORT", "8080"), ["environment TURNWAY_PORT: unknown setting"]);
-        for name in ["TURNWAY_URL", "TURNWAYX", "HOME", "TURNWAY_LOG"] {
-            assert_eq!(told(name, "x"), [""; 0], "{name}");
+    fn unknown_variable_near_a_setting_is_a_mistake() {
+        for (wrong, right) in
+            [("TURNWAY_LISTEN_HTPP", "TURNWAY_LISTEN_HTTP"), ("TURNWAY_STORE_ULR", "TURNWAY_STORE_URL")]
+        {
+            let said = format!("environment {wrong}: unknown setting; did you mean \"{right}\"?");
+            let raw = raw(wrong, "x");
+            assert_eq!((shown(&raw.mistakes), raw.warnings), (vec![said], Vec::new()));
         }
     }
 
     #[test]
-    fn what_an_orchestrator_says_is_no_mistake() {
-        for (name, value) in [
-            ("TURNWAY_SERVICE_HOST", "10.0.0.1"),
-            ("TURNWAY_SERVICE_PORT", "8080"),
-            ("TURNWAY_SERVICE_PORT_HTTP", "8080"),
-            ("TURNWAY_PORT", "tcp://10.0.0.1:8080"),
-            ("TURNWAY_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
-            ("TURNWAY_PORT_8443_UDP_PROTO", "udp"),
-            ("TURNWAY_ADMIN_SERVICE_HOST", "10.0.0.1"),
-            ("TURNWAY_ADMIN_PORT_8081_TCP_ADDR", "10.0.0.1"),
+    fn unknown_variable_near_nothing_is_a_warning() {
+        for name in ["TURNWAY_COLOUR", "TURNWAY_PORT", "TURNWAY_ENV_HOME", "TURNWAY_RELEASE"] {
+            let raw = raw(name, "8080");
+            let said = format!("environment {name}: unknown setting, passed over");
+            assert_eq!((shown(&raw.warnings), shown(&raw.mistakes)), (vec![said], Vec::new()));
+        }
+        for name in ["TURNWAY_URL", "TURNWAYX", "HOME", "TURNWAY_LOG"] {
+            let raw = raw(name, "x");
+            assert_eq!((raw.warnings, raw.mistakes), (Vec::new(), Vec::new()), "{name}");
+        }
+    }
+
+    /// Every service whose name begins with `turnway`, as Kubernetes 1.30 and links of Docker write it.
+    #[test]
+    fn variables_of_a_service_are_passed_over() {
+        for service in [
+            "",
+            "_AGENTS",
+            "_AGENTS_EU_1",
+            "_ADMIN",
+            "_LISTEN",
+            "_STORE",
+            "_LOG",
+            "_REDIS_MASTER",
+            "_NODE_NAME",
         ] {
-            assert_eq!(told(name, value), [""; 0], "{name}");
+            for (name, value) in [
+                ("SERVICE_HOST", "10.0.0.1"),
+                ("SERVICE_HOST", "fd00::12"),
+                ("SERVICE_HOST", "None"),
+                ("SERVICE_PORT", "9000"),
+                ("SERVICE_PORT_HTTP", "9000"),
+                ("SERVICE_PORT_HTTP_METRICS", "9000"),
+                ("PORT", "tcp://10.0.0.1:9000"),
+                ("PORT", "udp://[fd00::12]:9000"),
+                ("PORT", "tcp://fd00::12:9000"),
+                ("PORT_9000_TCP", "tcp://10.0.0.1:9000"),
+                ("PORT_9000_TCP_PROTO", "tcp"),
+                ("PORT_9000_TCP_PORT", "9000"),
+                ("PORT_9000_TCP_ADDR", "10.0.0.1"),
+                ("PORT_8443_UDP_PROTO", "udp"),
+                ("PORT_8443_SCTP_ADDR", "fd00::12"),
+            ] {
+                let name = format!("TURNWAY{service}_{name}");
+                let raw = raw(&name, value);
+                assert_eq!((shown(&raw.mistakes), shown(&raw.warnings)), (vec![], vec![]), "{name}={value}");
+                assert_eq!(raw.agents, [], "{name}={value}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_agent_may_have_a_name_that_a_service_could_have() {
+        for (name, url) in [
+            ("TURNWAY_AGENTS_SERVICE_HOST", "http://127.0.0.1:1"),
+            ("TURNWAY_AGENTS_X_PORT", "https://agent.example"),
+            ("TURNWAY_AGENTS_PORT_9000_TCP", "dial-in:"),
+            ("TURNWAY_AGENTS_helper", "tcp://10.0.0.1:9000"),
+        ] {
+            assert_eq!(raw(name, url).agents.len(), 1, "{name}");
         }
     }
 

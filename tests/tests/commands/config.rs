@@ -76,9 +76,9 @@ async fn mistakes_of_all_sources_are_one_report_with_places() {
 async fn a_file_that_cannot_be_read_hides_no_other_mistake() {
     let dir = tempfile::tempdir().expect("a directory");
     let args = ["check-config", "--json", "--config", "none.toml", "--admin", "x"];
-    let check = run(dir.path(), &args, &[("TURNWAY_COLOUR", "red")]).await;
+    let check = run(dir.path(), &args, &[("TURNWAY_LISTEN_HTPP", "red")]).await;
     let places: Vec<_> = mistakes(&check.json()).into_iter().map(|(place, _)| place).collect();
-    assert_eq!(places, ["none.toml:1:1", "environment TURNWAY_COLOUR", "flag --admin"]);
+    assert_eq!(places, ["none.toml:1:1", "environment TURNWAY_LISTEN_HTPP", "flag --admin"]);
 }
 
 #[tokio::test]

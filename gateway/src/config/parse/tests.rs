@@ -45,7 +45,7 @@ fn flags_overrule_the_environment_and_that_the_file() {
 #[test]
 fn every_mistake_is_told_with_its_place() {
     let file = "colour = 1\ndemo = \"yes\"\n[listen]\nhttp = \"0.0.0.0:1\"\nhtpp = \"x\"\n[store]\nurl = \"redis://u:hunter2@h:x\"\n";
-    let env = [("TURNWAY_LISTEN_PORT", "1"), ("TURNWAY_LOG", "loud"), ("TURNWAY_URL", "not ours")];
+    let env = [("TURNWAY_LISTEN_HOST", "1"), ("TURNWAY_LOG", "loud"), ("TURNWAY_URL", "not ours")];
     let flags = [(Flag::Key(Key::StoreDurability), "fsync+replica"), (Flag::Key(Key::ListenQuic), "1")];
     let said = wrong(&sources(file, &env, &flags));
     let starts = [
@@ -54,7 +54,7 @@ fn every_mistake_is_told_with_its_place() {
         "t.toml:4:8: listen.http: 0.0.0.0:1 is not a loopback address",
         "t.toml:5:1: listen.htpp: unknown key; did you mean \"listen.http\"?",
         "t.toml:7:7: store.url: expected HOST or HOST:PORT",
-        "environment TURNWAY_LISTEN_PORT: unknown setting",
+        "environment TURNWAY_LISTEN_HOST: unknown setting; did you mean \"TURNWAY_LISTEN_HOSTS\"?",
         "environment TURNWAY_LOG: log: expected auto, pretty or json",
         "flag --durability: store.durability: embedded: gives fsync, never fsync+replica",
         "flag --quic: listen.quic: expected ADDRESS:PORT",
