@@ -109,6 +109,23 @@ impl Command {
         }
     }
 
+    /// Tells whether it waits among a link's requests, of which only so many may.
+    pub fn may_be_busy(&self) -> bool {
+        match self {
+            Self::Open { .. }
+            | Self::Close { .. }
+            | Self::Invoke(_)
+            | Self::Members { .. }
+            | Self::Decide { .. }
+            | Self::Cancel { .. } => true,
+            Self::Subscribe(_)
+            | Self::Unsubscribe { .. }
+            | Self::Look { .. }
+            | Self::List { .. }
+            | Self::Find { .. } => false,
+        }
+    }
+
     /// What its answer echoes.
     pub fn request_id(&self) -> Option<&RequestId> {
         match self {

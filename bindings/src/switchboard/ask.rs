@@ -91,9 +91,31 @@ impl Switchboard {
         self.note(link, Note::Refused { request_id, session, run_id, refusal });
     }
 
-    pub(super) fn say(&mut self, now: Now, link: LinkId, command: Command) {
+    /// Refuses what has overtaken other requests: those wait for answers of their own.
+    pub(super) fn refuse_apart(
+        &mut self,
+        link: LinkId,
+        request_id: Option<RequestId>,
+        session: Option<SessionId>,
+        run_id: Option<RunId>,
+        refusal: Refusal,
+    ) {
+        self.stats.refused.add(refusal.code as usize);
+        let note = Note::Refused { request_id, session, run_id, refusal };
+        self.links.send_apart(&mut self.outbox, link, note);
+    }
+
+    /// Tells whether a link's credential allows a command.
+    pub(super) fn is_permitted(&self, link: LinkId, command: &Command) -> bool {
+        self.links
+            .get(link)
+            .is_some_and(|there| authority::permit(&there.principal, command.action()).is_ok())
+    }
+
+    /// Performs a request of a link. `busy`: as many wait as may.
+    pub(super) fn perform(&mut self, now: Now, link: LinkId, command: Command, busy: bool) {
         let Some(there) = self.links.get(link) else { return };
-        let (principal, busy) = (there.principal.clone(), there.is_busy(&command));
+        let principal = there.principal.clone();
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
         let plain = |board: &mut Self, request_id, session, what| {
             let asker = Asker::new(now, link, request_id);
@@ -102,22 +124,15 @@ impl Switchboard {
         if let Err(refusal) = authority::permit(&principal, command.action()) {
             return self.refuse(link, command.request_id().cloned(), None, None, refusal);
         }
+        if busy && command.may_be_busy() {
+            return self.refuse_busy(link, command.request_id().cloned());
+        }
         match command {
             Command::Subscribe(subscribe) => self.subscribe(link, subscribe),
             Command::Unsubscribe { session, .. } => self.unsubscribe(&within(session), link),
             Command::Look { request_id, session } => self.look_at(link, &within(session), request_id),
             Command::List { before, limit } => self.list(link, principal, before, limit),
             Command::Find { run_id } => self.find(link, principal, run_id),
-            Command::Open { request_id, .. }
-            | Command::Close { request_id, .. }
-            | Command::Members { request_id, .. }
-            | Command::Decide { request_id, .. }
-            | Command::Cancel { request_id, .. }
-                if busy =>
-            {
-                self.refuse_busy(link, request_id);
-            }
-            Command::Invoke(invoke) if busy => self.refuse_busy(link, invoke.request_id),
             Command::Invoke(invoke) => self.invoke(now, link, principal, *invoke),
             Command::Open { request_id, session, agents, active } => {
                 if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {

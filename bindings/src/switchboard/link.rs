@@ -1,4 +1,5 @@
 //! The links of this node, and how much is under way to each.
+use super::order::Lane;
 use super::{Switchboard, ask::AskKey, io::Output};
 use crate::channel::command::Command;
 use crate::channel::note::Note;
@@ -11,6 +12,8 @@ use turnway_core::mutant::{Mutant, planted};
 #[derive(Debug, Default)]
 pub(super) struct Links {
     links: BTreeMap<LinkId, Link>,
+    /// Requests that were answered since the last look, by link and session: those behind them are due.
+    pub(super) settled: VecDeque<(LinkId, SessionId)>,
 }
 
 /// One admitted connection.
@@ -21,6 +24,8 @@ pub(super) struct Link {
     sessions: Vec<SessionKey>,
     /// Requests on their way.
     pub(super) asks: BTreeSet<AskKey>,
+    /// Requests that are performed in order, by session; few.
+    pub(super) lanes: Vec<Lane>,
     unwritten: usize,
     full: bool,
     /// Sessions of which it is shown nothing for a while.
@@ -39,7 +44,8 @@ impl Link {
     /// Whether as many requests wait as may. Who has asked for too much can stop what it has begun all the same (S-17).
     pub(super) fn is_busy(&self, command: &Command) -> bool {
         let more = if matches!(command, Command::Cancel { .. }) { limits::LINK_CANCELS_MAX } else { 0 };
-        self.asks.len() >= limits::LINK_ASKS_MAX + more
+        let waiting: usize = self.lanes.iter().map(Lane::waiting).sum();
+        self.asks.len() + waiting >= limits::LINK_ASKS_MAX + more
     }
     /// From now on it follows this session.
     pub(super) fn follow(&mut self, key: &SessionKey) {
@@ -76,8 +82,8 @@ impl Links {
         let full = |link: &Link| link.full || link.held.contains(key);
         self.links.get(&link).is_none_or(full) && !planted(Mutant::CreditIgnored)
     }
-    /// Sends, if there still is such a link.
-    pub(super) fn send(&mut self, outbox: &mut VecDeque<Output>, link: LinkId, note: Note) {
+    /// Sends what answers no request that keeps the order, if there still is such a link.
+    pub(super) fn send_apart(&mut self, outbox: &mut VecDeque<Output>, link: LinkId, note: Note) {
         let Some(there) = self.links.get_mut(&link) else { return };
         there.unwritten += note.weight();
         there.full |= there.unwritten >= limits::LINK_UNWRITTEN_BYTES_MAX;
@@ -91,6 +97,7 @@ impl Switchboard {
             principal,
             sessions: Vec::new(),
             asks: BTreeSet::new(),
+            lanes: Vec::new(),
             unwritten: 0,
             full: false,
             held: Vec::new(),

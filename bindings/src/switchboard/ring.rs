@@ -130,9 +130,17 @@ impl Switchboard {
                 | Asked::Handover { .. } => None,
             },
         };
+        let overtakes = matches!(
+            &ask.what,
+            What::Control { control, .. } if matches!(control.what, Asked::Cancel { .. } | Asked::Handover { .. })
+        );
         for asker in ask.askers.into_iter().filter(|asker| !asker.told) {
-            let session = Some(ask.key.session.clone());
-            self.refuse(asker.link, asker.request_id, session, run_id.clone(), refusal.clone());
+            let (session, refusal) = (Some(ask.key.session.clone()), refusal.clone());
+            if overtakes {
+                self.refuse_apart(asker.link, asker.request_id, session, run_id.clone(), refusal);
+            } else {
+                self.refuse(asker.link, asker.request_id, session, None, refusal);
+            }
         }
     }
 
@@ -179,7 +187,10 @@ impl Switchboard {
                 }
                 Asked::Close => {
                     let follows = self.links.get(asker.link).is_some_and(|link| link.follows(&ask.key));
-                    if !(shown && follows) {
+                    if shown && follows {
+                        // The fact is the answer.
+                        self.links.settle(asker.link, &ask.key.session);
+                    } else {
                         let (request_id, session) = (asker.request_id, ask.key.session.clone());
                         self.note(asker.link, Note::Closed { request_id, session });
                     }

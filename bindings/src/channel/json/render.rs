@@ -86,13 +86,19 @@ pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(Stri
         Note::Accepted(accepted) => to(turn_accepted(ts, durability, accepted)),
         Note::Subscribed { request_id, snapshot, reset } => {
             let body = Subscribed::new(snapshot, *reset);
-            to(about_session(ts, "subscribed", request_id.as_ref(), snapshot, body));
+            let (session_id, seq, epoch) =
+                (Some(&snapshot.session), Some(snapshot.seq), Some(snapshot.epoch));
+            let frame = Frame { session_id, seq, epoch, ..answer(ts, "subscribed", request_id, body) };
+            to(frame.text(snapshot.weight()));
         }
         Note::Opened { request_id, snapshot } => {
             let active_agent = snapshot.active_agent.as_ref();
             let body =
                 Opened { agents: &snapshot.agents, active_agent, snapshot: Some(Snapshot::new(snapshot)) };
-            to(about_session(ts, "session_opened", request_id.as_ref(), snapshot, body));
+            // Without a place in the log: it may be ahead of the facts that this link has been shown.
+            let session_id = Some(&snapshot.session);
+            let frame = Frame { session_id, ..answer(ts, "session_opened", request_id, body) };
+            to(frame.text(snapshot.weight()));
         }
         Note::Closed { request_id, session } => {
             let frame =
@@ -185,17 +191,6 @@ fn turn_accepted(ts: Millis, durability: &str, accepted: &Accepted) -> String {
 }
 
 /// Carries the cursor the snapshot stands at.
-fn about_session<B: Serialize>(
-    ts: Millis,
-    kind: &'static str,
-    request_id: Option<&RequestId>,
-    at: &SnapshotNote,
-    body: B,
-) -> String {
-    let (session_id, seq, epoch) = (Some(&at.session), Some(at.seq), Some(at.epoch));
-    Frame { kind, ts, request_id, session_id, run_id: None, body, seq, epoch }.text(at.weight())
-}
-
 fn trouble(refusal: &Refusal) -> Trouble<'_> {
     let Refusal { code, message, retry_after_ms } = refusal;
     let (code, retry_after_ms) = (*code, *retry_after_ms);

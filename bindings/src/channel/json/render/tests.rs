@@ -146,7 +146,10 @@ fn answers_echo_their_request() {
     }
     let note = Note::Opened { request_id: request(), snapshot: snapshot(Some(agent("a"))) };
     let body = json!({"request_id": "r1", "agents": ["a"], "active_agent": "a", "snapshot": view});
-    assert_eq!(only(&note), of_session("session_opened", body));
+    let mut opened = of_session("session_opened", body);
+    // It may be ahead of what the link has been shown, so it has no place in the log of its own.
+    opened.as_object_mut().expect("an object").retain(|key, _| key != "seq" && key != "epoch");
+    assert_eq!(only(&note), opened);
     let note = Note::Closed { request_id: request(), session: session() };
     assert_eq!(
         only(&note),
