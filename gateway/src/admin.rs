@@ -9,7 +9,7 @@ pub use nodes::Roster;
 
 use crate::answer::{self, Body};
 use crate::metrics::Metrics;
-use crate::phase::{Life, Phase, Unready};
+use crate::phase::{Life, Phase, Reason};
 use bytes::Buf;
 use http::{Method, Request, Response, StatusCode};
 use prometheus::{Encoder, Registry, TextEncoder};
@@ -40,12 +40,12 @@ pub struct Pages {
     pub roster: Roster,
 }
 
-/// `/readyz`: ready or not, and the kind of reason, nothing more (S-46).
+/// `/readyz`: ready or not, and the codes of the reasons, nothing more (S-46).
 #[derive(Serialize)]
 struct Readiness {
     ready: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<u64>,
 }
@@ -87,15 +87,9 @@ impl Pages {
     }
 
     fn ready(&self) -> Response<Body> {
-        let (reason, remaining) = match self.life.unready() {
-            None => (None, None),
-            Some(Unready::Starting) => (Some("starting"), None),
-            Some(Unready::Store) => (Some("store"), None),
-            Some(Unready::Draining { remaining }) => (Some("draining"), Some(remaining)),
-        };
-        let ready = reason.is_none();
-        let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        answer::json(status, &Readiness { ready, reason, remaining })
+        let answer = Readiness::of(&self.life);
+        let status = if answer.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        answer::json(status, &answer)
     }
 
     fn metrics(&self) -> Response<Body> {
@@ -119,10 +113,16 @@ impl Pages {
         if self.life.advance(Phase::Draining) {
             tracing::info!("an operator asks to drain");
         }
-        answer::json(
-            StatusCode::ACCEPTED,
-            &Readiness { ready: false, reason: Some("draining"), remaining: None },
-        )
+        answer::json(StatusCode::ACCEPTED, &Readiness::of(&self.life))
+    }
+}
+
+// === impl Readiness ===
+
+impl Readiness {
+    fn of(life: &Life) -> Self {
+        let reasons: Vec<_> = life.reasons().into_iter().map(Reason::code).collect();
+        Self { ready: reasons.is_empty(), reasons, remaining: life.remaining() }
     }
 }
 
@@ -157,9 +157,9 @@ mod tests {
         assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
         pages.life.advance(Phase::Serving);
         assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::OK);
-        pages.life.store_answers(false);
+        pages.life.report(Reason::StoreAway, true);
         assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
-        pages.life.store_answers(true);
+        pages.life.report(Reason::StoreAway, false);
         assert_eq!(ask(&pages, Method::GET, "/drain"), StatusCode::METHOD_NOT_ALLOWED);
         assert_eq!(ask(&pages, Method::POST, "/drain"), StatusCode::ACCEPTED);
         assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);

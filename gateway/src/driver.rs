@@ -15,7 +15,7 @@ pub use perform::Hands;
 use crate::clock::Clock;
 use crate::driver::alarm::Alarm;
 use crate::metrics::Metrics;
-use crate::phase::{Life, Phase};
+use crate::phase::{Life, Phase, Reason};
 use perform::Done;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -171,6 +171,7 @@ impl Driver {
         self.batch = batch;
         let due = self.switchboard.poll_timeout().is_some_and(|deadline| deadline.at <= now.mono);
         let ended = if due { ended.or(self.step(now, Act::Wake)) } else { ended };
+        self.life.report(Reason::LeaseMissing, !self.switchboard.is_leased(now));
         self.hands.post();
         ended
     }

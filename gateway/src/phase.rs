@@ -1,6 +1,11 @@
-//! Where the process stands in its life, for whoever has to know.
+//! Where the process stands in its life, and why it should not be sent new work, for whoever has to know.
+mod readiness;
+
+pub use readiness::Reason;
+
+use readiness::Readiness;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 
 /// A process's life, in order: it never goes back.
@@ -26,24 +31,9 @@ pub struct Life {
 #[derive(Debug, Default)]
 struct Shared {
     phase: watch::Sender<Phase>,
-    /// Whether the store's latest answer was one.
-    store_trouble: AtomicBool,
+    readiness: Readiness,
     /// What a drain still waits for.
     remaining: AtomicU64,
-}
-
-/// Why a process is not ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unready {
-    /// It has not begun.
-    Starting,
-    /// It leaves.
-    Draining {
-        /// Sessions it still holds.
-        remaining: u64,
-    },
-    /// The store does not answer.
-    Store,
 }
 
 // === impl Life ===
@@ -72,9 +62,16 @@ impl Life {
         let _ = watched.wait_for(|now| *now >= phase).await;
     }
 
-    /// Notes whether the store answers.
-    pub fn store_answers(&self, well: bool) {
-        self.shared.store_trouble.store(!well, Ordering::Relaxed);
+    /// Reports that a condition holds, or no longer holds. Only a change is logged, so it may be said often.
+    pub fn report(&self, reason: Reason, holds: bool) {
+        self.shared.readiness.set(reason, holds, self.phase() == Phase::Starting);
+    }
+
+    /// Reports that the store does not answer, unless it has answered with its own reason.
+    pub fn report_store_away(&self) {
+        if !self.shared.readiness.store_has_said_why() {
+            self.report(Reason::StoreAway, true);
+        }
     }
 
     /// Notes what a drain still waits for.
@@ -82,15 +79,29 @@ impl Life {
         self.shared.remaining.store(sessions, Ordering::Relaxed);
     }
 
-    /// Why the process should not be sent new work, if it should not.
-    pub fn unready(&self) -> Option<Unready> {
-        match self.phase() {
-            Phase::Starting => Some(Unready::Starting),
-            Phase::Draining | Phase::Leaving => {
-                Some(Unready::Draining { remaining: self.shared.remaining.load(Ordering::Relaxed) })
-            }
-            Phase::Serving => self.shared.store_trouble.load(Ordering::Relaxed).then_some(Unready::Store),
-        }
+    /// Returns every reason why the process should not be sent new work; none: it is ready.
+    pub fn reasons(&self) -> Vec<Reason> {
+        let phase = match self.phase() {
+            Phase::Starting => Some(Reason::Starting),
+            Phase::Draining | Phase::Leaving => Some(Reason::Draining),
+            Phase::Serving => None,
+        };
+        phase.into_iter().chain(self.shared.readiness.reasons()).collect()
+    }
+
+    /// Waits until this condition does not hold. Safe to drop and to ask again.
+    pub async fn without(&self, reason: Reason) {
+        self.shared.readiness.without(reason).await;
+    }
+
+    /// Whether the process may be sent new work.
+    pub fn is_ready(&self) -> bool {
+        self.reasons().is_empty()
+    }
+
+    /// Returns how many sessions a draining process still holds; none while it does not drain.
+    pub fn remaining(&self) -> Option<u64> {
+        (self.phase() >= Phase::Draining).then(|| self.shared.remaining.load(Ordering::Relaxed))
     }
 }
 
@@ -101,14 +112,27 @@ mod tests {
     #[tokio::test]
     async fn a_life_never_goes_back() {
         let life = Life::default();
-        assert_eq!(life.unready(), Some(Unready::Starting));
+        assert_eq!(life.reasons(), [Reason::Starting]);
         assert!(life.advance(Phase::Serving) && !life.advance(Phase::Starting));
-        assert_eq!(life.unready(), None);
-        life.store_answers(false);
-        assert_eq!(life.unready(), Some(Unready::Store));
+        assert!(life.is_ready());
+        life.report(Reason::StoreAway, true);
+        assert_eq!(life.reasons(), [Reason::StoreAway]);
         life.drain_remaining(3);
+        assert_eq!(life.remaining(), None);
         assert!(life.advance(Phase::Draining) && !life.advance(Phase::Draining));
-        assert_eq!(life.unready(), Some(Unready::Draining { remaining: 3 }));
+        assert_eq!((life.reasons(), life.remaining()), (vec![Reason::Draining, Reason::StoreAway], Some(3)));
         life.reached(Phase::Serving).await;
+    }
+
+    #[test]
+    fn store_that_says_why_is_not_called_away() {
+        let life = Life::default();
+        life.advance(Phase::Serving);
+        life.report(Reason::StoreFull, true);
+        life.report_store_away();
+        assert_eq!(life.reasons(), [Reason::StoreFull]);
+        life.report(Reason::StoreFull, false);
+        life.report_store_away();
+        assert_eq!(life.reasons(), [Reason::StoreAway]);
     }
 }

@@ -22,7 +22,7 @@ use crate::listen::turnstile::Turnstile;
 use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
 use crate::metrics::{Metrics, Unanswered};
-use crate::phase::{Life, Phase};
+use crate::phase::{Life, Phase, Reason};
 use crate::store::Store;
 use crate::store::embedded::{Copier, OpenError};
 use crate::store::redis;
@@ -154,6 +154,8 @@ impl App {
             metrics: Arc::new(Metrics::register(&registry)?),
             tasks: TaskTracker::new(),
         };
+        // Until the driver has its first one.
+        shared.life.report(Reason::LeaseMissing, true);
         let keeper = |files| Keeper::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
         let keeper = plan.config.tls.clone().map(keeper).transpose()?;
         let shown = keeper.as_ref().map(Keeper::shown);
@@ -260,6 +262,7 @@ impl Shared {
             metrics: Arc::clone(&self.metrics),
             unanswered: Unanswered::default(),
             life: self.life.clone(),
+            store_missed: None,
         };
         let (clock, life, metrics) = (self.clock.clone(), self.life.clone(), Arc::clone(&self.metrics));
         Ok(Driver::new(switchboard, inbox, hands, clock, life, metrics))

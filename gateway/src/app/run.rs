@@ -7,7 +7,7 @@ use crate::driver::Ended;
 use crate::keys::Keys;
 use crate::keys::provider::Provider;
 use crate::listen::{House, Listener};
-use crate::phase::{Life, Phase};
+use crate::phase::{Life, Phase, Reason};
 use crate::signal::{Leave, Reload};
 use crate::tls::Keeper;
 use std::future::Future;
@@ -21,6 +21,9 @@ use turnway_core::limits;
 const HANDOVER: Duration = limits::DRAIN_RECORD.saturating_add(Duration::from_secs(1));
 /// What it may take to get a place among other nodes: the store has just been seen to be there.
 const JOIN: Duration = Duration::from_secs(10);
+/// How long a start waits for its first lease before it serves without one: longer than that takes at the
+/// longest round trip at which a lease can be held.
+const FIRST_LEASE: Duration = Duration::from_secs(4);
 /// Between two tries to read the keys.
 const AGAIN: Duration = Duration::from_millis(500);
 /// What it may take to leave it.
@@ -69,6 +72,14 @@ impl App {
         if let Err(error) = office(listener, house) {
             tracing::error!(%error, "the operators' listener cannot be started");
             return Exit::Unavailable;
+        }
+        // With its first lease turns can begin. Without one it serves what needs none, and is not ready.
+        tokio::select! {
+            () = self.life.without(Reason::LeaseMissing) => {}
+            () = tokio::time::sleep(FIRST_LEASE) => {
+                tracing::warn!(reason = Reason::LeaseMissing.code(), "no lease yet; serving, and not ready");
+            }
+            _ = &mut hurried => return Exit::Failed,
         }
         self.life.advance(Phase::Serving);
         ready::announce(&self.plan, self.node, Addresses { http: public, quic, admin });

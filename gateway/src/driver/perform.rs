@@ -3,12 +3,17 @@ use crate::agent::Agents;
 use crate::bus::{Bus, Mail};
 use crate::links::Links;
 use crate::metrics::{Metrics, Unanswered};
-use crate::phase::Life;
+use crate::phase::{Life, Reason};
 use crate::store::Store;
 use crate::tools::Tools;
 use std::sync::Arc;
+use std::time::Duration;
 use turnway_bindings::switchboard::{Input, Output};
 use turnway_core::time::Mono;
+
+/// An op without an answer keeps a node unready for so long, so that a store of which only a part answers
+/// does not make readiness flap with each op.
+const STORE_AWAY: Duration = Duration::from_secs(1);
 
 /// Everything a switchboard can reach.
 pub struct Hands {
@@ -30,6 +35,8 @@ pub struct Hands {
     pub unanswered: Unanswered,
     /// Whether the store answers is part of the process's health.
     pub life: Life,
+    /// When an op last had no answer; none: the store answers.
+    pub store_missed: Option<Mono>,
 }
 
 /// What doing one output led to.
@@ -74,7 +81,7 @@ impl Hands {
     pub(super) fn count(&mut self, input: &Input, now: Mono) {
         match input {
             Input::Stored { op, result } => {
-                self.life.store_answers(result.is_ok());
+                self.note_health(result.is_ok(), now);
                 self.metrics.store.answered(&mut self.unanswered, op, result, now);
             }
             Input::Agent { events, .. } => {
@@ -91,6 +98,17 @@ impl Hands {
             | Input::Gap
             | Input::Drain
             | Input::Heirs(_) => {}
+        }
+    }
+
+    /// Reports whether the store answers; a renewal every half second sees to it that this is known.
+    fn note_health(&mut self, answered: bool, now: Mono) {
+        if !answered {
+            self.store_missed = Some(now);
+            self.life.report_store_away();
+        } else if self.store_missed.is_some_and(|at| at + STORE_AWAY <= now) {
+            self.store_missed = None;
+            self.life.report(Reason::StoreAway, false);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The process: which build it is, and where it stands in its life.
 use super::label_values;
 use super::workshop::Workshop;
-use crate::phase::{self, Life, Unready};
+use crate::phase::{self, Life, Reason};
 use prometheus::IntGauge;
 
 /// What is said of the process. It is looked up when it is asked for.
 #[derive(Debug)]
 pub struct NodeMetrics {
     ready: IntGauge,
+    unready: [IntGauge; Reason::CODES.len()],
     phases: [IntGauge; Stage::NAMES.len()],
     remaining: IntGauge,
 }
@@ -39,6 +40,12 @@ impl NodeMetrics {
         Ok(Self {
             ready: workshop
                 .gauge("turnway_node_ready", "1 while new work may be sent to this node, else 0.")?,
+            unready: workshop.gauges(
+                "turnway_node_unready",
+                "1 for each reason why no new work should be sent to this node, else 0.",
+                "reason",
+                &Reason::CODES,
+            )?,
             phases: workshop.gauges(
                 "turnway_node_phase",
                 "1 for where the process stands in its life, 0 for the rest.",
@@ -54,8 +61,11 @@ impl NodeMetrics {
 
     /// Takes over where the process stands.
     pub fn tell(&self, life: &Life) {
-        let unready = life.unready();
-        self.ready.set(i64::from(unready.is_none()));
+        let reasons = life.reasons();
+        self.ready.set(i64::from(reasons.is_empty()));
+        for (reason, gauge) in Reason::ALL.iter().zip(&self.unready) {
+            gauge.set(i64::from(reasons.contains(reason)));
+        }
         let stage = match life.phase() {
             phase::Phase::Starting => Stage::Starting,
             phase::Phase::Serving => Stage::Serving,
@@ -65,10 +75,7 @@ impl NodeMetrics {
         for (n, phase) in self.phases.iter().enumerate() {
             phase.set(i64::from(n == stage as usize));
         }
-        let remaining = match unready {
-            Some(Unready::Draining { remaining }) => remaining,
-            Some(Unready::Starting | Unready::Store) | None => 0,
-        };
+        let remaining = life.remaining().unwrap_or_default();
         self.remaining.set(i64::try_from(remaining).unwrap_or(i64::MAX));
     }
 }

@@ -1,0 +1,193 @@
+//! The closed list of conditions that keep new work away from this node, and the ones that hold now.
+//! Every condition is reported here by the part of the node that sees it; `/readyz`, the metric
+//! `turnway_node_unready`, the log and the health listener read it. No address, name or text of a peer enters.
+use tokio::sync::watch;
+
+/// A condition under which a node should not be sent new work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// The node does not serve yet.
+    Starting,
+    /// The node was asked to leave.
+    Draining,
+    /// The store does not answer.
+    StoreAway,
+    /// The store answers that it has no room.
+    StoreFull,
+    /// The store answers, and takes no writes: a replica, a failed disk, too few replicas, still loading.
+    StoreReadOnly,
+    /// The store refuses a command or the login of this node.
+    StoreForbidden,
+    /// The store no longer gives the durability that this node promises.
+    StoreUnfit,
+    /// A part of the store's data cannot be read, or its file is not the one that was opened.
+    StoreDamaged,
+    /// The disk of the embedded store has less room than the reserve.
+    DiskReserve,
+    /// The node holds no lease, so no turn can begin here.
+    LeaseMissing,
+    /// The node does not hear what other nodes send to it.
+    BusUnheard,
+    /// The system's clock cannot be trusted.
+    Clock,
+}
+
+impl Reason {
+    /// Every reason, in the order in which they are told.
+    pub const ALL: [Self; 12] = [
+        Self::Starting,
+        Self::Draining,
+        Self::StoreAway,
+        Self::StoreFull,
+        Self::StoreReadOnly,
+        Self::StoreForbidden,
+        Self::StoreUnfit,
+        Self::StoreDamaged,
+        Self::DiskReserve,
+        Self::LeaseMissing,
+        Self::BusUnheard,
+        Self::Clock,
+    ];
+
+    /// The codes of [`Self::ALL`], in the same order: values of a metric's label.
+    pub const CODES: [&'static str; Self::ALL.len()] = [
+        "starting",
+        "draining",
+        "store_away",
+        "store_full",
+        "store_read_only",
+        "store_forbidden",
+        "store_unfit",
+        "store_damaged",
+        "disk_reserve",
+        "lease_missing",
+        "bus_unheard",
+        "clock",
+    ];
+
+    /// Returns the stable code of this reason, as operators and load balancers see it.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Draining => "draining",
+            Self::StoreAway => "store_away",
+            Self::StoreFull => "store_full",
+            Self::StoreReadOnly => "store_read_only",
+            Self::StoreForbidden => "store_forbidden",
+            Self::StoreUnfit => "store_unfit",
+            Self::StoreDamaged => "store_damaged",
+            Self::DiskReserve => "disk_reserve",
+            Self::LeaseMissing => "lease_missing",
+            Self::BusUnheard => "bus_unheard",
+            Self::Clock => "clock",
+        }
+    }
+
+    /// Returns one sentence for the log: the condition, and the first thing to look at.
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::Starting => "the node is starting",
+            Self::Draining => "the node is draining",
+            Self::StoreAway => "the store does not answer; check that it runs and that this node reaches it",
+            Self::StoreFull => "the store has no room for inputs; raise its memory limit or free some",
+            Self::StoreReadOnly => "the store takes no writes; check its disk, its role and its replicas",
+            Self::StoreForbidden => "the store refuses a command of this node; check the user's rights",
+            Self::StoreUnfit => "the store does not keep what store.durability promises; check its settings",
+            Self::StoreDamaged => "a part of the store cannot be read; run `turnway store check`",
+            Self::DiskReserve => "the disk has less room than store.reserve; free some",
+            Self::LeaseMissing => "this node has no lease, so no turn can begin; check the way to the store",
+            Self::BusUnheard => "this node does not hear the others; check the way to Redis",
+            Self::Clock => "the system's clock differs from the store's; check the time service",
+        }
+    }
+
+    fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
+    /// Whether the reason says more precisely why the store does not do what it is asked.
+    fn is_refusal_of_store(self) -> bool {
+        matches!(self, Self::StoreFull | Self::StoreReadOnly | Self::StoreForbidden | Self::StoreUnfit)
+    }
+}
+
+/// The set of reasons that hold now. Shared by everything that reports one.
+#[derive(Debug, Default)]
+pub(super) struct Readiness(watch::Sender<u32>);
+
+// === impl Readiness ===
+
+impl Readiness {
+    /// Adds or removes a reason, and logs the change. A node that has not begun is expected to have no lease.
+    pub(super) fn set(&self, reason: Reason, holds: bool, is_starting: bool) {
+        let mut after = *self.0.borrow();
+        if (after & reason.bit() != 0) == holds {
+            return;
+        }
+        let changed = self.0.send_if_modified(|set| {
+            let before =
+                std::mem::replace(set, if holds { *set | reason.bit() } else { *set & !reason.bit() });
+            after = *set;
+            before != after
+        });
+        if changed && !(is_starting && reason == Reason::LeaseMissing) {
+            log(reason, holds, after);
+        }
+    }
+
+    /// Returns the reasons that hold, in the order of [`Reason::ALL`].
+    pub(super) fn reasons(&self) -> Vec<Reason> {
+        let set = *self.0.borrow();
+        Reason::ALL.into_iter().filter(|reason| set & reason.bit() != 0).collect()
+    }
+
+    /// Waits until this reason does not hold.
+    pub(super) async fn without(&self, reason: Reason) {
+        // The sender is part of this, so the wait cannot fail.
+        let _ = self.0.subscribe().wait_for(|set| *set & reason.bit() == 0).await;
+    }
+
+    /// Whether the store has said why it does not do what it is asked.
+    pub(super) fn store_has_said_why(&self) -> bool {
+        self.reasons().into_iter().any(Reason::is_refusal_of_store)
+    }
+}
+
+fn log(reason: Reason, holds: bool, after: u32) {
+    let (code, remaining) = (reason.code(), codes(after));
+    match holds {
+        true => tracing::warn!(reason = code, "not ready: {}", reason.sentence()),
+        false if remaining.is_empty() => tracing::info!(reason = code, "ready again"),
+        false => tracing::info!(reason = code, ?remaining, "still not ready, for fewer reasons"),
+    }
+}
+
+fn codes(set: u32) -> Vec<&'static str> {
+    Reason::ALL.into_iter().filter(|reason| set & reason.bit() != 0).map(Reason::code).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_stand_in_the_order_of_reasons() {
+        assert_eq!(Reason::ALL.map(Reason::code), Reason::CODES);
+        for (place, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, place);
+        }
+    }
+
+    #[tokio::test]
+    async fn reasons_are_kept_each_by_itself() {
+        let readiness = Readiness::default();
+        for reason in [Reason::LeaseMissing, Reason::StoreAway, Reason::LeaseMissing] {
+            readiness.set(reason, true, false);
+        }
+        assert_eq!(readiness.reasons(), [Reason::StoreAway, Reason::LeaseMissing]);
+        readiness.set(Reason::StoreAway, false, false);
+        assert_eq!(readiness.reasons(), [Reason::LeaseMissing]);
+        readiness.set(Reason::LeaseMissing, false, false);
+        readiness.without(Reason::LeaseMissing).await;
+    }
+}
