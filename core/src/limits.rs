@@ -195,6 +195,22 @@ pub const AGENT_EVENT_BYTES_MAX: usize = 64 * 1024;
 pub const AGENT_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Idle connections kept to one agent.
 pub const AGENT_IDLE_CONNECTIONS_MAX: usize = 32;
+/// How long an idle connection to an agent is kept: less than the 5 s of uvicorn and Node.js, which close first otherwise.
+pub const AGENT_KEEP_ALIVE: Duration = Duration::from_secs(4);
+/// From the last byte of a request on a kept connection to its close without an answer: within it the server did not see
+/// the request, for it had closed already; a later close is an agent that died at work.
+pub const AGENT_STALE: Duration = Duration::from_secs(1);
+/// Header fields of an answer: a proxy adds some dozens, and each costs a parse.
+pub const AGENT_HEADERS_MAX: usize = 256;
+/// The head of an answer, and what is read ahead of its body.
+pub const AGENT_HEAD_BYTES_MAX: usize = 64 * 1024;
+/// What is kept of the body of an answer that is an error: its beginning, for operators. Escaped as JSON it is at most six
+/// times as long, which fits into a fact.
+pub const AGENT_ERROR_BYTES_MAX: usize = 2 * 1024;
+/// How long such a body is read: the turn's end waits for it.
+pub const AGENT_ERROR_WAIT: Duration = Duration::from_millis(500);
+/// `Retry-After` of an agent: a longer one is taken for this.
+pub const AGENT_RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// `detail` of one agent state, as JSON.
 pub const AGENT_DETAIL_BYTES_MAX: usize = 16 * 1024;
 

@@ -1,6 +1,7 @@
 //! One turn as its facts tell it: where it is, or how it ended.
 use serde::Serialize;
 use turnway_core::id::{AgentId, MessageId, RunId, Seq, SessionId, UserId};
+use turnway_core::private::Private;
 use turnway_core::protocol::agent::StopReason;
 use turnway_core::protocol::entry::{Entry, Fact, Scope};
 use turnway_core::protocol::json::Json;
@@ -67,6 +68,23 @@ pub struct Trouble {
     pub message: String,
     /// Whether the same input may fare better.
     pub retryable: bool,
+    /// When to try, milliseconds, where the agent said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// What the agent said of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<TroubleDetail>,
+}
+
+/// What an agent said of a turn that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TroubleDetail {
+    /// Its own code, or that of the plugin that refused the turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_code: Option<String>,
+    /// The beginning of its error's body; only operators are shown it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_body: Option<Private<String>>,
 }
 
 // === impl Run ===
@@ -139,10 +157,9 @@ impl Run {
                 (self.stop_reason, self.usage) = (Some(*stop_reason), usage.clone());
                 self.host_run_id.clone_from(host_run_id);
             }
-            Fact::RunFailed { attempt, code, message, text_bytes, .. } => {
+            Fact::RunFailed { attempt, text_bytes, .. } => {
                 self.end(entry, "failed", *attempt, *text_bytes);
-                let (message, retryable) = (message.clone(), code.retryable());
-                self.error = Some(Trouble { code: *code, message, retryable });
+                self.error = trouble(&entry.fact);
             }
             Fact::RunCancelled { attempt, text_bytes, .. } => {
                 self.end(entry, "cancelled", *attempt, *text_bytes);
@@ -186,6 +203,17 @@ impl Run {
         self.ended_ts = Some(entry.time);
         (self.status, self.attempt, self.text_bytes) = (status, attempt, text_bytes);
     }
+}
+
+fn trouble(fact: &Fact) -> Option<Trouble> {
+    let Fact::RunFailed { code, message, agent_code, retry_after_ms, agent_body, .. } = fact else {
+        return None;
+    };
+    let is_said = agent_code.is_some() || agent_body.is_some();
+    let (agent_code, agent_body) = (agent_code.clone(), agent_body.clone());
+    let detail = is_said.then_some(TroubleDetail { agent_code, agent_body });
+    let (message, retryable, retry_after_ms) = (message.clone(), code.retryable(), *retry_after_ms);
+    Some(Trouble { code: *code, message, retryable, retry_after_ms, detail })
 }
 
 #[cfg(test)]

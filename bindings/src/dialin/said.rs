@@ -99,9 +99,10 @@ struct State<'a> {
 }
 
 #[derive(Deserialize)]
-struct SteerAck {
+struct SteerAck<'a> {
     message_id: String,
-    outcome: SteerOutcome,
+    #[serde(default, borrow)]
+    outcome: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -159,6 +160,10 @@ pub fn read(kind: &str, data: &str, id: Option<Option<&str>>, run_id: &RunId) ->
             let SteerAck { message_id, outcome } = parse("steer_ack", data)?;
             let message_id =
                 MessageId::parse(&message_id).map_err(|_| broken("a steer_ack of no message"))?;
+            // Words that nobody knows are not a yes: the input becomes a turn of its own, and is not lost.
+            let word = outcome.and_then(|outcome| serde_json::from_str::<String>(outcome.get()).ok());
+            let outcome = word.and_then(|word| SteerOutcome::parse(&word));
+            let outcome = outcome.unwrap_or(SteerOutcome::Refused);
             Ok(Said::Steered { message_id, outcome })
         }
         "handover_request" => {
@@ -291,6 +296,25 @@ mod tests {
         check("subscribe", r#"{"types":["run.*",">"]}"#, r#"types: [Pattern("run.*"), Pattern(">")]"#);
         check("subscribe", r#"{"types":[]}"#, "types: []");
         check("whatever", "{}", "Unknown");
+    }
+
+    /// Covers: ST-8, ST-9.
+    #[test]
+    fn steer_ack_that_is_not_understood_is_refused() {
+        for (outcome, expected) in [
+            (r#","outcome":"accepted""#, "Accepted"),
+            (r#","outcome":"pending""#, "Pending"),
+            (r#","outcome":"refused""#, "Refused"),
+            (r#","outcome":"rejected""#, "Refused"),
+            (r#","outcome":"ACCEPTED""#, "Refused"),
+            (r#","outcome":null"#, "Refused"),
+            (r#","outcome":{"accepted":null}"#, "Refused"),
+            (r#","outcome":true"#, "Refused"),
+            ("", "Refused"),
+        ] {
+            check("steer_ack", &format!(r#"{{"message_id":"m2"{outcome}}}"#), expected);
+        }
+        check("steer_ack", r#"{"outcome":"accepted"}"#, "malformed steer_ack event");
     }
 
     /// Covers: S-13, S-48.

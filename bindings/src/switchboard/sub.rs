@@ -142,7 +142,9 @@ impl Sub {
         let silent = matches!(entry.fact, Fact::AgentStreamDelta { .. } | Fact::AgentInvokeDone { .. });
         if asked || !silent {
             post.stats.facts_shown += 1;
-            let (session, entry) = (key.session.clone(), Arc::clone(entry));
+            let is_operator = post.links.get(link).is_some_and(|there| there.principal.operator);
+            let entry = if is_operator { Arc::clone(entry) } else { entry.for_users() };
+            let session = key.session.clone();
             let note = Note::Fact { session, seq: at.seq, epoch: at.epoch, entry, asked };
             post.links.send(post.outbox, link, note);
         }

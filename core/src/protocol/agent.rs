@@ -330,4 +330,22 @@ pub enum AgentFailure {
     NotKnown,
     /// It had dialed in, and its connection is gone before it said the end; another one of it may go on.
     Lost(String),
+    /// It answered with an error, or with something else than an event stream.
+    Answered(Box<ErrorAnswer>),
+    /// The head of its answer has more header fields, or more bytes, than it may.
+    HeadTooLarge,
+}
+
+/// An HTTP answer of an agent that is no answer to its input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorAnswer {
+    /// What was wrong with it, without its content.
+    pub why: String,
+    /// The status says that nobody is there to answer (502, 503, 504).
+    pub is_away: bool,
+    /// When to ask again, milliseconds, as the agent says (`Retry-After`).
+    pub retry_after_ms: Option<u64>,
+    /// The beginning of its body, at most [`limits::AGENT_ERROR_BYTES_MAX`]: for operators, for it may name what is the
+    /// agent's own business.
+    pub body: Option<Private<String>>,
 }

@@ -338,6 +338,12 @@ pub enum Fact {
         /// What the agent called it, or the plugin that refused it, where they did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         agent_code: Option<String>,
+        /// When to ask again, milliseconds, where the agent said so (`Retry-After`).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
+        /// The beginning of the agent's error, for operators only: see [`Entry::for_users`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent_body: Option<Private<String>>,
         /// Bytes of the partial text, which stays in the transcript, marked incomplete; unless it was rolled back.
         text_bytes: u64,
     },

@@ -295,7 +295,7 @@ impl SessionRuntime {
         let Some(agent_id) = agent.filter(|agent| wants || asker == Some(agent)).cloned() else { return };
         let (key, run_id, attempt, epoch) =
             (self.key.clone(), live.run_id.clone(), live.attempt, self.token.epoch);
-        let news = News { key, run_id, attempt, agent_id, seq, epoch, entry: Arc::clone(entry) };
+        let news = News { key, run_id, attempt, agent_id, seq, epoch, entry: entry.for_users() };
         let order = Output::Order(Order::News(Box::new(news)));
         if planted(Mutant::NewsEarly) {
             self.outbox.now(order);

@@ -373,7 +373,7 @@ impl SessionRuntime {
     /// A wait of the running attempt is over.
     fn waited(&mut self, now: Now, run_id: &RunId) {
         let Attempt::Live(live) = &self.attempt else { return };
-        let failed = |code, why: &str| Ending::Failed { code, message: why.to_owned(), agent_code: None };
+        let failed = |code, why: &str| Ending::failed(code, why);
         let ending = match live.cancel_at {
             None if live.steers.is_ending() => return,
             Some(at) if at > now.mono => return,

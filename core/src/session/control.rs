@@ -115,8 +115,7 @@ impl SessionRuntime {
         if self.state.running.as_ref() == Some(run_id) {
             return self.cancel(now, run_id, "session_close", None);
         }
-        let message = "the session was closed".to_owned();
-        self.end(now, run_id, Ending::Failed { code: Code::SessionClosed, message, agent_code: None });
+        self.end(now, run_id, Ending::failed(Code::SessionClosed, "the session was closed"));
     }
 
     /// A close is done once no turn, change of members or handover is open any more; its entry stays in the lane until then, so that

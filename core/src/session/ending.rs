@@ -1,5 +1,6 @@
 //! How turns end: every way out is one fact, and every turn takes exactly one (G3).
 use crate::id::{Place, RunId};
+use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::agent::{AgentFailure, Order, StopReason};
@@ -19,7 +20,13 @@ pub(super) enum Ending {
     /// The agent said all it wanted.
     Completed { stop: StopReason, usage: Option<Json> },
     /// It did not work out.
-    Failed { code: Code, message: String, agent_code: Option<String> },
+    Failed {
+        code: Code,
+        message: String,
+        agent_code: Option<String>,
+        retry_after_ms: Option<u64>,
+        agent_body: Option<Private<String>>,
+    },
     /// Somebody wanted it to stop; `answers` is the control entry that did, where it did at once.
     Cancelled { reason: String, forced: bool, answers: Option<Place> },
     /// It has become part of another run, which has ended.
@@ -35,6 +42,7 @@ fn short(text: &str) -> String {
 
 impl From<AgentFailure> for Ending {
     fn from(failure: AgentFailure) -> Self {
+        let (mut retry_after_ms, mut agent_body) = (None, None);
         let (code, message, agent_code) = match failure {
             AgentFailure::Unavailable(why) | AgentFailure::Lost(why) => (Code::AgentUnavailable, why, None),
             AgentFailure::Reported { code, message: Private(text) } => {
@@ -48,8 +56,27 @@ impl From<AgentFailure> for Ending {
                 (Code::TooLarge, "the answer is larger than one turn may be".to_owned(), None)
             }
             AgentFailure::NotKnown => (Code::AgentError, "it does not know of this run".to_owned(), None),
+            AgentFailure::Answered(answer) => {
+                let code = if answer.is_away { Code::AgentUnavailable } else { Code::AgentError };
+                (retry_after_ms, agent_body) = (answer.retry_after_ms, answer.body);
+                (code, answer.why, None)
+            }
+            AgentFailure::HeadTooLarge => (Code::TooLarge, head_too_large(), None),
         };
-        Self::Failed { code, message: short(&message), agent_code }
+        Self::Failed { code, message: short(&message), agent_code, retry_after_ms, agent_body }
+    }
+}
+
+fn head_too_large() -> String {
+    let (fields, kib) = (limits::AGENT_HEADERS_MAX, limits::AGENT_HEAD_BYTES_MAX / 1024);
+    format!("the answer has more than {fields} header fields, or more than {kib} KiB of them")
+}
+
+impl Ending {
+    /// Returns the failure of a turn for a reason that is not its agent's.
+    pub(super) fn failed(code: Code, message: impl Into<String>) -> Self {
+        let (message, agent_code) = (message.into(), None);
+        Self::Failed { code, message, agent_code, retry_after_ms: None, agent_body: None }
     }
 }
 
@@ -144,8 +171,17 @@ impl SessionRuntime {
                 let host_run_id = None;
                 (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }, None)
             }
-            Ending::Failed { code, message, agent_code } => {
-                (Fact::RunFailed { attempt, code, message, agent_code, text_bytes }, None)
+            Ending::Failed { code, message, agent_code, retry_after_ms, agent_body } => {
+                let fact = Fact::RunFailed {
+                    attempt,
+                    code,
+                    message,
+                    agent_code,
+                    retry_after_ms,
+                    agent_body,
+                    text_bytes,
+                };
+                (fact, None)
             }
             Ending::Cancelled { reason, forced, answers } => {
                 (Fact::RunCancelled { attempt, reason, forced, text_bytes }, answers)

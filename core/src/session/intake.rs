@@ -60,9 +60,7 @@ impl SessionRuntime {
             Ok(agent) if let Some(old) = replaced => self.stand_in(now, &input, agent, old),
             Ok(agent) => self.admit(now, &input, agent),
             Err(unfit) => {
-                let ending =
-                    Ending::Failed { code: unfit.code, message: unfit.why.to_owned(), agent_code: None };
-                self.end(now, &run_id, ending);
+                self.end(now, &run_id, Ending::failed(unfit.code, unfit.why));
             }
         }
     }

@@ -262,8 +262,8 @@ impl SessionRuntime {
                     Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: None };
                 self.record(now, fact, About::run(&run_id));
             } else {
-                let (code, message) = (Code::AgentNotInSession, "the agent has left this session".to_owned());
-                self.end(now, &run_id, Ending::Failed { code, message, agent_code: None });
+                let (code, message) = (Code::AgentNotInSession, "the agent has left this session");
+                self.end(now, &run_id, Ending::failed(code, message));
             }
         }
     }

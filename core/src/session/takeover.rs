@@ -91,7 +91,7 @@ impl SessionRuntime {
             None
         };
         if let Some((code, why)) = failed {
-            return self.end(now, run_id, Ending::Failed { code, message: why.to_owned(), agent_code: None });
+            return self.end(now, run_id, Ending::failed(code, why));
         }
         if tries < 2 {
             self.go_on_with(now, run_id, what);
@@ -205,7 +205,7 @@ impl SessionRuntime {
         }
         let (code, message) =
             (Code::OwnerLost, format!("{LOST}, and its agent does not know of it any more"));
-        self.end(now, run_id, Ending::Failed { code, message, agent_code: None });
+        self.end(now, run_id, Ending::failed(code, message));
     }
 
     /// The connection of its agent is gone in the middle of the attempt: what would become of the turn without its

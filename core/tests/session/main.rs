@@ -62,6 +62,9 @@ fn an_agents_failures_have_their_codes() {
     check("say m1; fail; done; text x", &format!("{BEGUN} failed(agent_error) DROP"));
     check("say m1; refuse; done; text x", &format!("{BEGUN} failed(blocked) DROP"));
     check("say m1; gone", &format!("{BEGUN} failed(agent_unavailable) DROP"));
+    check("say m1; 503", &format!("{BEGUN} failed(agent_unavailable,7000,busy) DROP"));
+    check("say m1; 429", &format!("{BEGUN} failed(agent_error,7000,busy) DROP"));
+    check("say m1; head", &format!("{BEGUN} failed(too_large) DROP"));
     check(
         "say m1; ack; done; done; fail",
         &format!("{BEGUN} agent.invoke.started agent.invoke.done done(0)"),

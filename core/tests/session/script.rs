@@ -12,7 +12,8 @@ use turnway_core::id::{
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
-    AgentEvent, AgentFailure, AgentPolicy, Directory, Mark, OnOwnerLoss, Order, StopReason, TextKind,
+    AgentEvent, AgentFailure, AgentPolicy, Directory, ErrorAnswer, Mark, OnOwnerLoss, Order, StopReason,
+    TextKind,
 };
 use turnway_core::protocol::entry::{Entry, Fact, Scope};
 use turnway_core::protocol::handover::HandoverWish;
@@ -389,7 +390,7 @@ impl Script {
                 self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage });
             }
             ["done"] => self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None }),
-            [word @ ("fail" | "gone" | "refuse" | "not-known")] => {
+            [word @ ("fail" | "gone" | "refuse" | "not-known" | "head" | "503" | "429")] => {
                 self.report(AgentEvent::Failed(failure(word)));
             }
             ["disconnect"] => self.report(lost()),
@@ -423,6 +424,10 @@ fn shown(mark: Option<&Mark>) -> String {
 #[expect(clippy::wildcard_enum_match_arm, reason = "most facts have no more to say than their name")]
 fn name(fact: &Fact) -> String {
     match fact {
+        Fact::RunFailed { code, retry_after_ms: Some(wait), agent_body, .. } => {
+            let body = agent_body.as_ref().map_or("", Private::reveal);
+            format!("failed({},{wait},{body})", code.as_str())
+        }
         Fact::RunFailed { code, .. } => format!("failed({})", code.as_str()),
         Fact::RunDone { host_run_id: Some(_), .. } => "done(steered)".to_owned(),
         Fact::RunDone { text_bytes, .. } => format!("done({text_bytes})"),
@@ -490,6 +495,12 @@ fn failure(word: &str) -> AgentFailure {
             AgentFailure::Blocked { code, message }
         }
         "not-known" => AgentFailure::NotKnown,
+        "head" => AgentFailure::HeadTooLarge,
+        "503" | "429" => {
+            let (why, body) = (format!("status {word}"), Some(Private("busy".to_owned())));
+            let is_away = word == "503";
+            AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, retry_after_ms: Some(7_000), body }))
+        }
         _ => AgentFailure::Broken("status 500".to_owned()),
     }
 }

@@ -89,8 +89,10 @@ fn code(failure: &AgentFailure) -> &'static str {
     match failure {
         AgentFailure::Unavailable(_) | AgentFailure::Lost(_) => "agent_unavailable",
         AgentFailure::Reported { .. } | AgentFailure::Broken(_) | AgentFailure::NotKnown => "agent_error",
+        AgentFailure::Answered(answer) if answer.is_away => "agent_unavailable",
+        AgentFailure::Answered(_) => "agent_error",
         AgentFailure::Blocked { .. } => "blocked",
-        AgentFailure::TooLarge => "too_large",
+        AgentFailure::TooLarge | AgentFailure::HeadTooLarge => "too_large",
     }
 }
 

@@ -152,7 +152,9 @@ impl AgentMetrics {
             AgentEvent::Failed(AgentFailure::Reported { .. }) => CallEnd::Reported,
             AgentEvent::Failed(AgentFailure::Blocked { .. }) => CallEnd::Blocked,
             AgentEvent::Failed(AgentFailure::Broken(_)) => CallEnd::Broken,
-            AgentEvent::Failed(AgentFailure::TooLarge) => CallEnd::TooLarge,
+            AgentEvent::Failed(AgentFailure::Answered(answer)) if answer.is_away => CallEnd::Unavailable,
+            AgentEvent::Failed(AgentFailure::Answered(_)) => CallEnd::Broken,
+            AgentEvent::Failed(AgentFailure::TooLarge | AgentFailure::HeadTooLarge) => CallEnd::TooLarge,
             AgentEvent::Failed(AgentFailure::NotKnown) => CallEnd::NotKnown,
             AgentEvent::Failed(AgentFailure::Lost(_)) => CallEnd::Lost,
         };

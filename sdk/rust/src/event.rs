@@ -289,6 +289,8 @@ pub struct Failure {
     pub message: String,
     /// The same may succeed later.
     pub retryable: bool,
+    /// When to try, milliseconds, where the gateway or the agent said so.
+    pub retry_after_ms: Option<u64>,
 }
 
 /// A session's present state.

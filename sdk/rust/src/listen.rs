@@ -280,7 +280,7 @@ impl Conversation {
             run: id,
             message_id,
             agent: run.agent,
-            status: Status::parse(frame.text("status").unwrap_or("completed")),
+            status: Status::parse(frame.text("status").unwrap_or_default()),
             stop_reason: frame.string("stop_reason"),
             attempt: run.attempt,
             text_bytes,

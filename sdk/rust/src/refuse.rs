@@ -83,5 +83,6 @@ pub(crate) fn failure_of(frame: &Frame) -> Failure {
         code: frame.string("code").unwrap_or_default(),
         message: frame.string("message").unwrap_or_default(),
         retryable: frame.flag("retryable"),
+        retry_after_ms: frame.number("retry_after_ms"),
     }
 }

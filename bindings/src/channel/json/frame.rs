@@ -190,6 +190,9 @@ pub(super) struct Trouble<'a> {
 pub(super) struct Detail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent_code: Option<&'a str>,
+    /// For operators: the fact of everybody else has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) agent_body: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent_id: Option<&'a AgentId>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use turnway_core::id::{AgentId, Epoch, NodeId, RequestId, RunId, Seq, SessionId};
 use turnway_core::limits;
+use turnway_core::private::Private;
 use turnway_core::protocol::agent::{StopReason, TextKind};
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -236,10 +237,10 @@ impl<'a> Teller<'a, '_> {
     fn event(&mut self, event: Event<'a>) {
         self.last("event", &None, 320, event);
     }
-    fn error(&mut self, code: Code, message: &str, agent_code: Option<&str>, terminal: bool) {
-        let (retryable, terminal) = (code.retryable(), Some(terminal));
-        let detail = agent_code.map(|_| Detail { agent_code, ..Detail::default() });
-        self.first("error", Trouble { code, message, retryable, retry_after_ms: None, detail, terminal });
+    fn error(&mut self, code: Code, message: &str, terminal: bool, told: (Option<u64>, Detail<'_>)) {
+        let (retryable, terminal, (retry_after_ms, detail)) = (code.retryable(), Some(terminal), told);
+        let detail = (detail.agent_code.is_some() || detail.agent_body.is_some()).then_some(detail);
+        self.first("error", Trouble { code, message, retryable, retry_after_ms, detail, terminal });
     }
     fn done(&mut self, done: Done<'a>) {
         self.last("done", &None, 320, done);
@@ -360,16 +361,20 @@ fn end<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
         let (usage, host_run_id) = (usage.as_ref(), host_run_id.as_ref());
         tell.done(Done { usage, host_run_id, ..done("completed", *stop_reason, text_bytes, attempt) });
     }
-    if let Fact::RunFailed { attempt, code, message, agent_code, text_bytes } = fact {
+    if let Fact::RunFailed { attempt, code, message, agent_code, retry_after_ms, agent_body, text_bytes } =
+        fact
+    {
         let late = matches!(code, Code::RouteTimeout | Code::AgentTimeout);
         let stop = if late { StopReason::Timeout } else { StopReason::Error };
-        tell.error(*code, message, agent_code.as_deref(), true);
+        let (agent_code, agent_body) = (agent_code.as_deref(), agent_body.as_ref().map(Private::reveal));
+        let detail = Detail { agent_code, agent_body, ..Detail::default() };
+        tell.error(*code, message, true, (*retry_after_ms, detail));
         tell.done(done("failed", stop, text_bytes, attempt));
     }
     if let Fact::RunCancelled { attempt, reason, forced, text_bytes } = fact {
         if *forced {
             let message = "the agent did not acknowledge the cancel in time";
-            tell.error(Code::CancelTimeout, message, None, false);
+            tell.error(Code::CancelTimeout, message, false, (None, Detail::default()));
         }
         tell.first("event", Event { name: "CANCELED", reason: Some(reason), ..Event::default() });
         tell.done(done("cancelled", StopReason::Cancelled, text_bytes, attempt));

@@ -115,8 +115,8 @@ impl Progress {
             self.over = true;
             to(Step::Done(*stop_reason, usage.as_ref()));
         }
-        if let Fact::RunFailed { code, message, agent_code, .. } = fact {
-            self.fail(Trouble::failed(*code, message, agent_code.as_deref()), to);
+        if let Fact::RunFailed { code, message, agent_code, retry_after_ms, .. } = fact {
+            self.fail(Trouble::failed(*code, message, agent_code.as_deref(), *retry_after_ms), to);
         }
         if let Fact::RunCancelled { reason, .. } = fact {
             self.fail(Trouble::cancelled(reason), to);

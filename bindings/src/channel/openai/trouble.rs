@@ -108,9 +108,16 @@ impl Trouble {
     }
 
     /// The turn has failed. Asking again by itself would be another turn.
-    pub(super) fn failed(code: Code, message: &str, agent_code: Option<&str>) -> Self {
+    pub(super) fn failed(
+        code: Code,
+        message: &str,
+        agent_code: Option<&str>,
+        retry_after_ms: Option<u64>,
+    ) -> Self {
         let trouble = Self::new(code, message.to_owned()).at_rest();
-        let trouble = Self { agent_code: agent_code.map(Box::from), ..trouble };
+        let (agent_code, retry_after) =
+            (agent_code.map(Box::from), retry_after_ms.map(Duration::from_millis));
+        let trouble = Self { agent_code, retry_after, ..trouble };
         // Of the answer, not of the request.
         if code == Code::TooLarge { Self { status: 502, kind: "server_error", ..trouble } } else { trouble }
     }
@@ -216,7 +223,7 @@ mod tests {
             let shown = json!({ "message": "why", "type": class, "param": null, "code": code.as_str() });
             assert_eq!(object(&trouble), shown);
             assert_eq!(trouble.retry, code.retryable());
-            let failed = Trouble::failed(*code, "why", None);
+            let failed = Trouble::failed(*code, "why", None, None);
             assert!(!failed.retry, "a turn that has failed is not asked for again by itself: {code:?}");
         }
     }
@@ -230,14 +237,16 @@ mod tests {
             (Trouble::unsupported("tools"), 400, "unsupported_parameter", json!("tools")),
             (Trouble::cancelled("user"), 409, "cancelled", json!(null)),
             (Trouble::restarted(), 503, "owner_lost", json!(null)),
-            (Trouble::failed(Code::TooLarge, "x", None), 502, "too_large", json!(null)),
+            (Trouble::failed(Code::TooLarge, "x", None, None), 502, "too_large", json!(null)),
         ];
         for (trouble, status, code, param) in all {
             let object = object(&trouble);
             assert_eq!((trouble.status, &object["code"], &object["param"]), (status, &json!(code), &param));
             assert!(!trouble.retry);
         }
-        let agents_own = object(&Trouble::failed(Code::AgentError, "x", Some("quota")));
+        let agents_own = Trouble::failed(Code::AgentError, "x", Some("quota"), Some(7_000));
+        assert_eq!(agents_own.retry_after, Some(Duration::from_secs(7)));
+        let agents_own = object(&agents_own);
         assert_eq!(
             (&agents_own["code"], &agents_own["agent_code"]),
             (&json!("agent_error"), &json!("quota"))

@@ -99,7 +99,15 @@ fn a_run_is_what_its_facts_say() {
         (&"completed".into(), &1.into(), &60.into())
     );
     let (code, message) = (Code::AgentTimeout, "late".to_owned());
-    let failed = with(Fact::RunFailed { attempt: 1, code, message, agent_code: None, text_bytes: 3 });
+    let failed = with(Fact::RunFailed {
+        attempt: 1,
+        code,
+        message,
+        agent_code: None,
+        retry_after_ms: None,
+        agent_body: None,
+        text_bytes: 3,
+    });
     assert_eq!(failed["error"], json!({"code": "agent_timeout", "message": "late", "retryable": true}));
     let cancelled = with(Fact::RunCancelled { attempt: 1, reason: reason(), forced: true, text_bytes: 2 });
     assert_eq!((&cancelled["status"], &cancelled["text_bytes"]), (&"cancelled".into(), &2.into()));

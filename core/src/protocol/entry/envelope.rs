@@ -63,6 +63,17 @@ impl Entry {
     pub fn from_json(json: &str) -> Result<Envelope<Self>, serde_json::Error> {
         reading::envelope(json)
     }
+    /// Returns the fact as users, agents and everybody else but operators may see it: without the body of an agent's error.
+    pub fn for_users(self: &Arc<Self>) -> Arc<Self> {
+        if !matches!(&self.fact, Fact::RunFailed { agent_body: Some(_), .. }) {
+            return Arc::clone(self);
+        }
+        let mut entry = Self::clone(self);
+        if let Fact::RunFailed { agent_body, .. } = &mut entry.fact {
+            *agent_body = None;
+        }
+        Arc::new(entry)
+    }
     /// Bytes it takes in a queue, a read or a frame: an estimate that is the same everywhere.
     pub fn weight(&self) -> usize {
         let content = match &self.fact {
@@ -80,6 +91,7 @@ impl Entry {
             | Fact::ProcessExited(told)
             | Fact::ProcessCanceled(told) => json_bytes(&told.data),
             Fact::SystemEvent(told) => json_bytes(&told.data),
+            Fact::RunFailed { agent_body, .. } => agent_body.as_ref().map_or(0, |body| body.reveal().len()),
             Fact::SessionOpened { .. }
             | Fact::SessionClosing { .. }
             | Fact::SessionClosed { .. }
@@ -104,7 +116,6 @@ impl Entry {
             | Fact::RunSuspended { .. }
             | Fact::RunCancelling { .. }
             | Fact::RunDone { .. }
-            | Fact::RunFailed { .. }
             | Fact::RunCancelled { .. } => 0,
         };
         content + 512

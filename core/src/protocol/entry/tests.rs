@@ -65,3 +65,22 @@ fn what_is_no_envelope_is_not_read() {
         "agent.invoke.started",{"attempt":1,"agent_id":"a"}]"#;
     assert!(Entry::from_json(&listed.replace("ID", &EventId::new(Millis(1), 1).to_string())).is_err());
 }
+
+/// A log of before has neither of the two fields, and nobody but operators is shown the agent's body.
+///
+/// Covers: ST-1, S-06.
+#[test]
+fn error_body_is_kept_in_the_log_and_left_out_for_users() {
+    let old = r#""data":{"attempt":1,"code":"agent_unavailable","message":"status 503","text_bytes":0},"#;
+    let old = Entry::from_json(&envelope("run.failed", old)).expect("an envelope").entry;
+    let Fact::RunFailed { retry_after_ms: None, agent_body: None, .. } = old.fact else { panic!("{old:?}") };
+    let new = r#""data":{"attempt":1,"code":"agent_unavailable","message":"status 503","retry_after_ms":7000,
+        "agent_body":"canary","text_bytes":0},"#;
+    let new = std::sync::Arc::new(Entry::from_json(&envelope("run.failed", new)).expect("an envelope").entry);
+    assert!(!format!("{new:?}").contains("canary"));
+    let (whole, shown) = (serde_json::to_string(&new).expect("JSON"), new.for_users());
+    assert!(whole.contains("canary"));
+    let text = serde_json::to_string(&shown).expect("JSON");
+    assert!(!text.contains("canary") && text.contains("\"retry_after_ms\":7000"), "{text}");
+    assert!(std::sync::Arc::ptr_eq(&shown, &shown.for_users()));
+}

@@ -270,4 +270,16 @@ struct Trouble {
     code: CodeName,
     message: String,
     retryable: bool,
+    /// When to try again, where the agent said so
+    retry_after_ms: Option<u64>,
+    detail: Option<TroubleDetail>,
+}
+
+/// What the agent said of it
+#[derive(Serialize, ToSchema)]
+struct TroubleDetail {
+    /// Its own code, or that of the plugin that refused the turn
+    agent_code: Option<String>,
+    /// The beginning of its error's body: for operators only
+    agent_body: Option<String>,
 }

@@ -58,7 +58,7 @@ pub(super) fn fact<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
     }
     if let Fact::AgentAddFailed(told) | Fact::AgentRemoveFailed(told) = fact {
         let (agent_id, tx_id) = (Some(&told.agent_id), Some(told.tx_id));
-        let detail = Some(Detail { agent_id, tx_id, agent_code: None });
+        let detail = Some(Detail { agent_id, tx_id, ..Detail::default() });
         failed(tell, told.code, &told.message, detail, &told.request_id);
     }
 }

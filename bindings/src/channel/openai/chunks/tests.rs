@@ -227,7 +227,15 @@ fn an_answer_asked_for_again_begins_with_the_present_attempt() {
     assert_eq!(tell(&mut Chunks::new(head(), run(), 2, false), &all), whole);
     assert_eq!(tell(&mut chunks().from_its_end(), &all), whole);
     let failed = |code| {
-        fact(Fact::RunFailed { attempt: 1, code, message: "x".into(), agent_code: None, text_bytes: 2 })
+        fact(Fact::RunFailed {
+            attempt: 1,
+            code,
+            message: "x".into(),
+            agent_code: None,
+            retry_after_ms: None,
+            agent_body: None,
+            text_bytes: 2,
+        })
     };
     let mut held = chunks().from_its_end();
     assert!(tell(&mut held, &[started(1), delta(1, 0, "he"), failed(Code::OwnerLost)]).is_empty());
@@ -239,7 +247,15 @@ fn an_answer_asked_for_again_begins_with_the_present_attempt() {
 fn trouble_before_the_first_word_has_a_status_and_later_it_comes_in_the_stream() {
     let failed = || {
         let (message, agent_code) = ("away".to_owned(), None);
-        fact(Fact::RunFailed { attempt: 1, code: Code::AgentUnavailable, message, agent_code, text_bytes: 0 })
+        fact(Fact::RunFailed {
+            attempt: 1,
+            code: Code::AgentUnavailable,
+            message,
+            agent_code,
+            retry_after_ms: None,
+            agent_body: None,
+            text_bytes: 0,
+        })
     };
     let cancelled =
         || fact(Fact::RunCancelled { attempt: 1, reason: "user".into(), forced: false, text_bytes: 2 });

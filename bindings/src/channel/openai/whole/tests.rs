@@ -54,7 +54,15 @@ fn what_was_not_sent_yet_may_begin_again() {
 #[test]
 fn trouble_is_told_and_reasoning_is_bounded() {
     let (code, message) = (Code::AgentTimeout, "the agent fell silent".to_owned());
-    let failed = fact(Fact::RunFailed { attempt: 1, code, message, agent_code: None, text_bytes: 2 });
+    let failed = fact(Fact::RunFailed {
+        attempt: 1,
+        code,
+        message,
+        agent_code: None,
+        retry_after_ms: None,
+        agent_body: None,
+        text_bytes: 2,
+    });
     let trouble = answer(&[started(1), delta(1, 0, "he"), failed]).expect_err("it failed");
     assert_eq!((trouble.status, trouble.retry), (504, false));
     let long = "é".repeat(REASONING_BYTES_MAX);

@@ -46,7 +46,15 @@ fn said(content: Content) -> Fact {
 
 fn failed(code: Code, agent_code: Option<&str>) -> Fact {
     let (message, agent_code) = ("why".to_owned(), agent_code.map(str::to_owned));
-    Fact::RunFailed { attempt: 2, code, message, agent_code, text_bytes: 3 }
+    Fact::RunFailed {
+        attempt: 2,
+        code,
+        message,
+        agent_code,
+        retry_after_ms: None,
+        agent_body: None,
+        text_bytes: 3,
+    }
 }
 
 fn cancelled(forced: bool) -> Fact {
