@@ -124,7 +124,8 @@ impl Word {
                 | Said::Handover { .. }
                 | Said::Action { .. }
                 | Said::Subscribe { .. }
-                | Said::Unknown,
+                | Said::Unknown
+                | Said::Alive,
             ) => false,
         }
     }

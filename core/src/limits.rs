@@ -178,6 +178,11 @@ pub const AGENT_CONNECT: Duration = Duration::from_secs(3);
 pub const AGENT_ACK_HTTP: Duration = Duration::from_secs(15);
 /// Between two signs of life of a running agent.
 pub const AGENT_SILENCE: Duration = Duration::from_secs(120);
+/// Between two reports that an agent is alive, at most: an agent that sends its answer byte by byte costs its session's
+/// owner no more than these. An agent with a shorter silence is reported [`AGENT_ALIVE_SHARE`] times in it.
+pub const AGENT_ALIVE_WAIT: Duration = Duration::from_millis(250);
+/// How often within an agent's silence a sign of life is reported at least: its clock is wrong by that part at the most.
+pub const AGENT_ALIVE_SHARE: u32 = 16;
 /// The whole run.
 pub const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// From CANCEL to CANCEL_ACK; then `CANCEL_TIMEOUT` and the request is closed (LN-SR2).

@@ -54,7 +54,8 @@ pub fn events(bytes: &[u8]) -> usize {
                         | Said::Handover { .. }
                         | Said::Action { .. }
                         | Said::Subscribe { .. }
-                        | Said::Unknown => {}
+                        | Said::Unknown
+                        | Said::Alive => {}
                         Said::Done { .. } => return count + 1,
                         Said::Failed(_) => return count,
                     }
@@ -86,7 +87,7 @@ fn hold(said: &Said) {
         }
         Said::Action { wish, .. } => assert!(wish.what.weight() <= ACTION_DATA_BYTES_MAX, "{wish:?}"),
         Said::Subscribe { types } => assert!(types.len() <= SUBSCRIBE_TYPES_MAX, "{types:?}"),
-        Said::Unknown | Said::Steered { .. } | Said::Done { .. } | Said::Failed(_) => {}
+        Said::Unknown | Said::Alive | Said::Steered { .. } | Said::Done { .. } | Said::Failed(_) => {}
     }
 }
 

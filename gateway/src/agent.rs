@@ -270,7 +270,8 @@ impl Agents {
             }
         };
         let line = Arc::new(Line::new(invoke.resume.as_ref().map_or(0, |resume| resume.saved)));
-        let watch = Watch::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some());
+        let silence = self.0.directory.policy(&invoke.agent_id).silence;
+        let watch = Watch::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some(), silence);
         let epoch = invoke.epoch;
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
         let task = self.0.runtime.spawn(work::run(Arc::clone(&self.0), attempt, work)).abort_handle();

@@ -167,6 +167,7 @@ fn brief(output: &Output) -> String {
                 Word::Said(Said::Failed(AgentFailure::TooLarge)) => "too-large",
                 Word::Said(Said::Failed(_)) => "broken",
                 Word::Said(Said::Unknown) => "unknown",
+                Word::Said(Said::Alive) => "alive",
             };
             format!("{word}/{attempt}")
         }
@@ -229,6 +230,10 @@ fn what_it_says_of_its_runs_is_told_and_of_others_is_not() {
     check("INVOKE m; CANCEL m; DROP m; done m", "INVOKE; CANCEL");
     check("INVOKE m; done m; DROP m; CANCEL m; CREDIT m", "INVOKE; acked/1; done/1");
     check("STOP m; done m", "CANCEL");
+    // What this release does not know is a sign of life of the run that it names, once that has begun.
+    check("INVOKE m; input_ack m; tokens m", "INVOKE; acked/1; unknown/1; ERROR invalid_message");
+    check("INVOKE m; tokens m; input_ack m", "INVOKE; ERROR invalid_message; acked/1");
+    check("INVOKE m; input_ack m; tokens n; ping", "INVOKE; acked/1; ERROR invalid_message; PONG");
     // Another attempt of the same run: the older one's words are nobody's.
     check("INVOKE m; DROP m; AGAIN m; done m 1; done m 2", "INVOKE; CANCEL; INVOKE; acked/2; done/2");
 }

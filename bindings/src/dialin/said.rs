@@ -79,6 +79,8 @@ pub enum Said {
     Failed(AgentFailure),
     /// Nothing this gateway knows.
     Unknown,
+    /// A comment, or a part of an event: no event, but a sign of life.
+    Alive,
 }
 
 #[derive(Deserialize)]

@@ -274,6 +274,9 @@ pub enum AgentEvent {
     },
     /// While this attempt runs it wants to be told of such facts too, and of no others that it has asked for before.
     Subscribed(Arc<[Pattern]>),
+    /// Something came of it that says nothing: a comment, an unknown event, an empty piece, a part of an event. It only
+    /// restarts the silence clock.
+    Alive,
     /// It has stopped (CANCEL_ACK, SR-K2).
     CancelAcked,
     /// It did not work out.
@@ -294,6 +297,7 @@ impl AgentEvent {
             Self::Action { wish, .. } => json_bytes(&(&wish.name, &wish.what)) + DATA_NAMES_BYTES,
             Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_NAMES_BYTES,
             Self::Acked
+            | Self::Alive
             | Self::Delta { .. }
             | Self::Steered { .. }
             | Self::Subscribed(_)

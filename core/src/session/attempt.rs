@@ -59,6 +59,8 @@ pub(super) struct Live {
     /// INPUT_ACK, or the next sign of life.
     sign_at: Mono,
     silence: Duration,
+    /// The gateway has something of this run under way: until that has ended, silence is no fault of its agent.
+    is_awaiting: bool,
     run_at: Mono,
     pub(super) cancel_at: Option<Mono>,
     /// What it was given on the way.
@@ -85,12 +87,23 @@ impl Live {
             input_ack: policy.input_ack,
             sign_at: run_at,
             silence: policy.silence,
+            is_awaiting: false,
             run_at,
             cancel_at: None,
             steers: Steers::default(),
             events: Arc::clone(&policy.events),
             subscribed: Arc::default(),
         }
+    }
+
+    /// When its agent has been silent for too long; the run's own end where silence is no fault of it.
+    fn silent_at(&self) -> Mono {
+        if self.is_awaiting { self.run_at } else { self.sign_at }
+    }
+
+    /// Lets its agent be silent from a time on as long as it may; a later end of its patience stays.
+    pub(super) fn restart_silence(&mut self, from: Mono) {
+        self.sign_at = self.sign_at.max(from + self.silence);
     }
 
     /// Whether its agent wants to be told of facts of this type, whatever they are about.
@@ -134,7 +147,7 @@ impl Attempt {
                     (Some(at), _) => [Deadline { at, why: "cancel_ack" }; 2],
                     (None, Some(at)) => [Deadline { at, why: "steer_ack" }; 2],
                     (None, None) => [
-                        Deadline { at: live.sign_at, why: "agent" },
+                        Deadline { at: live.silent_at(), why: "agent" },
                         Deadline { at: live.run_at, why: "run" },
                     ],
                 };
@@ -181,7 +194,7 @@ impl SessionRuntime {
         if live.cancel_at.is_some() && !planted(Mutant::LateOutputWins) {
             return self.agent_cancelling(now, run_id, &event);
         }
-        if live.steers.is_ending() && !matches!(event, AgentEvent::Steered { .. }) {
+        if live.steers.is_ending() && !matches!(event, AgentEvent::Steered { .. } | AgentEvent::Alive) {
             self.counts.late_reports += 1;
             return;
         }
@@ -208,6 +221,7 @@ impl SessionRuntime {
             AgentEvent::Handover { wish, id } => self.handover_wished(now, run_id, *wish, id),
             AgentEvent::Action { wish, id } => self.action_wished(now, run_id, *wish, id),
             AgentEvent::Subscribed(events) => live.subscribed = events,
+            AgentEvent::Alive => {}
             AgentEvent::CancelAcked => self.counts.late_reports += 1,
             AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => self.forgotten(now, run_id),
             AgentEvent::Failed(AgentFailure::Lost(why)) => self.disconnected(now, run_id, why),
@@ -225,6 +239,7 @@ impl SessionRuntime {
             AgentEvent::Steered { message_id, outcome } => {
                 self.steer_answered(now, run_id, message_id, *outcome)
             }
+            AgentEvent::Alive => {}
             AgentEvent::Acked
             | AgentEvent::Delta { .. }
             | AgentEvent::State { .. }
@@ -370,6 +385,28 @@ impl SessionRuntime {
         }
     }
 
+    /// Stops the silence clock of the running attempt while the gateway has something of its run under way: an action, a
+    /// handover that a person is to decide on, or text that is not durable yet. The clock starts anew when the last of
+    /// these has ended. Actions and handovers have deadlines of their own, and so has the run.
+    pub(super) fn settle_silence(&mut self, now: Now) {
+        let Attempt::Live(live) = &self.attempt else { return };
+        // The wait for INPUT_ACK is another one: nothing of this attempt is under way yet.
+        let is_awaiting = self.routing(&live.run_id).is_none() && self.is_awaited_by(&live.run_id);
+        let Attempt::Live(live) = &mut self.attempt else { return };
+        if live.is_awaiting && !is_awaiting {
+            live.restart_silence(now.mono);
+        }
+        live.is_awaiting = is_awaiting;
+    }
+
+    /// Whether the run waits for something that the gateway has under way.
+    fn is_awaited_by(&self, run_id: &RunId) -> bool {
+        let Attempt::Live(live) = &self.attempt else { return false };
+        let handover = self.state.handovers.open.as_ref().is_some_and(|open| open.run_id == *run_id);
+        let action = self.state.actions.open.values().any(|action| action.run_id == *run_id);
+        handover || action || live.text.is_unsettled()
+    }
+
     /// A wait of the running attempt is over.
     fn waited(&mut self, now: Now, run_id: &RunId) {
         let Attempt::Live(live) = &self.attempt else { return };
@@ -383,7 +420,7 @@ impl SessionRuntime {
                 Ending::Cancelled { reason, forced: true, answers: None }
             }
             None if live.run_at <= now.mono => failed(Code::AgentTimeout, "the run took too long"),
-            None if live.sign_at > now.mono => return,
+            None if live.silent_at() > now.mono => return,
             None if self.routing(run_id).is_some() => {
                 failed(Code::RouteTimeout, "the agent did not acknowledge the input in time")
             }

@@ -380,9 +380,10 @@ impl SessionRuntime {
             self.settle_steers(now);
             self.begin(now);
             if self.state.tail.seq == before {
-                return;
+                break;
             }
         }
+        self.settle_silence(now);
     }
 
     /// Whether inputs are taken at all.

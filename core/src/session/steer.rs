@@ -238,7 +238,10 @@ impl SessionRuntime {
         if gone || live.steers.given.contains_key(run_id) {
             return;
         }
-        live.steers.given.insert(run_id.clone(), now.mono + limits::STEER_ACK);
+        let due = now.mono + limits::STEER_ACK;
+        live.steers.given.insert(run_id.clone(), due);
+        // The agent is to answer this first: its silence about the run counts from then on.
+        live.restart_silence(due);
         let input = Arc::clone(&taken.input);
         let steer = Steer {
             key: self.key.clone(),

@@ -119,6 +119,11 @@ impl Text {
         Some(upto)
     }
 
+    /// Whether some of it is recorded and not durable yet.
+    pub(super) fn is_unsettled(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
     /// The text from an offset on, or from the first that is kept if that is later.
     pub(super) fn since(&self, offset: u64) -> (u64, Private<Arc<str>>) {
         let offset = offset.max(self.kept_from);

@@ -241,6 +241,31 @@ fn every_action_ends_once() {
     );
 }
 
+/// The agent waits for what the gateway has under way for it: that is no silence, across a change of owners too.
+///
+/// Covers: issue 23 A2.
+#[test]
+fn an_open_action_stops_the_silence_clock() {
+    let result = "process.exited result(ok) NEWS(process.exited) NEWS(tool.result)";
+    runs("act process.spawn; tool begun; wait 600000; tool ok; wait 119999", &format!("{SPAWNED} {result}"));
+    runs(
+        "act process.spawn; tool begun; wait 600000; tool ok; wait 120000",
+        &format!("{SPAWNED} {result} failed(agent_timeout) DROP"),
+    );
+    let again = "| QUERY(process.spawn,r1) run.restarted INVOKE(a,2,1+0)";
+    runs(
+        "act process.spawn; tool begun; crash; ack; wait 600000",
+        &format!("{SPAWNED} {again} agent.invoke.started"),
+    );
+    // A new attempt must acknowledge its input all the same.
+    let routed = "failed(ROUTE_TIMEOUT) DROP process.canceled result(canceled) SIGNAL(KILL)";
+    runs("act process.spawn; tool begun; crash; wait 15000", &format!("{SPAWNED} {again} {routed}"));
+    // The action's own deadline ends it, and with it the wait.
+    let late = "result(tool_timeout) NEWS(tool.result) SIGNAL(KILL)";
+    runs("act t; wait 179999", &format!("{ASKED} {late}"));
+    runs("act t; wait 180000", &format!("{ASKED} {late} failed(agent_timeout) DROP"));
+}
+
 /// Covers: LN-EV11.
 #[test]
 fn who_was_told_to_stop_begins_nothing_more() {

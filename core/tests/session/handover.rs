@@ -51,6 +51,14 @@ fn nobody_decides_and_it_is_rejected() {
     runs("asks b; done; wait 600000; yes", &format!("asked(b) {ENDED} rejected(expired) consume answered"));
 }
 
+/// Covers: issue 23 A2.
+#[test]
+fn an_open_handover_stops_the_silence_clock() {
+    runs("asks b; wait 599999", "asked(b)");
+    runs("asks b; wait 719999", "asked(b) rejected(expired)");
+    runs("asks b; wait 720000", "asked(b) rejected(expired) failed(agent_timeout) DROP");
+}
+
 /// Covers: SR-F9, LN-SR21, SR-H2, SR-S7.
 #[test]
 fn what_cannot_be_is_rejected() {

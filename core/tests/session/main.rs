@@ -56,6 +56,36 @@ fn an_agent_that_falls_silent_is_given_up() {
     check("say m1; ack; wait 120000", &format!("{BEGUN} agent.invoke.started failed(agent_timeout) DROP"));
 }
 
+/// Covers: issue 23 A2.
+#[test]
+fn a_sign_of_life_restarts_the_silence_clock() {
+    let lives = format!("{BEGUN} agent.invoke.started");
+    check("say m1; ack; wait 119999; alive; wait 119999", &lives);
+    check("say m1; ack; wait 119999; alive; wait 120000", &format!("{lives} failed(agent_timeout) DROP"));
+    // The run's own limit holds, however lively its agent is.
+    let minutes = "; alive; wait 60000".repeat(29);
+    check(&format!("say m1; ack{minutes}; alive; wait 59999"), &lives);
+    check(
+        &format!("say m1; ack{minutes}; alive; wait 60000"),
+        &format!("{lives} failed(agent_timeout) DROP"),
+    );
+    // Once it is to stop only its acknowledgement counts.
+    let stops = "run.cancelling CANCEL answered cancelled(user,forced) DROP";
+    check("say m1; ack; cancel; wait 1999; alive; wait 1", &format!("{lives} {stops}"));
+}
+
+/// The store is away: nothing of what the agent said is durable, and nothing more is read of it.
+///
+/// Covers: issue 23 A2.
+#[test]
+fn text_that_is_not_durable_stops_the_silence_clock() {
+    let said = format!("{BEGUN} agent.invoke.started 0'hi' stretch(0+2)");
+    check("say m1; ack; hold; text hi; wait 600000", &said);
+    check("say m1; ack; hold; text hi; wait 600000; settle; wait 119999", &format!("{said} CREDIT(2)"));
+    let silent = "CREDIT(2) failed(agent_timeout) DROP";
+    check("say m1; ack; hold; text hi; wait 600000; settle; wait 120000", &format!("{said} {silent}"));
+}
+
 /// Covers: SR-G10, SR-S9, MP-G7, LN-MP25 (one terminal, one error), LN-SR7.
 #[test]
 fn an_agents_failures_have_their_codes() {

@@ -394,6 +394,7 @@ impl Script {
                 self.report(AgentEvent::Failed(failure(word)));
             }
             ["disconnect"] => self.report(lost()),
+            ["alive"] => self.report(AgentEvent::Alive),
             ["cancel-ack"] => self.report(AgentEvent::CancelAcked),
             ["crash"] => self.crash(),
             ["drain"] => self.give(Input::Hold),

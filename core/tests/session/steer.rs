@@ -101,6 +101,19 @@ fn a_silent_agent_is_waited_for_so_long() {
     runs("steer m2; wait 5000; done; wait 499", "user.message admitted(a,Steered) STEER(m2)");
 }
 
+/// An input that is handed over is to be answered first: the agent's silence counts from when that answer is late.
+///
+/// Covers: issue 23 A2.
+#[test]
+fn a_steer_under_way_defers_the_silence_clock() {
+    runs("wait 119000; steer m2; wait 121999", "user.message admitted(a,Steered) STEER(m2)");
+    runs(
+        "wait 119000; steer m2; wait 122000",
+        "user.message admitted(a,Steered) STEER(m2) failed(agent_timeout) DROP admitted(a,Run) run.started \
+         INVOKE(a,1)",
+    );
+}
+
 /// Covers: ST-8, EV-N4.
 #[test]
 fn what_an_agent_has_said_once_stays() {

@@ -78,6 +78,10 @@ pub(super) struct Watch {
     metrics: Arc<Metrics>,
     began: Mono,
     spoke: bool,
+    /// Between two reports of a sign of life.
+    alive_wait: Duration,
+    /// When the next one is worth a report.
+    alive_at: Mono,
 }
 
 // === impl Line ===
@@ -197,9 +201,23 @@ impl Line {
 // === impl Watch ===
 
 impl Watch {
-    /// From now on; of an attempt that goes on the first piece was another owner's.
-    pub(super) fn start(clock: &Clock, metrics: &Arc<Metrics>, goes_on: bool) -> Self {
-        Self { clock: clock.clone(), metrics: Arc::clone(metrics), began: clock.mono(), spoke: goes_on }
+    /// From now on; of an attempt that goes on the first piece was another owner's. `silence`: how long its agent may say
+    /// nothing.
+    pub(super) fn start(clock: &Clock, metrics: &Arc<Metrics>, goes_on: bool, silence: Duration) -> Self {
+        let began = clock.mono();
+        let alive_wait = (silence / limits::AGENT_ALIVE_SHARE).min(limits::AGENT_ALIVE_WAIT);
+        let (clock, metrics) = (clock.clone(), Arc::clone(metrics));
+        Self { clock, metrics, began, spoke: goes_on, alive_wait, alive_at: began + alive_wait }
+    }
+
+    /// Whether the last report of a sign of life is long enough ago for another one.
+    fn takes_alive(&mut self) -> bool {
+        let now = self.clock.mono();
+        let is_due = self.alive_at <= now;
+        if is_due {
+            self.alive_at = now + self.alive_wait;
+        }
+        is_due
     }
 
     fn passed(&self) -> Duration {
@@ -292,8 +310,19 @@ impl Attempt {
         std::mem::replace(&mut self.tap, tap)
     }
 
+    /// Reports that something has come of its agent that is no event to report. Plugins are not asked: they may keep
+    /// back what an agent says, and their agent is alive all the same.
+    pub(super) async fn alive(&mut self) {
+        if self.watch.takes_alive() {
+            self.voice.report(AgentEvent::Alive).await;
+        }
+    }
+
     /// Reports what its agent tells besides text.
-    pub(super) async fn report(&self, event: AgentEvent) {
+    pub(super) async fn report(&mut self, event: AgentEvent) {
+        if self.tap.is_some() {
+            self.alive().await;
+        }
         let Some(tap) = &self.tap else { return self.voice.report(event).await };
         match event {
             AgentEvent::State { state, detail, id } => tap.state(state, detail, id).await,
@@ -303,6 +332,7 @@ impl Attempt {
             | AgentEvent::Steered { .. }
             | AgentEvent::Handover { .. }
             | AgentEvent::Subscribed(_)
+            | AgentEvent::Alive
             | AgentEvent::Action { .. }
             | AgentEvent::CancelAcked
             | AgentEvent::Failed(_) => self.voice.report(event).await,
@@ -311,7 +341,12 @@ impl Attempt {
 
     /// Says what its agent says.
     pub(super) async fn say(&mut self, kind: TextKind, text: String, id: Option<SaidId>) {
-        self.watch.spoke();
+        if text.is_empty() || self.tap.is_some() {
+            self.alive().await;
+        }
+        if !text.is_empty() {
+            self.watch.spoke();
+        }
         match &self.tap {
             None => self.voice.say(kind, text, id).await,
             Some(tap) => tap.text(kind, text, id).await,

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use futures_util::Stream;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use turnway_core::limits;
 
@@ -18,6 +20,7 @@ pub(super) struct Budget<S> {
     /// Whether the last byte was CR: an LF after it is no line of its own.
     is_after_cr: bool,
     is_spent: bool,
+    has_come: Arc<AtomicBool>,
 }
 
 /// Why a body cannot be read on.
@@ -33,7 +36,13 @@ pub(super) enum BodyFault {
 
 impl<S> Budget<S> {
     pub(super) fn new(body: S) -> Self {
-        Self { body, total: 0, event: 0, is_line_empty: true, is_after_cr: false, is_spent: false }
+        let has_come = Arc::default();
+        Self { body, total: 0, event: 0, is_line_empty: true, is_after_cr: false, is_spent: false, has_come }
+    }
+
+    /// Returns what is set whenever bytes have come, whatever they are a part of.
+    pub(super) fn has_come(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.has_come)
     }
 
     /// Counts a chunk. With too much in it: how many of its bytes are whole events within the budget.
@@ -90,6 +99,9 @@ where
             Some(Err(_)) => return Poll::Ready(Some(Err(BodyFault::Lost))),
             None => return Poll::Ready(None),
         };
+        if !chunk.is_empty() {
+            self.has_come.store(true, Ordering::Relaxed);
+        }
         self.total = self.total.saturating_add(chunk.len());
         if self.total > limits::AGENT_BODY_BYTES_MAX {
             return Poll::Ready(Some(Err(BodyFault::TooLarge)));

@@ -68,7 +68,7 @@ fn paced(pace: Duration) -> Interval {
     ticks
 }
 
-async fn progress(attempt: &Attempt, task: Task, number: u64) {
+async fn progress(attempt: &mut Attempt, task: Task, number: u64) {
     if task.is_milestone(number) {
         let detail = Some(Json(json!({ "at": number, "of": task.count })));
         attempt.report(AgentEvent::State { state: "counting".to_owned(), detail, id: None }).await;

@@ -188,7 +188,9 @@ async fn talk(
             Said::Subscribe { types } => attempt.report(AgentEvent::Subscribed(types)).await,
             Said::Unknown => {
                 agent.unknown.fetch_add(1, Ordering::Relaxed);
+                attempt.alive().await;
             }
+            Said::Alive => attempt.alive().await,
             Said::Done { stop, usage } => return (AgentEvent::Done { stop, usage }, Some(events)),
             // A reported error ends the answer properly, and its connection may be used again.
             Said::Failed(failure @ AgentFailure::Reported { .. }) => {

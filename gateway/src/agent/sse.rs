@@ -4,6 +4,9 @@ use futures_util::StreamExt;
 use http_body_util::BodyDataStream;
 use hyper::body::Incoming;
 use sse_stream::{Sse, SseByteStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 use turnway_bindings::dialin::said;
 use turnway_core::id::RunId;
@@ -19,6 +22,8 @@ const REST_WAIT: Duration = Duration::from_secs(1);
 /// The events of one answer.
 pub struct Events {
     stream: SseByteStream<Budget<BodyDataStream<Incoming>>>,
+    /// Bytes have come since the last event or sign of life.
+    has_come: Arc<AtomicBool>,
     /// Whether each has a name of its own.
     named: bool,
 }
@@ -28,12 +33,23 @@ pub struct Events {
 impl Events {
     /// `named`: each must have a name, so that the rest can be asked for.
     pub fn new(body: Incoming, named: bool) -> Self {
-        Self { stream: SseByteStream::new(Budget::new(BodyDataStream::new(body))), named }
+        let budget = Budget::new(BodyDataStream::new(body));
+        Self { has_come: budget.has_come(), stream: SseByteStream::new(budget), named }
     }
 
-    /// The next event; a body that ends without a last event is a failure too.
+    /// Returns the next event, or that bytes have come which are no event, or none yet. A body that ends without a last
+    /// event is a failure too. Safe to drop and to ask again.
     pub async fn next(&mut self, run_id: &RunId) -> Said {
-        match self.stream.next().await {
+        let next = std::future::poll_fn(|cx| match self.stream.poll_next_unpin(cx) {
+            Poll::Ready(event) => {
+                self.has_come.store(false, Ordering::Relaxed);
+                Poll::Ready(Some(event))
+            }
+            Poll::Pending if self.has_come.swap(false, Ordering::Relaxed) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        let Some(event) = next.await else { return Said::Alive };
+        match event {
             Some(Ok(event)) => read(&event, run_id, self.named).unwrap_or_else(Said::Failed),
             Some(Err(error)) => Said::Failed(failure(&error)),
             None => Said::Failed(AgentFailure::Broken("the stream ended without done or error".to_owned())),

@@ -33,7 +33,8 @@ pub const AGENT_SETTINGS: [AgentSetting; 10] = [
         name: "silence",
         form: "WAIT",
         default: "2m",
-        doc: "Between two signs of life while it answers; then `agent_timeout`.",
+        doc: "Between two signs of life while it answers, comments and unknown events among them; then `agent_timeout`. \
+              Open actions and handovers of the run stop this clock (docs/agents.md).",
     },
     AgentSetting { name: "run", form: "WAIT", default: "30m", doc: "The whole run; then `agent_timeout`." },
     AgentSetting {

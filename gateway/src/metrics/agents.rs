@@ -140,6 +140,7 @@ impl AgentMetrics {
     pub fn reported(&self, event: &AgentEvent) {
         let end = match event {
             AgentEvent::Acked
+            | AgentEvent::Alive
             | AgentEvent::Delta { .. }
             | AgentEvent::State { .. }
             | AgentEvent::Steered { .. }

@@ -25,6 +25,7 @@ pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
             | AgentEvent::Done { .. }
             | AgentEvent::Steered { .. }
             | AgentEvent::Subscribed(_)
+            | AgentEvent::Alive
             | AgentEvent::CancelAcked
             | AgentEvent::Failed(_) => {
                 named.push(event);
@@ -44,6 +45,7 @@ fn name(event: &AgentEvent) -> Option<&SaidId> {
         | AgentEvent::Done { .. }
         | AgentEvent::Steered { .. }
         | AgentEvent::Subscribed(_)
+        | AgentEvent::Alive
         | AgentEvent::CancelAcked
         | AgentEvent::Failed(_) => None,
     }

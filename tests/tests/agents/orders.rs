@@ -221,6 +221,7 @@ async fn orders_do_not_wait_for_reports() {
                 | AgentEvent::Steered { .. }
                 | AgentEvent::Handover { .. }
                 | AgentEvent::Subscribed(_)
+                | AgentEvent::Alive
                 | AgentEvent::Action { .. } => {}
             }
         }

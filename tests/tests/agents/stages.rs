@@ -32,6 +32,8 @@ enum Act {
     Hang,
     /// Breaks at the first piece.
     Break,
+    /// Lets no piece through.
+    Hold,
 }
 
 #[derive(Clone, Default)]
@@ -73,6 +75,7 @@ impl Plugin for Script {
         match self.act {
             Act::Shout => pieces.map(shout).boxed(),
             Act::Cut => pieces.take(1).boxed(),
+            Act::Hold => pieces.filter(|_| future::ready(false)).boxed(),
             Act::Break => pieces.map(|_| panic!("as the test wants")).boxed(),
             Act::Watch | Act::Keep | Act::Answer | Act::Sign | Act::Deny | Act::Hang => pieces,
         }
@@ -88,9 +91,14 @@ impl Plugin for Script {
         let rendered = match self.act {
             Act::Sign => vec![reply(&turn.output), reply("Yours, script")],
             Act::Deny => vec![Envelope { kind: Kind::Error, ..reply("no such thing") }],
-            Act::Watch | Act::Keep | Act::Answer | Act::Shout | Act::Cut | Act::Hang | Act::Break => {
-                Vec::new()
-            }
+            Act::Watch
+            | Act::Keep
+            | Act::Answer
+            | Act::Shout
+            | Act::Cut
+            | Act::Hang
+            | Act::Hold
+            | Act::Break => Vec::new(),
         };
         future::ready(Ok(rendered)).boxed()
     }
@@ -138,6 +146,7 @@ async fn what_is_said_is_what_comes_out_behind_all_plugins() {
                 | AgentEvent::Steered { .. }
                 | AgentEvent::Handover { .. }
                 | AgentEvent::Subscribed(_)
+                | AgentEvent::Alive
                 | AgentEvent::Action { .. }
                 | AgentEvent::CancelAcked
                 | AgentEvent::Failed(_)) => break end,
@@ -203,6 +212,23 @@ async fn what_nobody_changed_is_asked_as_it_came_and_a_workspace_is_told() {
     }
 }
 
+/// A plugin keeps back all but the first piece of the answer: its agent is alive all the same.
+///
+/// Covers: issue 23 A2.
+#[tokio::test]
+async fn pieces_that_a_plugin_keeps_back_are_signs_of_life() {
+    let (_, plugins) = Script::of(Act::Hold);
+    let mut world = World::behind(",silence=160ms", plugins).await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    tokio::select! {
+        () = world.alive() => {}
+        () = async { loop { stream.delta("more").await } } => {}
+    }
+    stream.done().await;
+    assert_eq!(world.text(&ask).await, (String::new(), done()));
+}
+
 /// Covers: SR-S10, ST-8.
 #[tokio::test]
 async fn an_agent_is_asked_for_the_rest_only_where_its_bytes_are_those_that_are_shown() {
@@ -233,6 +259,7 @@ async fn an_agent_is_asked_for_the_rest_only_where_its_bytes_are_those_that_are_
                 | AgentEvent::Steered { .. }
                 | AgentEvent::Handover { .. }
                 | AgentEvent::Subscribed(_)
+                | AgentEvent::Alive
                 | AgentEvent::Action { .. }
                 | AgentEvent::CancelAcked
                 | AgentEvent::Failed(_)) => break assert_eq!(end, done()),

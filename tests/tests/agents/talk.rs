@@ -238,6 +238,34 @@ async fn a_connection_is_used_again() {
     panic!("each attempt opened a connection of its own");
 }
 
+/// Comments, unknown events, `retry` lines, empty pieces and bytes of an unfinished event are life, and nothing else.
+///
+/// Covers: issue 23 A2.
+#[tokio::test]
+async fn whatever_an_agent_sends_is_a_sign_of_life() {
+    let mut world = World::new(",silence=160ms").await;
+    let signs = [
+        ": ping\n\n",
+        "event: ping\ndata: {}\n\n",
+        "retry: 3\n\n",
+        "event: delta\ndata: {\"text\":\"\"}\n\n",
+        "event: delta\ndata: {\"kind\":\"reasoning\",\"text\":\"\"}\n\n",
+        ": a line without an end ",
+    ];
+    for sign in signs {
+        let ask = order("a", sign, "hi");
+        let (stream, _) = world.begin(&ask).await;
+        // One that follows another too soon is not worth a report.
+        tokio::select! {
+            () = world.alive() => {}
+            () = async { loop { stream.send(sign).await } } => {}
+        }
+        stream.send("\n\n").await;
+        stream.done().await;
+        assert_eq!(world.text(&ask).await, (String::new(), done()), "{sign:?}");
+    }
+}
+
 /// Text of one report never outgrows a checkpoint, and is cut between letters.
 #[tokio::test]
 async fn large_deltas_are_split() {

@@ -214,8 +214,20 @@ impl World {
         soon("a request", self.calls.recv()).await.expect("a server")
     }
 
+    /// The next report that is more than a sign of life: those depend on how fast the machine is.
     pub(crate) async fn report(&mut self) -> Report {
-        soon("a report", self.reports.recv()).await.expect("agents")
+        loop {
+            let report = soon("a report", self.reports.recv()).await.expect("agents");
+            if report.event != AgentEvent::Alive {
+                return report;
+            }
+        }
+    }
+
+    /// Until the agent is reported to be alive, and nothing else.
+    pub(crate) async fn alive(&mut self) {
+        let report = soon("a sign of life", self.reports.recv()).await.expect("agents");
+        assert_eq!(report.event, AgentEvent::Alive);
     }
 
     /// The next event of an attempt.
@@ -244,6 +256,7 @@ impl World {
                 | AgentEvent::Steered { .. }
                 | AgentEvent::Handover { .. }
                 | AgentEvent::Subscribed(_)
+                | AgentEvent::Alive
                 | AgentEvent::Action { .. }) => {
                     panic!("unexpected {other:?}")
                 }

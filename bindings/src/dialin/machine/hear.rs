@@ -64,8 +64,10 @@ impl DialIn {
                 None => self.handle_bad(now, &request_id, Flaw::Missing("token").to_string()),
             },
             "hello" => self.handle_bad(now, &request_id, Flaw::HelloAgain.to_string()),
-            // A newer agent, or one that takes itself for a client: no sign of a broken one.
+            // A newer agent, or one that takes itself for a client: no sign of a broken one. It is alive, and so is the
+            // run that it names.
             _ => {
+                self.alive(&head);
                 let why = "not a message that an agent may send to this release";
                 self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
             }
@@ -119,6 +121,17 @@ impl DialIn {
         self.word(&run_id, attempt, word);
         if is_first && goes_on && !self.types.is_empty() {
             self.subscribe(&run_id, attempt);
+        }
+    }
+
+    /// Reports a sign of life of the run that a message names, if that is one of this connection.
+    fn alive(&mut self, head: &Head<'_>) {
+        let Some(run_id) = head.run_id.as_deref().and_then(|id| RunId::parse(id).ok()) else { return };
+        let fits = |run: &&Run| {
+            run.acked && !run.cancelled && head.attempt.is_none_or(|attempt| attempt == run.attempt)
+        };
+        if let Some(attempt) = self.runs.get(&run_id).filter(fits).map(|run| run.attempt) {
+            self.word(&run_id, attempt, Word::Said(said::Said::Unknown));
         }
     }
 

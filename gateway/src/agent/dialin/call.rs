@@ -178,7 +178,7 @@ async fn said(attempt: &mut Attempt, word: Option<Word>) -> Option<AgentEvent> {
             attempt.report(AgentEvent::Action { wish, id }).await;
         }
         Some(Word::Said(Said::Subscribe { types })) => attempt.report(AgentEvent::Subscribed(types)).await,
-        Some(Word::Said(Said::Unknown)) => {}
+        Some(Word::Said(Said::Unknown | Said::Alive)) => attempt.alive().await,
         Some(Word::Said(Said::Done { stop, usage })) => return Some(AgentEvent::Done { stop, usage }),
         Some(Word::Said(Said::Failed(failure))) => return Some(AgentEvent::Failed(failure)),
     }
