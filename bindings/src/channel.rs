@@ -6,5 +6,6 @@ pub mod json;
 pub mod note;
 pub mod openai;
 pub mod run;
+pub mod service;
 pub mod sse;
 pub mod transcript;

@@ -43,8 +43,8 @@ pub enum Input {
     },
     /// The door has refused [`Output::Hello`] (4401).
     Denied,
-    /// Who it is is known, and it may not be what it wants to be (4403).
-    Forbidden,
+    /// Its credential is good, and it may not serve what it wants to serve.
+    NotServing(NotServing),
     /// The switchboard shows something.
     Note(Note),
     /// The transport has written all the texts that were drained so far, but for those beside the others.
@@ -129,6 +129,17 @@ pub enum Pace {
     Stands,
 }
 
+/// Why a connection may not serve what its `hello` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotServing {
+    /// Its credential does not allow it, or there is no such agent; the two are not told apart (4403).
+    Forbidden,
+    /// Its `runner_id` belongs to another credential (4409).
+    IdInUse,
+    /// As many as may serve at this node, or for its tenant (4429).
+    Crowded,
+}
+
 /// What the door makes of a credential that is to take the place of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
@@ -152,7 +163,7 @@ impl fmt::Debug for Input {
             Self::Admitted { principal, expires } => write!(f, "Admitted({principal:?}, {expires:?})"),
             Self::Refreshed { renewal, .. } => write!(f, "Refreshed({renewal:?})"),
             Self::Denied => f.write_str("Denied"),
-            Self::Forbidden => f.write_str("Forbidden"),
+            Self::NotServing(why) => write!(f, "NotServing({why:?})"),
             Self::Note(note) => write!(f, "Note({note:?})"),
             Self::Flushed => f.write_str("Flushed"),
             Self::Beside(beside) => write!(f, "{beside:?}"),

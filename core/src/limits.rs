@@ -248,6 +248,10 @@ pub const RUNNER_WAIT: Duration = Duration::from_secs(5);
 pub const NEWS_MAX: usize = 1024;
 /// Tool runners connected to one node: some for each core of a large machine.
 pub const RUNNERS_MAX: usize = 64;
+/// Tool runners that serve one tenant only: three quarters, so that the other tenants' and the node's own find a place.
+pub const RUNNERS_OF_TENANT_MAX: usize = RUNNERS_MAX / 4 * 3;
+/// Agents, tools and accounts that one credential may serve: a process serves a few, and the list is stored with its key.
+pub const CREDENTIAL_SERVES_MAX: usize = 16;
 /// Tools of one runner: more than an agent could be told of.
 pub const RUNNER_TOOLS_MAX: usize = 256;
 /// Messages to one runner that it has not taken, past which it is slow and closed.
@@ -300,6 +304,8 @@ pub const PATTERN_BYTES_MAX: usize = 256 * 1024;
 pub const DIALIN_WAIT: Duration = Duration::from_secs(3);
 /// Connections of one agent at a node: a process of each core of a large machine, and each is asked by turns.
 pub const DIALIN_CONNECTIONS_MAX: usize = 64;
+/// Those that serve one tenant only: three quarters, so that the other tenants' and the node's own find a place.
+pub const DIALIN_CONNECTIONS_OF_TENANT_MAX: usize = DIALIN_CONNECTIONS_MAX / 4 * 3;
 /// Runs under way at one connection. With [`DIALIN_UNTAKEN_MAX`] events of [`AGENT_EVENT_BYTES_MAX`] each it is 64 MiB of
 /// an agent that says as much as it can while nothing is taken of it.
 pub const DIALIN_RUNS_MAX: usize = 128;

@@ -8,6 +8,7 @@ use turnway::door::jwks::KeySet;
 use turnway::door::key::{ApiKey, KeyId, Record, Scopes};
 use turnway::door::keyring::{Keyring, Keys};
 use turnway::door::pepper::Pepper;
+use turnway::door::serves::Serves;
 use turnway::door::token::{LEEWAY, kid, verify};
 use turnway_core::id::TenantId;
 use turnway_core::time::Millis;
@@ -26,11 +27,14 @@ static RING: LazyLock<Keyring> = LazyLock::new(|| {
         tenant: TenantId::default_tenant(),
         user: None,
         scopes: Scopes::usual(),
+        serves: Serves::default(),
         label: None,
         created: NOW,
         expires: None,
         revoked: None,
+        seal: None,
     };
+    let record = record.sealed(&pepper);
     let ring = Keyring::new(pepper);
     ring.replace(Keys::from([(record.id.clone(), record)]));
     ring

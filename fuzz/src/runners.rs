@@ -1,4 +1,5 @@
 //! What a tool runner says: messages, a line each, about an action that it was given.
+use turnway_bindings::channel::service::ServerIdentity;
 use turnway_bindings::runner::line::{Input, Line, LineConfig, Output};
 use turnway_bindings::runner::shop::{self, Shop};
 use turnway_core::id::{
@@ -22,7 +23,10 @@ pub fn messages(bytes: &[u8]) -> usize {
     let (now, mut shop) = (Now::default(), Shop::default());
     let tools = vec![execute.tool.clone()];
     shop.handle_input(now, shop::Input::Order(ToolOrder::Execute(Box::new(execute))));
-    shop.handle_input(now, shop::Input::Came { connection: 1, runner, tools });
+    shop.handle_input(
+        now,
+        shop::Input::Came { connection: 1, runner, identity: ServerIdentity::local(), tools },
+    );
     assert!(matches!(shop.poll_output(), Some(shop::Output::Send { .. })), "it is given what there is to do");
     let connection_id = "c".to_owned();
     let config = LineConfig { node: NodeId(1), connection_id, expires: None, heartbeat_permille: 1000 };

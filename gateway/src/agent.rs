@@ -183,7 +183,9 @@ impl Agents {
                     running.task.abort();
                 }
             }
-            Order::Stop { agent_id, run_id, attempt, epoch } => self.stop(&agent_id, &run_id, attempt, epoch),
+            Order::Stop { key, agent_id, run_id, attempt, epoch } => {
+                self.stop(key, &agent_id, &run_id, (attempt, epoch));
+            }
             Order::Credit { run_id, attempt, upto } => {
                 if let Some(running) = self.0.running.get(&(run_id, attempt)) {
                     running.line.credit(upto);
@@ -207,12 +209,12 @@ impl Agents {
         self.0.directory.default.as_ref()
     }
 
-    /// Whether an agent could be reached when it was last tried; an unknown one is not healthy.
-    pub fn is_healthy(&self, agent: &AgentId) -> bool {
+    /// Whether an agent could be reached for this tenant when it was last tried; an unknown one is not healthy.
+    pub fn is_healthy(&self, agent: &AgentId, tenant: &TenantId) -> bool {
         match self.0.agents.get(agent) {
             Some(Agent::Http(http)) => http.health.is_healthy(),
             Some(Agent::Builtin(_)) => true,
-            Some(Agent::DialIn(desk)) => desk.is_served(),
+            Some(Agent::DialIn(desk)) => desk.is_served(tenant),
             None => false,
         }
     }
@@ -347,16 +349,17 @@ impl Agents {
     }
 
     /// Of an attempt that runs nowhere any more; only an agent that outlives its request has anything to stop.
-    fn stop(&self, agent: &AgentId, run_id: &RunId, attempt: u32, epoch: Epoch) {
+    fn stop(&self, key: Option<SessionKey>, agent: &AgentId, run_id: &RunId, (attempt, epoch): (u32, Epoch)) {
         let agent = match self.0.agents.get(agent) {
             Some(Agent::Http(http)) => http,
             Some(Agent::DialIn(desk)) => {
                 let (agent_id, run_id) = (agent.clone(), run_id.clone());
-                return desk.stop(&Order::Stop { agent_id, run_id, attempt, epoch });
+                return desk.stop(&Order::Stop { key, agent_id, run_id, attempt, epoch });
             }
             Some(Agent::Builtin(_)) | None => return,
         };
-        let key = SessionKey { tenant: TenantId::default_tenant(), session: run_id.session() };
+        let local = || SessionKey { tenant: TenantId::default_tenant(), session: run_id.session() };
+        let key = key.unwrap_or_else(local);
         let Ok((_token, auth)) = self.credential(&key, run_id) else { return };
         let names = Names { session: &key.session, run_id, attempt, epoch };
         let _runtime = self.0.runtime.enter();

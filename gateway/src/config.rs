@@ -4,7 +4,7 @@
 //! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
 //! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
-//! - [`auth`]: who may come in; `rate`: how often clients may ask.
+//! - [`auth`]: who may come in; [`served`]: who serves agents and tools for the whole node; `rate`: how often clients may ask.
 //! - [`redis`]: where a Redis is; [`welcome`]: by which names a node is called, and which pages may
 //!   talk to it; [`network`]: parts of the net.
 //! - [`document`]: the tables as a file and as a page.
@@ -21,6 +21,7 @@ pub mod parse;
 mod rate;
 pub mod raw;
 pub mod redis;
+pub mod served;
 mod settings;
 pub mod welcome;
 
@@ -31,6 +32,7 @@ pub use mistake::{Mistake, Place};
 pub use network::Networks;
 pub use rate::Rates;
 pub use raw::{AgentText, Flag, Sources};
+pub use served::ServedBy;
 pub use welcome::{HostName, Hosts, Origin};
 
 use std::net::SocketAddr;
@@ -63,6 +65,8 @@ pub struct Config {
     pub auth: Auth,
     /// How often clients may ask.
     pub rates: Rates,
+    /// Who runs tools for every tenant.
+    pub tools_served_by: ServedBy,
     /// Where facts live.
     pub store: StoreConfig,
     /// How many facts of each session are kept at least; none: all, for ever.

@@ -2,6 +2,7 @@
 //!
 //! - [`key`]: API keys, as they are shown once and as they are kept.
 //! - [`keyring`]: every key there is, and whose it is.
+//! - [`serves`], [`service`]: what a credential may serve, and for whom.
 //! - [`pepper`]: the secret that keys are hashed with.
 //! - [`token`]: tokens of an identity provider; [`jwks`]: its public keys; [`tokens`]: those that are known.
 //! - [`browser`]: which pages may talk to a node, and by which names it is called.
@@ -10,6 +11,8 @@ pub mod jwks;
 pub mod key;
 pub mod keyring;
 pub mod pepper;
+pub mod serves;
+pub mod service;
 pub mod token;
 pub mod tokens;
 
@@ -19,6 +22,7 @@ use crate::rates::{Meters, Pass, Teller};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use key::{ApiKey, KeyId};
 use keyring::{Bearer, Keyring};
+use service::Service;
 use std::sync::Arc;
 use token::{BadToken, Subject};
 use tokens::Tokens;
@@ -70,6 +74,8 @@ pub struct Admitted {
     pub principal: Principal,
     /// By what.
     pub proof: Proof,
+    /// What its credential may serve.
+    pub service: Service,
 }
 
 /// What somebody was let in by.
@@ -129,7 +135,7 @@ impl Proof {
 
 impl Admitted {
     /// What all connections by one credential have in common: a key's name, or whose token it is, for those change.
-    fn bearer(&self) -> Option<String> {
+    pub fn bearer(&self) -> Option<String> {
         match &self.proof {
             Proof::Nothing => None,
             Proof::Key(key) => Some(key.as_str().to_owned()),
@@ -231,7 +237,8 @@ impl Door {
 
     fn decide(&self, claim: Claim<'_>, now: Millis) -> Result<Admitted, Denied> {
         let Guard::Asks { keys, tokens } = &self.guard else {
-            return Ok(Admitted { principal: anybody(claim.user), proof: Proof::Nothing });
+            let principal = anybody(claim.user);
+            return Ok(Admitted { principal, proof: Proof::Nothing, service: Service::Anything });
         };
         let shown = claim.credential.ok_or(Denied::Nothing)?;
         let (bearer, proof) = match (ApiKey::parse(shown), keys, tokens) {
@@ -246,7 +253,8 @@ impl Door {
             }
             (Some(_), None, _) | (None, _, None) => return Err(Denied::Credential),
         };
-        Ok(Admitted { principal: principal(bearer, claim.user)?, proof })
+        let (principal, service) = principal(bearer, claim.user)?;
+        Ok(Admitted { principal, proof, service })
     }
 
     fn counted<T>(&self, decided: Result<T, Denied>) -> Result<T, Denied> {
@@ -276,15 +284,17 @@ fn anybody(user: Option<UserId>) -> Principal {
 }
 
 /// The credential says who it is; a name beside it must be the same, unless it may act as others. Whoever acts
-/// as somebody has that one's rights and no more.
-fn principal(bearer: Bearer, named: Option<UserId>) -> Result<Principal, Denied> {
-    let Bearer { tenant, user: own, scopes } = bearer;
+/// as somebody has that one's rights and no more: neither the scope `operator`, nor anything that the credential or
+/// that user may serve.
+fn principal(bearer: Bearer, named: Option<UserId>) -> Result<(Principal, Service), Denied> {
+    let Bearer { tenant, user: own, scopes, serves } = bearer;
     let is_other = named.as_ref().is_some_and(|named| *named != own);
     if is_other && !scopes.act_as {
         return Err(Denied::Other);
     }
     let (operator, writes) = (scopes.operator && !is_other, scopes.write);
-    Ok(Principal { tenant, user: named.unwrap_or(own), operator, writes })
+    let service = if is_other { Service::Nothing } else { Service::Own(serves) };
+    Ok((Principal { tenant, user: named.unwrap_or(own), operator, writes }, service))
 }
 
 /// The one user that headers name, if they name any.

@@ -13,6 +13,7 @@ pub mod shelf;
 use crate::clock::Clock;
 use crate::door::key::{ApiKey, KeyId, Record, Scopes};
 use crate::door::keyring::Keyring;
+use crate::door::serves::Serves;
 use crate::links::Links;
 use crate::metrics::Metrics;
 use crate::store::registers::Value;
@@ -24,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use turnway_core::id::{TenantId, UserId};
-use turnway_core::time::Mono;
+use turnway_core::time::{Millis, Mono};
 
 /// Between two looks at whether a key has changed. A key that is taken back opens nothing 5 s later (S-01), on
 /// any node, however slow the store is just then.
@@ -62,6 +63,8 @@ pub struct Wish {
     pub user: Option<UserId>,
     /// What its bearer may do.
     pub scopes: Scopes,
+    /// What its bearer may serve.
+    pub serves: Serves,
     /// For people.
     pub label: Option<String>,
     /// How long it is good; none: until it is taken back.
@@ -74,6 +77,9 @@ pub enum NoKey {
     /// There is none of this name.
     #[error("there is no key of this name")]
     Unknown,
+    /// It has a seal that does not fit.
+    #[error("the key was changed in the store, or was made with another pepper: make it new")]
+    Changed,
     /// The store did not keep it.
     #[error(transparent)]
     Unkept(#[from] Unkept),
@@ -114,7 +120,16 @@ impl Keys {
         if is_first && others > 0 {
             tracing::error!(keys = others, "made with another pepper (auth.pepper): they open nothing here");
         }
+        let before = self.ring.unsealed();
         let undone = self.ring.replace(keys);
+        let unsealed = self.ring.unsealed();
+        if unsealed > before {
+            tracing::error!(
+                keys = unsealed,
+                "not sealed with this node's pepper: made by an earlier release, or changed in the store; they open \
+                 nothing (`turnway key list`, then `turnway key migrate` or new keys)"
+            );
+        }
         *self.reading() = Reading { generation: Some(generation), at: self.clock.mono() };
         self.enforce();
         if !undone.is_empty() {
@@ -126,7 +141,7 @@ impl Keys {
         }
         for id in undone {
             let now = self.clock.now().store;
-            self.shelf.change(&id, |record| record.revoked = record.revoked.or(Some(now))).await?;
+            self.take_back(&id, now).await?;
         }
         Ok(())
     }
@@ -187,12 +202,14 @@ impl Keys {
     pub async fn make(&self, wish: Wish) -> Result<(ApiKey, Record), NoKey> {
         let key = ApiKey::make().map_err(NoKey::Chance)?;
         let now = self.clock.now().store;
-        let Wish { tenant, user, scopes, label, lasts } = wish;
+        let Wish { tenant, user, scopes, serves, label, lasts } = wish;
         let (id, hash) = (key.id().clone(), key.hash(self.ring.pepper()));
         let expires = lasts.map(|lasts| now.after(lasts));
         let pepper = self.ring.pepper().id().clone();
+        let (created, revoked, seal) = (now, None, None);
         let record =
-            Record { id, hash, pepper, tenant, user, scopes, label, created: now, expires, revoked: None };
+            Record { id, hash, pepper, tenant, user, scopes, serves, label, created, expires, revoked, seal };
+        let record = record.sealed(self.ring.pepper());
         self.shelf.put(record.clone()).await?;
         self.read().await?;
         Ok((key, record))
@@ -201,10 +218,40 @@ impl Keys {
     /// Takes one back. To say it twice does no harm.
     pub async fn revoke(&self, id: &KeyId) -> Result<Record, NoKey> {
         let now = self.clock.now().store;
-        let revoked = self.shelf.change(id, |record| record.revoked = record.revoked.or(Some(now))).await?;
-        let record = revoked.ok_or(NoKey::Unknown)?;
+        let record = self.take_back(id, now).await?.ok_or(NoKey::Unknown)?;
         self.read().await?;
         Ok(record)
+    }
+
+    async fn take_back(&self, id: &KeyId, now: Millis) -> Result<Option<Record>, Unkept> {
+        let pepper = self.ring.pepper();
+        let revoke = |record: &mut Record| record.revoked = record.revoked.or(Some(now));
+        self.shelf.change(id, |record| record.change(pepper, revoke)).await
+    }
+
+    /// Seals keys of an earlier release as they are now. An operator has looked at what they grant. One that has a seal
+    /// that does not fit was changed in the store, and is refused.
+    pub async fn migrate(&self, ids: &[KeyId]) -> Result<Vec<Record>, NoKey> {
+        let (pepper, mut sealed) = (self.ring.pepper(), Vec::new());
+        for id in ids {
+            let seal = |record: &mut Record| {
+                if record.seal.is_none() && record.pepper == *pepper.id() {
+                    *record = record.clone().sealed(pepper);
+                }
+            };
+            let record = self.shelf.change(id, seal).await?.ok_or(NoKey::Unknown)?;
+            if !record.is_sealed(pepper) {
+                return Err(NoKey::Changed);
+            }
+            sealed.push(record);
+        }
+        self.read().await?;
+        Ok(sealed)
+    }
+
+    /// Returns whether a key is one that this node can vouch for.
+    pub fn is_sealed(&self, record: &Record) -> bool {
+        record.is_sealed(self.ring.pepper())
     }
 
     /// All of them, the last made first, and whether each is good now.

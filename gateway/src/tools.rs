@@ -3,6 +3,7 @@
 //! Who does what is decided by a [`Shop`]; here orders and words are carried to it and away from it. Orders never wait.
 //! What a runner says waits while the switchboard has enough to do, which in turn stops the reading of that runner.
 use crate::clock::Clock;
+use crate::config::ServedBy;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +12,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
+use turnway_bindings::channel::service::ServerIdentity;
 use turnway_bindings::link::RunnerHello;
-use turnway_bindings::runner::shop::{Connection, Input, Output, Shop};
+use turnway_bindings::runner::shop::{Connection, Input, NotAdmitted, Output, Shop};
 use turnway_bindings::runner::words::{FromRunner, ToRunner};
-use turnway_core::id::{EventId, Principal, SessionKey};
+use turnway_core::id::{EventId, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::{ToolOrder, ToolReport};
@@ -44,6 +46,8 @@ struct Inner {
     reports: Sender<Report>,
     runtime: Handle,
     clock: Clock,
+    /// Who runs tools for every tenant.
+    served_by: ServedBy,
 }
 
 #[derive(Default)]
@@ -67,22 +71,13 @@ pub struct Place {
     post: Arc<Post>,
 }
 
-/// Why a runner does not get a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoPlace {
-    /// It has not come as an operator.
-    Forbidden,
-    /// There are enough.
-    Crowded,
-}
-
 // === impl Tools ===
 
 impl Tools {
     /// Nobody yet. What is heard of actions goes to `reports`; a task that looks at the time runs on `runtime`.
-    pub fn new(reports: Sender<Report>, runtime: &Handle, clock: Clock) -> Self {
+    pub fn new(reports: Sender<Report>, runtime: &Handle, clock: Clock, served_by: ServedBy) -> Self {
         let (room, bell) = (Mutex::default(), Notify::new());
-        let this = Self(Arc::new(Inner { room, bell, reports, runtime: runtime.clone(), clock }));
+        let this = Self(Arc::new(Inner { room, bell, reports, runtime: runtime.clone(), clock, served_by }));
         runtime.spawn(this.clone().watch());
         this
     }
@@ -94,24 +89,26 @@ impl Tools {
         }
     }
 
-    /// Takes a runner in, of somebody who was let in by the door; `asked`: and was asked for a credential.
-    pub fn enter(&self, hello: RunnerHello, principal: &Principal, asked: bool) -> Result<Place, NoPlace> {
-        if asked && !(principal.operator && principal.writes) {
-            return Err(NoPlace::Forbidden);
-        }
+    /// Returns whom the configuration lets run tools for every tenant.
+    pub fn served_by(&self) -> &ServedBy {
+        &self.0.served_by
+    }
+
+    /// Takes in a runner that may serve as this identity.
+    pub fn enter(&self, hello: RunnerHello, identity: ServerIdentity) -> Result<Place, NotAdmitted> {
+        let RunnerHello { runner_id: runner, tools } = hello;
         let post = Arc::new(Post::default());
         let mut room = self.room();
-        if room.shop.runners() >= limits::RUNNERS_MAX {
-            return Err(NoPlace::Crowded);
-        }
+        room.shop.admits(&runner, &identity)?;
         room.last += 1;
         let connection = room.last;
         room.posts.insert(connection, Arc::clone(&post));
+        let came = Input::Came { connection, runner, identity, tools };
+        room.shop.handle_input(self.0.clock.now(), came);
+        let reports = room.drain();
         drop(room);
-        let RunnerHello { runner_id: runner, tools } = hello;
-        for report in self.tell(Input::Came { connection, runner, tools }) {
-            self.report(report);
-        }
+        self.0.bell.notify_one();
+        reports.into_iter().for_each(|report| self.report(report));
         Ok(Place { tools: self.clone(), connection, post })
     }
 

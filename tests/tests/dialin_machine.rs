@@ -111,7 +111,7 @@ fn input(words: &str) -> Input {
         ["STEER", name, id] => order(steer(name, id)),
         ["STOP", name] => {
             let agent_id = AgentId::parse("a").expect("a name");
-            order(Order::Stop { agent_id, run_id: run(name), attempt: 1, epoch: Epoch(7) })
+            order(Order::Stop { key: None, agent_id, run_id: run(name), attempt: 1, epoch: Epoch(7) })
         }
         ["LEAVE"] => Input::Leaving,
         ["FLUSH"] => Input::Flushed,

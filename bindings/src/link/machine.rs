@@ -124,7 +124,7 @@ impl Machine for Link {
             Input::Admitted { principal: _, expires } => self.handle_admitted(now, expires),
             Input::Refreshed { request_id, renewal } => self.handle_refreshed(now, request_id, renewal),
             Input::Denied => self.handle_denied(now),
-            Input::Forbidden => self.handle_forbidden(now),
+            Input::NotServing(why) => self.handle_not_serving(now, why),
             Input::Note(note) => self.handle_note(now, &note),
             Input::Flushed => self.handle_flushed(),
             Input::Beside(beside) => self.handle_beside(now, beside),

@@ -4,6 +4,7 @@
 //! An action goes to one runner, once. Where that is gone it may come back and is asked; nobody else is given it.
 use super::pace::Pace;
 use super::words::{FromRunner, ToRunner, UNKNOWN_ACTION};
+use crate::channel::service::{Reach, ServerIdentity};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use turnway_core::id::{EventId, RunnerId, SessionKey, SystemName, ToolName};
@@ -27,6 +28,8 @@ pub enum Input {
         connection: Connection,
         /// As it calls itself.
         runner: RunnerId,
+        /// Its credential, and whose actions it may be given; [`Shop::admits`] has let it in.
+        identity: ServerIdentity,
         /// What it can do.
         tools: Vec<ToolName>,
     },
@@ -76,7 +79,17 @@ pub struct Shop {
 #[derive(Debug)]
 struct Runner {
     id: RunnerId,
+    identity: ServerIdentity,
     tools: BTreeSet<ToolName>,
+}
+
+/// Why a runner is not taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAdmitted {
+    /// Its id is in use by another credential: by a connection, or by actions whose results are still expected.
+    IdInUse,
+    /// The node, or the runner's tenant, has as many runners as it may.
+    Crowded,
 }
 
 /// An action that has not ended.
@@ -86,6 +99,8 @@ struct Job {
     tool: ToolName,
     /// Who does it, or must do it.
     runner: Option<RunnerId>,
+    /// The identity of the runner that was given it; none where an earlier owner gave it to somebody.
+    holder: Option<ServerIdentity>,
     at: At,
     /// When whoever owns the session has given it up long since.
     until: Mono,
@@ -124,7 +139,10 @@ impl Machine for Shop {
                 let at = At::Asked(BTreeSet::new(), now.mono + limits::RUNNER_WAIT);
                 self.query(action_id, Job::new(now, (key, tool), runner, at, deadline));
             }
-            Input::Came { connection, runner, tools } => self.came(connection, runner, tools),
+            Input::Came { connection, runner, identity, tools } => {
+                let tools = tools.into_iter().collect();
+                self.came(connection, Runner { id: runner, identity, tools });
+            }
             Input::Left { connection } => self.left(now, connection),
             Input::Said { connection, word } => self.said(now, connection, word),
         }
@@ -159,6 +177,28 @@ impl Shop {
         self.runners.len()
     }
 
+    /// Checks whether a runner may come. Ids are unique for each reach: a runner of one tenant takes no id away from
+    /// another tenant's, nor from one that serves the whole node.
+    pub fn admits(&self, id: &RunnerId, identity: &ServerIdentity) -> Result<(), NotAdmitted> {
+        let is_anothers =
+            |other: &ServerIdentity| other.reach == identity.reach && other.credential != identity.credential;
+        let connected = self.runners.values().any(|it| it.id == *id && is_anothers(&it.identity));
+        let expected =
+            |job: &Job| job.runner.as_ref() == Some(id) && job.holder.as_ref().is_some_and(is_anothers);
+        if connected || self.jobs.values().any(expected) {
+            return Err(NotAdmitted::IdInUse);
+        }
+        let of_reach = self.runners.values().filter(|it| it.identity.reach == identity.reach).count();
+        let most = match identity.reach {
+            Reach::Everyone => limits::RUNNERS_MAX,
+            Reach::Tenant(_) => limits::RUNNERS_OF_TENANT_MAX,
+        };
+        if of_reach >= most || self.runners.len() >= limits::RUNNERS_MAX {
+            return Err(NotAdmitted::Crowded);
+        }
+        Ok(())
+    }
+
     fn execute(&mut self, now: Now, execute: Execute) {
         let action_id = execute.action_id;
         if self.jobs.contains_key(&action_id) {
@@ -178,22 +218,23 @@ impl Shop {
     /// Gives it to whoever has it to do, or can and has the least to do.
     fn place(&mut self, action_id: EventId) {
         let Some(job) = self.jobs.get(&action_id) else { return };
-        let Some(connection) = self.able(&job.tool, job.runner.as_ref()).min_by_key(|it| self.load(*it))
-        else {
+        let Some(connection) = self.able(job).min_by_key(|it| self.load(*it)) else {
             return;
         };
         let (Some(job), Some(runner)) = (self.jobs.get_mut(&action_id), self.runners.get(&connection)) else {
             return;
         };
-        job.runner = Some(runner.id.clone());
+        (job.runner, job.holder) = (Some(runner.id.clone()), Some(runner.identity.clone()));
         if let At::Nobody(execute, _) = std::mem::replace(&mut job.at, At::Runner(connection)) {
             self.outputs.push_back(Output::Send { connection, word: ToRunner::Execute(execute) });
         }
     }
 
-    fn able(&self, tool: &ToolName, who: Option<&RunnerId>) -> impl Iterator<Item = Connection> {
-        let fits =
-            move |runner: &Runner| runner.tools.contains(tool) && who.is_none_or(|who| runner.id == *who);
+    fn able(&self, job: &Job) -> impl Iterator<Item = Connection> {
+        let fits = move |runner: &Runner| {
+            let is_asked = job.runner.as_ref().is_none_or(|who| runner.id == *who);
+            is_asked && runner.tools.contains(&job.tool) && job.is_for(runner)
+        };
         self.runners.iter().filter(move |(_, runner)| fits(runner)).map(|(connection, _)| *connection)
     }
 
@@ -215,9 +256,12 @@ impl Shop {
 
     /// What has become of what an earlier owner had begun.
     fn query(&mut self, action_id: EventId, mut job: Job) {
-        let known = self.jobs.get(&action_id).and_then(|job| job.runner.clone());
-        job.runner = job.runner.or(known);
-        let asked: BTreeSet<Connection> = self.able(&job.tool, job.runner.as_ref()).collect();
+        // An action of the same id in another session is another's.
+        if let Some(known) = self.jobs.get(&action_id).filter(|known| known.key == job.key) {
+            job.runner = job.runner.or_else(|| known.runner.clone());
+            job.holder = known.holder.clone().filter(|_| known.runner == job.runner);
+        }
+        let asked: BTreeSet<Connection> = self.able(&job).collect();
         for connection in asked.iter().copied() {
             self.outputs.push_back(Output::Send { connection, word: ToRunner::Query { action_id } });
         }
@@ -227,11 +271,10 @@ impl Shop {
         self.jobs.insert(action_id, job);
     }
 
-    fn came(&mut self, connection: Connection, id: RunnerId, tools: Vec<ToolName>) {
-        let runner = Runner { id: id.clone(), tools: tools.into_iter().collect() };
+    fn came(&mut self, connection: Connection, runner: Runner) {
         let (mut waiting, mut open) = (Vec::new(), Vec::new());
-        for (action_id, job) in &mut self.jobs {
-            let its = job.runner.as_ref() == Some(&id);
+        for (action_id, job) in self.jobs.iter_mut().filter(|(_, job)| job.is_for(&runner)) {
+            let its = job.runner.as_ref() == Some(&runner.id);
             match &mut job.at {
                 At::Nobody(..) => waiting.push(*action_id),
                 At::Gone(_) if its => {
@@ -255,7 +298,8 @@ impl Shop {
     fn left(&mut self, now: Now, connection: Connection) {
         let Some(gone) = self.runners.remove(&connection) else { return };
         // It may have come back before its old connection was found to be gone.
-        let back = self.runners.iter().find(|(_, runner)| runner.id == gone.id).map(|(back, _)| *back);
+        let same = |runner: &Runner| runner.id == gone.id && runner.identity == gone.identity;
+        let back = self.runners.iter().find(|(_, runner)| same(runner)).map(|(back, _)| *back);
         for (action_id, job) in &mut self.jobs {
             match &mut job.at {
                 At::Runner(at) if *at == connection => match back {
@@ -294,8 +338,10 @@ impl Shop {
             }
         };
         let Some(job) = self.jobs.get_mut(&action_id).filter(|job| job.is_at(connection)) else { return };
-        let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else { return };
+        let Some(Runner { id: runner, identity, .. }) = self.runners.get(&connection) else { return };
+        let runner = runner.clone();
         (job.at, job.runner) = (At::Runner(connection), Some(runner.clone()));
+        job.holder = Some(identity.clone());
         let key = job.key.clone();
         let is_over = matches!(report, ToolReport::Ended { .. });
         if is_over {
@@ -376,7 +422,13 @@ impl Job {
     ) -> Self {
         let left = Duration::from_millis(deadline.0.saturating_sub(now.store.0));
         let until = now.mono + left.min(limits::ACTION_TIMEOUT_MAX) + limits::RUNNER_WAIT;
-        Self { key, tool, runner, at, until, pace: Pace::default(), gaps: (false, false) }
+        Self { key, tool, runner, holder: None, at, until, pace: Pace::default(), gaps: (false, false) }
+    }
+
+    /// Returns whether a runner may have to do with it: its tenant is served by the runner, and nobody else has it.
+    fn is_for(&self, runner: &Runner) -> bool {
+        runner.identity.reach.covers(&self.key.tenant)
+            && self.holder.as_ref().is_none_or(|holder| *holder == runner.identity)
     }
 
     fn due(&self) -> Option<Mono> {

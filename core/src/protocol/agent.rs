@@ -117,6 +117,9 @@ pub enum Order {
     /// Tell an agent that outlives its connection that nobody is going to ask for the rest of a run that has
     /// ended. Nothing is reported of it.
     Stop {
+        /// The run's session; none where a node of an earlier release says it.
+        #[serde(default)]
+        key: Option<SessionKey>,
         /// Whom.
         agent_id: AgentId,
         /// Which run.

@@ -87,6 +87,8 @@ define_codes! {
     SessionOpenFailed = "SESSION_OPEN_FAILED", true;
     /// The session could not be closed.
     SessionCloseFailed = "SESSION_CLOSE_FAILED", true;
+    /// The runner id belongs to another credential.
+    RunnerIdInUse = "runner_id_in_use", true;
 }
 
 /// Why something was not done. Nothing was stored, unless the code says so.
@@ -129,6 +131,6 @@ mod tests {
             let json = serde_json::to_string(code).expect("a code serialises");
             assert_eq!(json, format!("\"{}\"", code.as_str()));
         }
-        assert_eq!(Code::ALL.len(), 31);
+        assert_eq!(Code::ALL.len(), 32);
     }
 }

@@ -149,8 +149,8 @@ impl SessionRuntime {
         }
         if let Some(agent_id) = stop {
             // Only then: before it is durable another owner may still go on.
-            let (run_id, epoch) = (run_id.clone(), self.token.epoch);
-            self.outbox.after(ended, Output::Order(Order::Stop { agent_id, run_id, attempt, epoch }));
+            let (run_id, epoch, key) = (run_id.clone(), self.token.epoch, Some(self.key.clone()));
+            self.outbox.after(ended, Output::Order(Order::Stop { key, agent_id, run_id, attempt, epoch }));
         }
         if live || running {
             self.attempt = Attempt::None;

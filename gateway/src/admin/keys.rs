@@ -1,11 +1,13 @@
-//! `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/{key_id}:revoke`: API keys, for operators.
+//! `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/{key_id}:revoke`, `POST /v1/keys:migrate`: API keys, for operators.
 use crate::answer::{self, Body};
 use crate::door::key::{KeyId, Record, Scopes};
+use crate::door::serves::Serves;
 use crate::keys::shelf::Unkept;
 use crate::keys::{Keys, NoKey, Wish};
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::sync::Arc;
@@ -18,6 +20,10 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 pub(super) const PATH: &str = "/v1/keys";
 /// What follows a key's name to take it back.
 const REVOKE: &str = ":revoke";
+/// What follows the path of all keys to seal those of an earlier release.
+const MIGRATE: &str = ":migrate";
+/// Keys that are sealed at one request: each is a write.
+const MIGRATE_MAX: usize = 100;
 /// A wish is a few names.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 /// For people; as long as a name.
@@ -36,8 +42,16 @@ struct Asked {
     tenant: Option<String>,
     user_id: Option<String>,
     scopes: Option<Scopes>,
+    serves: Option<Serves>,
     label: Option<String>,
     lasts_s: Option<u64>,
+}
+
+/// Which keys are to be sealed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToSeal {
+    key_ids: Vec<KeyId>,
 }
 
 /// A key, without what it opens with.
@@ -46,10 +60,13 @@ struct Shown<'a> {
     key_id: &'a KeyId,
     /// Whether it opens anything now.
     good: bool,
+    /// Whether what the store says of it is authentic.
+    sealed: bool,
     tenant: &'a TenantId,
     #[serde(skip_serializing_if = "Option::is_none")]
     user_id: Option<&'a UserId>,
     scopes: Scopes,
+    serves: &'a Serves,
     #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<&'a str>,
     created_ts: u64,
@@ -87,7 +104,8 @@ impl KeyDesk {
 
     /// Whether a path is about keys.
     pub(super) fn knows(path: &str) -> bool {
-        path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        path.strip_prefix(PATH)
+            .is_some_and(|rest| rest.is_empty() || rest == MIGRATE || rest.starts_with('/'))
     }
 
     /// Answers one request.
@@ -98,6 +116,7 @@ impl KeyDesk {
         let rest = head.uri.path().strip_prefix(PATH).unwrap_or_default();
         let answer = match (&head.method, rest.strip_prefix('/')) {
             (&Method::GET | &Method::HEAD, None) => self.list().await,
+            (&Method::POST, None) if rest == MIGRATE => self.migrate(&head.headers, body).await,
             (&Method::POST, None) => self.make(&head.headers, body).await,
             (&Method::POST, Some(name)) if name.ends_with(REVOKE) => self.revoke(name).await,
             (_, _) => Err(invalid(StatusCode::METHOD_NOT_ALLOWED, "not this way")),
@@ -112,7 +131,7 @@ impl KeyDesk {
 
     async fn list(&self) -> Answer {
         let list = self.keys()?.list().await.map_err(NoKey::from)?;
-        let keys = list.iter().map(|(record, good)| shown(record, *good)).collect();
+        let keys = list.iter().map(|(record, good)| self.shown(record, *good)).collect();
         Ok(answer::json(StatusCode::OK, &List { keys }))
     }
 
@@ -123,24 +142,46 @@ impl KeyDesk {
         let (keys, wish) = (self.keys()?, wish(headers, body).await?);
         let (key, record) = keys.make(wish).await?;
         tracing::info!(key = record.id.as_str(), tenant = record.tenant.as_str(), "an operator made a key");
-        Ok(answer::json(StatusCode::CREATED, &Made { key: &key.reveal(), shown: shown(&record, true) }))
+        Ok(answer::json(StatusCode::CREATED, &Made { key: &key.reveal(), shown: self.shown(&record, true) }))
     }
 
     async fn revoke(&self, name: &str) -> Answer {
         let id = name.strip_suffix(REVOKE).and_then(KeyId::parse).ok_or(NoKey::Unknown)?;
         let record = self.keys()?.revoke(&id).await?;
         tracing::info!(key = id.as_str(), "an operator took a key back");
-        Ok(answer::json(StatusCode::OK, &shown(&record, false)))
+        Ok(answer::json(StatusCode::OK, &self.shown(&record, false)))
+    }
+
+    async fn migrate<B>(&self, headers: &HeaderMap, body: B) -> Answer
+    where
+        B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        let (keys, ToSeal { key_ids }) = (self.keys()?, read(headers, body).await?);
+        if key_ids.is_empty() || key_ids.len() > MIGRATE_MAX {
+            let why = format!("key_ids: expected 1 to {MIGRATE_MAX} names of keys");
+            return Err(invalid(StatusCode::BAD_REQUEST, why));
+        }
+        let sealed = keys.migrate(&key_ids).await?;
+        tracing::info!(keys = sealed.len(), "an operator sealed keys of an earlier release");
+        let keys = sealed.iter().map(|record| self.shown(record, true)).collect();
+        Ok(answer::json(StatusCode::OK, &List { keys }))
+    }
+
+    fn shown<'a>(&self, record: &'a Record, good: bool) -> Shown<'a> {
+        let sealed = self.0.as_deref().is_some_and(|keys| keys.is_sealed(record));
+        shown(record, good, sealed)
     }
 }
 
-fn shown(record: &Record, good: bool) -> Shown<'_> {
+fn shown(record: &Record, good: bool, sealed: bool) -> Shown<'_> {
     Shown {
         key_id: &record.id,
         good,
+        sealed,
         tenant: &record.tenant,
         user_id: record.user.as_ref(),
         scopes: record.scopes,
+        serves: &record.serves,
         label: record.label.as_deref(),
         created_ts: record.created.0,
         expires_ts: record.expires.map(|at| at.0),
@@ -148,7 +189,8 @@ fn shown(record: &Record, good: bool) -> Shown<'_> {
     }
 }
 
-async fn wish<B>(headers: &HeaderMap, body: B) -> Result<Wish, Refused>
+/// Reads a request's body.
+async fn read<T: DeserializeOwned, B>(headers: &HeaderMap, body: B) -> Result<T, Refused>
 where
     B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
 {
@@ -160,9 +202,17 @@ where
     let bad = |why: String| invalid(StatusCode::BAD_REQUEST, why);
     let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
     let body: Bytes = body.map_err(|_| bad("the body ended early, or is too large".to_owned()))?.to_bytes();
-    let asked: Asked = serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))
+}
+
+async fn wish<B>(headers: &HeaderMap, body: B) -> Result<Wish, Refused>
+where
+    B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    let asked: Asked = read(headers, body).await?;
+    let bad = |why: String| invalid(StatusCode::BAD_REQUEST, why);
     let named = |error: turnway_core::id::BadName| bad(error.to_string());
-    let Asked { tenant, user_id, scopes, label, lasts_s } = asked;
+    let Asked { tenant, user_id, scopes, serves, label, lasts_s } = asked;
     if label
         .as_ref()
         .is_some_and(|label| label.len() > LABEL_BYTES_MAX || label.chars().any(char::is_control))
@@ -178,6 +228,7 @@ where
             .map_err(named)?,
         user: user_id.map(|name| UserId::parse(&name)).transpose().map_err(named)?,
         scopes: scopes.unwrap_or_else(Scopes::usual),
+        serves: serves.unwrap_or_default(),
         label,
         lasts: lasts_s.map(Duration::from_secs),
     })
@@ -193,6 +244,7 @@ impl From<NoKey> for Refused {
         let refuse = |status, code| Self(status, Refusal::new(code, why.clone()));
         match error {
             NoKey::Unknown => refuse(StatusCode::NOT_FOUND, Code::NotFound),
+            NoKey::Changed => refuse(StatusCode::CONFLICT, Code::Forbidden),
             NoKey::Unkept(Unkept::Full) => refuse(StatusCode::CONFLICT, Code::TooLarge),
             NoKey::Unkept(Unkept::Store(_) | Unkept::Busy) => {
                 let refusal = Refusal::new(Code::StoreUnavailable, why);

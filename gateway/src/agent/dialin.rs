@@ -15,10 +15,12 @@ pub use desk::{Desk, Letter, Place};
 pub use lines::Lines;
 
 use crate::agent::dialin::desk::Extension;
+use crate::config::ServedBy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use turnway_bindings::channel::service::Reach;
 use turnway_bindings::link::Capabilities;
-use turnway_core::id::{AgentId, Principal};
+use turnway_core::id::AgentId;
 use turnway_core::limits;
 
 /// Where agents dial in: all that are configured to. Clones are the same one.
@@ -28,7 +30,7 @@ pub struct Exchange(Arc<BTreeMap<AgentId, Arc<Desk>>>);
 /// Why somebody does not get a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPlace {
-    /// No such agent dials in here, or somebody else does for it. Which of the two is not told.
+    /// No such agent dials in here.
     Forbidden,
     /// It cannot say what follows an event, and the agent has to.
     Forgetful,
@@ -50,23 +52,19 @@ impl Exchange {
         self.0.get(agent)
     }
 
-    /// Takes a connection in, of somebody who was let in by the door; `asked`: and was asked for a credential.
-    pub fn enter(
-        &self,
-        agent: &AgentId,
-        capabilities: Capabilities,
-        principal: &Principal,
-        asked: bool,
-    ) -> Result<Place, NoPlace> {
+    /// Returns whom the configuration lets serve an agent for every tenant; none: no such agent dials in.
+    pub fn served_by(&self, agent: &AgentId) -> Option<&ServedBy> {
+        self.0.get(agent).map(|desk| &desk.served_by)
+    }
+
+    /// Takes in a connection that may serve this agent, for so many tenants.
+    pub fn enter(&self, agent: &AgentId, capabilities: Capabilities, reach: Reach) -> Result<Place, NoPlace> {
         let desk = self.0.get(agent).ok_or(NoPlace::Forbidden)?;
-        if asked && !(principal.writes && desk.served_by.admits(principal)) {
-            return Err(NoPlace::Forbidden);
-        }
         if desk.resumes && !capabilities.resume {
             return Err(NoPlace::Forgetful);
         }
-        let line = Arc::new(Extension::new(capabilities));
-        if !desk.add(&line, limits::DIALIN_CONNECTIONS_MAX) {
+        let line = Arc::new(Extension::new(capabilities, reach));
+        if !desk.add(&line, limits::DIALIN_CONNECTIONS_MAX, limits::DIALIN_CONNECTIONS_OF_TENANT_MAX) {
             return Err(NoPlace::Crowded);
         }
         Ok(Place::new(Arc::clone(desk), line))

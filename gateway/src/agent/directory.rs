@@ -1,10 +1,8 @@
 //! Which agents there are and how each is reached, as an operator wrote it.
-mod served;
 mod value;
 
-pub use served::ServedBy;
-
 use crate::agent::http::HttpEndpoint;
+use crate::config::ServedBy;
 use crate::config::agent::agent_keys;
 use crate::config::nearest::hint;
 use turnway_core::id::AgentId;
@@ -297,8 +295,7 @@ impl Conduct {
                 self.policy.events = patterns(value).ok_or_else(|| wrong(value, why))?;
             }
             "served_by" => {
-                let why = "USER or TENANT/USER, several with | between them, or operators";
-                self.served_by = ServedBy::parse(value).ok_or_else(|| wrong(value, why))?;
+                self.served_by = ServedBy::parse(value).ok_or_else(|| wrong(value, ServedBy::FORM))?;
             }
             _ => return Err(BadKey::Unknown { hint: hint(key, agent_keys().chain(["url"])) }),
         }

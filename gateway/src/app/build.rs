@@ -178,7 +178,7 @@ impl App {
         )?;
         let ((board, asked), (mouth, ear)) = (links::board(), bus::ear());
         let (telling, told) = mpsc::channel(REPORTS_MAX);
-        let tools = Tools::new(telling, runtime, shared.clock.clone());
+        let tools = Tools::new(telling, runtime, shared.clock.clone(), plan.config.tools_served_by.clone());
         let inbox = Inbox::new(asked, reports, told, answers, ear);
         let fleet = shared.fleet(&plan, &public, mouth.clone().with(Arc::new(lines.clone())), runtime);
         let bus: Arc<dyn Bus> = match &fleet {

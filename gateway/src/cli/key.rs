@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Where a node serves its operators by default.
 const ADMIN: &str = "http://127.0.0.1:8081";
+/// As many as a node seals at one request.
+const MIGRATE_AT_ONCE: usize = 100;
 /// A day is longer than any wait; keys last for days.
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -22,6 +24,8 @@ pub enum KeyCommand {
     New(NewArgs),
     /// List all keys, the last made first, without what they open with
     List(OfficeArgs),
+    /// Seal keys of an earlier release, whose rights the store alone vouched for; without --yes only list them
+    Migrate(MigrateArgs),
     /// Take a key back: within 5 s it opens nothing on any node, and the connections it opened are closed
     Revoke(RevokeArgs),
 }
@@ -43,15 +47,30 @@ pub struct NewArgs {
     /// The user whose key it is; without it, nobody but the key itself
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-    /// What its bearer may do: read, write, act_as (any user of the tenant), operator (everything of the tenant)
+    /// What its bearer may do: read, write, act_as (any user of the tenant), operator (every session of the tenant, and nothing of the node)
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', default_value = "read,write")]
     pub scopes: Vec<String>,
+    /// What its bearer may serve, for the sessions of its tenant: agent:NAME (an agent that dials in), tools:NAME (the tool
+    /// runner of that id, or the tool of that name), adapter:CHANNEL/ACCOUNT
+    #[arg(long, value_name = "ROLE,…", value_delimiter = ',')]
+    pub serves: Vec<String>,
     /// A note for people
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// How long it is good, such as 12h or 90d; without it until it is taken back
     #[arg(long, value_name = "WAIT", value_parser = lasting)]
     pub lasts: Option<Duration>,
+    /// Which node is asked.
+    #[command(flatten)]
+    pub office: OfficeArgs,
+}
+
+/// Which of them.
+#[derive(Clone, Debug, Args)]
+pub struct MigrateArgs {
+    /// Seal them: every row of the list grants what its maker meant it to grant
+    #[arg(long)]
+    pub yes: bool,
     /// Which node is asked.
     #[command(flatten)]
     pub office: OfficeArgs,
@@ -77,9 +96,14 @@ struct List {
 struct Key {
     key_id: String,
     good: bool,
+    /// A node of an earlier release does not say.
+    #[serde(default = "yes")]
+    sealed: bool,
     tenant: String,
     user_id: Option<String>,
     scopes: Vec<String>,
+    #[serde(default)]
+    serves: Vec<String>,
     label: Option<String>,
     created_ts: u64,
     expires_ts: Option<u64>,
@@ -91,6 +115,7 @@ pub async fn run(command: KeyCommand, json: bool) -> Result<Exit, Trouble> {
     match command {
         KeyCommand::New(args) => make(args, json).await,
         KeyCommand::List(args) => list(&args, json).await,
+        KeyCommand::Migrate(args) => migrate(&args, json).await,
         KeyCommand::Revoke(args) => revoke(&args, json).await,
     }
 }
@@ -101,10 +126,13 @@ async fn ask(office: &OfficeArgs, method: Method, path: &str, body: Option<Value
 }
 
 async fn make(args: NewArgs, json: bool) -> Result<Exit, Trouble> {
-    let body = json!({
+    let mut body = json!({
         "tenant": args.tenant, "user_id": args.user, "scopes": args.scopes, "label": args.label,
         "lasts_s": args.lasts.map(|lasts| lasts.as_secs()),
     });
+    if !args.serves.is_empty() {
+        body["serves"] = args.serves.into();
+    }
     let made = ask(&args.office, Method::POST, "/v1/keys", Some(body)).await?;
     if json {
         say_json(&made)?;
@@ -123,14 +151,57 @@ async fn list(args: &OfficeArgs, json: bool) -> Result<Exit, Trouble> {
         say_json(&told)?;
         return Ok(Exit::Fine);
     }
+    say(&shown(listed(told)?))?;
+    Ok(Exit::Fine)
+}
+
+async fn migrate(args: &MigrateArgs, json: bool) -> Result<Exit, Trouble> {
+    let all = listed(ask(&args.office, Method::GET, "/v1/keys", None).await?)?;
+    let unsealed: Vec<Key> = all.into_iter().filter(|key| !key.sealed && key.revoked_ts.is_none()).collect();
+    if unsealed.is_empty() {
+        say("every key is sealed\n")?;
+        return Ok(Exit::Fine);
+    }
+    let ids: Vec<String> = unsealed.iter().map(|key| key.key_id.clone()).collect();
+    if !args.yes {
+        say(&shown(unsealed))?;
+        say("These keys open nothing: look at what each grants, revoke what nobody made, then add --yes.\n")?;
+        return Ok(Exit::Failed);
+    }
+    let mut sealed = Vec::new();
+    for ids in ids.chunks(MIGRATE_AT_ONCE) {
+        let told =
+            ask(&args.office, Method::POST, "/v1/keys:migrate", Some(json!({ "key_ids": ids }))).await?;
+        if json {
+            say_json(&told)?;
+        }
+        sealed.extend(listed(told)?);
+    }
+    if !json {
+        say(&shown(sealed))?;
+    }
+    Ok(Exit::Fine)
+}
+
+fn listed(told: Value) -> Result<Vec<Key>, Trouble> {
     let List { keys } = serde_json::from_value(told)
         .map_err(|error| Trouble::Failed(format!("an answer of another release: {error}")))?;
+    Ok(keys)
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Returns keys as a table.
+fn shown(keys: Vec<Key>) -> String {
     let mut table = Table::new(vec![
         Column::Left("KEY"),
         Column::Left("STATE"),
         Column::Left("TENANT"),
         Column::Left("USER"),
         Column::Left("SCOPES"),
+        Column::Left("SERVES"),
         Column::Left("CREATED"),
         Column::Left("ENDS"),
         Column::Left("LABEL"),
@@ -139,6 +210,7 @@ async fn list(args: &OfficeArgs, json: bool) -> Result<Exit, Trouble> {
         let state = match (key.good, key.revoked_ts) {
             (true, _) => "good",
             (false, Some(_)) => "revoked",
+            (false, None) if !key.sealed => "unsealed",
             (false, None) => "over",
         };
         table.row([
@@ -147,13 +219,13 @@ async fn list(args: &OfficeArgs, json: bool) -> Result<Exit, Trouble> {
             key.tenant,
             key.user_id.unwrap_or_default(),
             key.scopes.join(","),
+            key.serves.join(","),
             date(key.created_ts),
             key.revoked_ts.or(key.expires_ts).map(date).unwrap_or_default(),
             key.label.unwrap_or_default(),
         ]);
     }
-    say(&table.text())?;
-    Ok(Exit::Fine)
+    table.text()
 }
 
 async fn revoke(args: &RevokeArgs, json: bool) -> Result<Exit, Trouble> {

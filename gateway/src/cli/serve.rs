@@ -75,6 +75,6 @@ fn flag(setting: &'static Setting, name: &'static str) -> Arg {
         Kind::Switch => {
             arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name(setting.form)
         }
-        Kind::Text | Kind::Size => arg.value_name(setting.form),
+        Kind::Text | Kind::List | Kind::Size => arg.value_name(setting.form),
     }
 }

@@ -74,10 +74,10 @@ pub const AGENT_SETTINGS: [AgentSetting; 10] = [
     AgentSetting {
         name: "served_by",
         form: "USER[|USER…]",
-        default: "operators",
-        doc: "Of `dial-in:` only: as whom somebody must have come to serve it, `USER` of the default tenant or \
-              `TENANT/USER`; by itself those whose credential has the scope `operator`. With `auth.mode = \"none\"` \
-              anybody may.",
+        default: "nobody",
+        doc: "Of `dial-in:` only: as whom somebody must have come to serve it for the sessions of every tenant, `USER` \
+              of the default tenant or `TENANT/USER`. A key made with `--serves agent:ID` needs no such entry, and \
+              serves its own tenant's sessions only. With `auth.mode = \"none\"` anybody may.",
     },
 ];
 

@@ -72,7 +72,7 @@ pub fn page() -> String {
         }
         let flag = setting.flag.map(|flag| match setting.kind {
             Kind::Switch => code(flag),
-            Kind::Text | Kind::Size => code(&format!("{flag} {}", setting.form)),
+            Kind::Text | Kind::List | Kind::Size => code(&format!("{flag} {}", setting.form)),
         });
         let default = match setting.default {
             Fallback::Fixed(value) => code(value),
@@ -143,7 +143,7 @@ impl Setting {
     fn literal(&self, value: &str) -> String {
         match self.kind {
             Kind::Switch => value.to_owned(),
-            Kind::Text | Kind::Size => format!("{value:?}"),
+            Kind::Text | Kind::List | Kind::Size => format!("{value:?}"),
         }
     }
 }

@@ -65,10 +65,14 @@ impl File<'_> {
             (Kind::Switch, other) => {
                 self.wrong(Some(name), value.span(), &format!("expected true or false, not {}", kind(other)));
             }
-            (Kind::Text | Kind::Size, DeValue::String(text)) => {
+            (Kind::List, DeValue::Array(_)) => match word(value.get_ref()) {
+                Some(text) => self.raw.settings.push((key, text, place)),
+                None => self.wrong(Some(name), value.span(), "expected a list of strings"),
+            },
+            (Kind::Text | Kind::List | Kind::Size, DeValue::String(text)) => {
                 self.raw.settings.push((key, text.to_string(), place));
             }
-            (Kind::Text | Kind::Size, other) => {
+            (Kind::Text | Kind::List | Kind::Size, other) => {
                 self.wrong(Some(name), value.span(), &format!("expected a string, not {}", kind(other)));
             }
         }
@@ -89,7 +93,8 @@ impl File<'_> {
                 match word(value.get_ref()) {
                     Some(word) => pairs.push((name, word, self.place(value.span()))),
                     None => {
-                        let what = format!("expected one value, not {}", kind(value.get_ref()));
+                        let what =
+                            format!("expected one value or a list of strings, not {}", kind(value.get_ref()));
                         self.wrong(Some(&format!("agents.{id}.{name}")), value.span(), &what);
                     }
                 }
@@ -130,13 +135,21 @@ fn meant(name: &str) -> String {
     }
 }
 
-/// A single value as the words of a flag.
+/// A single value as the words of a flag, and a list of strings as one word with `|` between them.
 fn word(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Boolean(flag) => Some(flag.to_string()),
         DeValue::Integer(number) => Some(number.as_str().to_owned()),
-        DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
+        DeValue::Array(list) => {
+            let texts = list.iter().map(|item| item.get_ref().as_str());
+            let texts = texts.map(|text| text.filter(|text| !text.contains('|')));
+            texts
+                .collect::<Option<Vec<&str>>>()
+                .filter(|texts| !texts.is_empty())
+                .map(|texts| texts.join("|"))
+        }
+        DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => None,
     }
 }
 

@@ -37,6 +37,7 @@ pub enum Key {
     RateConnection,
     RateKey,
     RateTenant,
+    ToolsServedBy,
     NodeName,
 }
 
@@ -47,6 +48,8 @@ pub enum Kind {
     Text,
     /// `true` or `false`.
     Switch,
+    /// A string, or a list of strings, which are joined with `|`.
+    List,
     /// A string with a number of bytes, such as `"64KiB"`.
     Size,
 }

@@ -7,6 +7,7 @@ use super::network::Networks;
 use super::rate::{self, Asked};
 use super::raw::Raw;
 use super::redis::{Login, RedisUrl};
+use super::served::ServedBy;
 use super::welcome::{Hosts, Origin};
 use super::{Config, Durability, LogFormat, PerAddress, Rates, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -40,6 +41,7 @@ struct Draft {
     algorithms: Vec<Algorithm>,
     /// What somebody has said of rates.
     rates: Asked,
+    tools_served_by: ServedBy,
     store: (StoreUrl, Place),
     durability: Option<(Durability, Place)>,
     deployer: Option<(Login, Place)>,
@@ -85,6 +87,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
         tls,
         auth,
         rates: draft.rates.or(Rates::usual(draft.auth.0)),
+        tools_served_by: draft.tools_served_by,
         store,
         keep_facts: draft.keep_facts,
         node_name: draft.node_name.unwrap_or_else(host_name),
@@ -120,6 +123,7 @@ impl Default for Draft {
             audience: None,
             algorithms: Vec::new(),
             rates: Asked::default(),
+            tools_served_by: ServedBy::default(),
             store: (StoreUrl::Memory, Place::Default),
             durability: None,
             deployer: None,
@@ -165,6 +169,10 @@ impl Draft {
             Key::RateConnection => self.rates.connection = Some(rate::parse(text)?),
             Key::RateKey => self.rates.key = Some(rate::parse(text)?),
             Key::RateTenant => self.rates.tenant = Some(rate::parse(text)?),
+            Key::ToolsServedBy => {
+                let read = ServedBy::parse(text);
+                self.tools_served_by = read.ok_or_else(|| format!("expected {}", ServedBy::FORM))?;
+            }
             Key::NodeName => self.node_name = Some(label(text)?),
             Key::DefaultAgent => self.default_agent = Some((label(text)?, place.clone())),
             Key::Demo => self.demo = switch(text)?,

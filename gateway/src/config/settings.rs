@@ -2,7 +2,7 @@
 use super::key::{Fallback, Key, Kind, Setting};
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 31] = [
+pub const SETTINGS: [Setting; 32] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -317,6 +317,17 @@ pub const SETTINGS: [Setting; 31] = [
         flag: None,
         default: Fallback::Fixed("off"),
         doc: "The same for everybody of one tenant, at all nodes of a fleet together.",
+    },
+    Setting {
+        key: Key::ToolsServedBy,
+        name: "tools.served_by",
+        kind: Kind::List,
+        form: "USER[|USER…]",
+        flag: Some("--tools-served-by"),
+        default: Fallback::Found { how: "nobody", example: "runner|acme/runner" },
+        doc: "As whom somebody must have come to run tools for the sessions of every tenant: `USER` of the default \
+              tenant or `TENANT/USER`. A key made with `--serves tools:NAME` needs no such entry, and runs tools for \
+              its own tenant only. With `auth.mode = \"none\"` anybody may.",
     },
     Setting {
         key: Key::NodeName,

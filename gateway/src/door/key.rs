@@ -1,6 +1,7 @@
 //! API keys: `twk_<id>_<secret>`. The id is public and names a key in lists and logs; the secret is 128 random
 //! bits, shown once, and kept nowhere but as a hash that only who has the pepper can make (S-01).
 use super::pepper::{Pepper, PepperId};
+use super::serves::Serves;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ pub struct ApiKey {
     secret: Private<String>,
 }
 
-/// A key as it is kept: whose it is, and what its secret comes to.
+/// A key as it is kept: whose it is, what it grants, and what its secret comes to. All of it is authenticated by
+/// [`Record::seal`], so that whoever can write to the store cannot change what a key grants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Its name.
@@ -44,6 +46,9 @@ pub struct Record {
     pub user: Option<UserId>,
     /// What its bearer may do.
     pub scopes: Scopes,
+    /// What its bearer may serve, for its own tenant.
+    #[serde(default, skip_serializing_if = "Serves::is_empty")]
+    pub serves: Serves,
     /// For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
@@ -55,6 +60,10 @@ pub struct Record {
     /// When it was taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Millis>,
+    /// HMAC of every other field, made with the pepper. None: the key was made by an earlier release, which
+    /// authenticated its secret only; it opens nothing until an operator has sealed it (`turnway key migrate`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<Hash>,
 }
 
 /// HMAC-SHA-256.
@@ -151,6 +160,64 @@ impl Record {
     /// Whether it opens anything at this time, where its pepper is.
     pub fn is_good(&self, now: Millis) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|end| now < end)
+    }
+
+    /// Returns the record with the HMAC of all its fields.
+    #[must_use]
+    pub fn sealed(mut self, pepper: &Pepper) -> Self {
+        self.seal = Some(pepper.seal(&self.authenticated()));
+        self
+    }
+
+    /// Returns whether every field is as it was when the record was sealed with this pepper.
+    pub fn is_sealed(&self, pepper: &Pepper) -> bool {
+        self.seal.is_some_and(|seal| pepper.verify_seal(&self.authenticated(), &seal))
+    }
+
+    /// Changes a record. It is sealed again if it was; one that was not stays without a seal, and opens nothing.
+    pub fn change(&mut self, pepper: &Pepper, change: impl FnOnce(&mut Self)) {
+        let was_sealed = self.is_sealed(pepper);
+        change(self);
+        if was_sealed {
+            self.seal = Some(pepper.seal(&self.authenticated()));
+        }
+    }
+
+    /// Returns every field but the seal as bytes: each with its length before it, so that no two records have the same.
+    fn authenticated(&self) -> Vec<u8> {
+        let Self {
+            id,
+            hash,
+            pepper,
+            tenant,
+            user,
+            scopes,
+            serves,
+            label,
+            created,
+            expires,
+            revoked,
+            seal: _,
+        } = self;
+        let mut bytes = Vec::with_capacity(256);
+        let mut part = |part: &[u8]| {
+            bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            bytes.extend_from_slice(part);
+        };
+        let time = |at: &Option<Millis>| at.map_or_else(Vec::new, |at| at.0.to_be_bytes().to_vec());
+        part(id.as_str().as_bytes());
+        part(&hash.0);
+        part(pepper.as_str().as_bytes());
+        part(tenant.as_str().as_bytes());
+        // No user has an empty name; a label may be empty, and grants nothing.
+        part(user.as_ref().map_or("", UserId::as_str).as_bytes());
+        part(scopes.words().join(",").as_bytes());
+        part(serves.words().join(",").as_bytes());
+        part(label.as_deref().unwrap_or_default().as_bytes());
+        part(&created.0.to_be_bytes());
+        part(&time(expires));
+        part(&time(revoked));
+        bytes
     }
 
     /// As whom its bearer comes.

@@ -2,7 +2,8 @@
 //! store anything, and it works while the store is away.
 use super::key::{ApiKey, KeyId, Record, Scopes};
 use super::pepper::Pepper;
-use std::collections::BTreeMap;
+use super::serves::Serves;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use turnway_core::id::{TenantId, UserId};
 use turnway_core::time::Millis;
@@ -11,7 +12,15 @@ use turnway_core::time::Millis;
 #[derive(Clone, Debug)]
 pub struct Keyring {
     pepper: Pepper,
-    keys: Arc<RwLock<Arc<Keys>>>,
+    known: Arc<RwLock<Arc<Known>>>,
+}
+
+/// The keys of one reading of the store.
+#[derive(Debug, Default)]
+struct Known {
+    keys: Arc<Keys>,
+    /// Those whose fields this node cannot vouch for: they open nothing. Found out once for each reading.
+    unsealed: BTreeSet<KeyId>,
 }
 
 /// Keys by their names.
@@ -26,6 +35,8 @@ pub struct Bearer {
     pub user: UserId,
     /// What it may do.
     pub scopes: Scopes,
+    /// What it may serve.
+    pub serves: Serves,
 }
 
 // === impl Keyring ===
@@ -33,7 +44,7 @@ pub struct Bearer {
 impl Keyring {
     /// One without keys.
     pub fn new(pepper: Pepper) -> Self {
-        Self { pepper, keys: Arc::default() }
+        Self { pepper, known: Arc::default() }
     }
 
     /// What its keys are hashed with.
@@ -43,41 +54,60 @@ impl Keyring {
 
     /// All of them.
     pub fn keys(&self) -> Arc<Keys> {
-        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.known().keys)
     }
 
     /// These are all of them from now on. What was once taken back stays so, whatever a store that has forgotten
     /// its last writes says: the names of such keys are answered.
     pub fn replace(&self, mut keys: Keys) -> Vec<KeyId> {
-        let mut all = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let is_ours = |record: &Record| record.pepper == *self.pepper.id();
+        let unsealed = keys.values().filter(|record| is_ours(record) && !record.is_sealed(&self.pepper));
+        let unsealed = unsealed.map(|record| record.id.clone()).collect();
         let mut undone = Vec::new();
-        for (id, old) in all.iter().filter(|(_, old)| old.revoked.is_some()) {
+        for (id, old) in known.keys.iter().filter(|(_, old)| old.revoked.is_some()) {
             if let Some(new) = keys.get_mut(id).filter(|new| new.revoked.is_none()) {
                 new.revoked = old.revoked;
                 undone.push(id.clone());
             }
         }
-        *all = Arc::new(keys);
+        *known = Arc::new(Known { keys: Arc::new(keys), unsealed });
         undone
     }
 
     /// Whose this key is, if it is one and opens anything now.
     pub fn bearer(&self, key: &ApiKey, now: Millis) -> Option<Bearer> {
-        let keys = self.keys();
-        let record = keys.get(key.id())?;
+        let known = self.known();
+        let record = known.keys.get(key.id())?;
         if !key.is(&record.hash, &self.pepper) || !self.opens(record, now) {
             return None;
         }
-        Some(Bearer { tenant: record.tenant.clone(), user: record.user(), scopes: record.scopes })
+        let (tenant, serves) = (record.tenant.clone(), record.serves.clone());
+        Some(Bearer { tenant, user: record.user(), scopes: record.scopes, serves })
     }
 
     /// Whether a key of this name opens anything now.
     pub fn is_good(&self, id: &KeyId, now: Millis) -> bool {
-        self.keys().get(id).is_some_and(|record| self.opens(record, now))
+        self.known().keys.get(id).is_some_and(|record| self.opens(record, now))
     }
 
-    /// Whether a key opens anything here at this time: one that was hashed with another pepper cannot.
+    /// Whether a key opens anything here at this time: one that was hashed with another pepper cannot, nor one whose
+    /// fields are not those that were sealed.
     pub fn opens(&self, record: &Record, now: Millis) -> bool {
-        record.pepper == *self.pepper.id() && record.is_good(now)
+        record.pepper == *self.pepper.id() && record.is_good(now) && !self.is_unsealed(&record.id)
+    }
+
+    /// Returns whether this node cannot vouch for what the store says of a key.
+    pub fn is_unsealed(&self, id: &KeyId) -> bool {
+        self.known().unsealed.contains(id)
+    }
+
+    /// Returns the number of keys that this node cannot vouch for.
+    pub fn unsealed(&self) -> usize {
+        self.known().unsealed.len()
+    }
+
+    fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 }

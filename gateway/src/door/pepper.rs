@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// Shorter ones could be guessed.
 const BYTES_MIN: usize = 32;
+/// What is authenticated of a record begins with this, and of a secret with something else.
+const SEAL: &[u8] = b"api-key-record:1:";
 /// No secret is longer; whoever names another file by mistake is told so.
 const BYTES_MAX: u64 = 4096;
 
@@ -42,6 +44,15 @@ pub enum BadPepper {
         /// Where.
         path: PathBuf,
     },
+}
+
+// === impl PepperId ===
+
+impl PepperId {
+    /// Returns it as text.
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 // === impl Pepper ===
@@ -77,6 +88,18 @@ impl Pepper {
         let mut hash = [0; 32];
         hash.copy_from_slice(tag.as_ref());
         Hash(hash)
+    }
+
+    /// Returns the HMAC of a record's fields.
+    pub(super) fn seal(&self, fields: &[u8]) -> Hash {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(hmac::sign(&self.key, &[SEAL, fields].concat()).as_ref());
+        Hash(hash)
+    }
+
+    /// Returns whether a record's fields are those that were sealed. Takes the same time whatever is wrong.
+    pub(super) fn verify_seal(&self, fields: &[u8], seal: &Hash) -> bool {
+        hmac::verify(&self.key, &[SEAL, fields].concat(), &seal.0).is_ok()
     }
 
     /// Takes the same time whatever is wrong.

@@ -1,10 +1,14 @@
 //! Who is let in as whom, with keys and without.
 use super::key::{Record, Scopes};
 use super::pepper::Pepper;
+use super::serves::{Serves, Serving};
 use super::*;
 use crate::config::Rates;
+use crate::config::ServedBy;
 use prometheus::Registry;
+use turnway_bindings::channel::service::Reach;
 use turnway_bindings::link::{Capabilities, Credential};
+use turnway_core::id::AgentId;
 
 const NOW: Millis = Millis(1_000_000);
 
@@ -58,6 +62,11 @@ fn a_request_names_its_user_once_or_not_at_all() {
 
 /// A door with one key of this user and these scopes, and the key.
 fn keyed(user: Option<&str>, scopes: &[&str]) -> (Door, Keyring, String) {
+    keyed_with(user, scopes, &[])
+}
+
+/// The same, of a key that may serve something.
+fn keyed_with(user: Option<&str>, scopes: &[&str], serves: &[&str]) -> (Door, Keyring, String) {
     let ring = Keyring::new(Pepper::of("0123456789abcdef0123456789abcdef").expect("long enough"));
     let key = ApiKey::make().expect("chance");
     let record = Record {
@@ -67,11 +76,14 @@ fn keyed(user: Option<&str>, scopes: &[&str]) -> (Door, Keyring, String) {
         tenant: TenantId::parse("acme").expect("a name"),
         user: user.map(|user| UserId::parse(user).expect("a name")),
         scopes: Scopes::parse(scopes.iter().copied()).expect("scopes"),
+        serves: Serves::parse(serves.iter().copied()).expect("words"),
         label: None,
         created: Millis(0),
         expires: Some(Millis(2_000_000)),
         revoked: None,
+        seal: None,
     };
+    let record = record.sealed(ring.pepper());
     ring.replace([(record.id.clone(), record)].into());
     (Door::of(Some(ring.clone()), None, Rates::default(), None, metrics()), ring, key.reveal())
 }
@@ -133,8 +145,76 @@ fn what_is_no_good_key_opens_nothing() {
     // In time, and not too late; then it is taken back.
     assert_eq!(door.admit(&hello(None, Some(&key)), Millis(2_000_000)), Err(Denied::Credential));
     let keys = ring.keys();
-    let revoked = keys.values().cloned().map(|record| Record { revoked: Some(NOW), ..record });
+    let revoked =
+        keys.values().cloned().map(|record| Record { revoked: Some(NOW), ..record }.sealed(ring.pepper()));
     ring.replace(revoked.map(|record| (record.id.clone(), record)).collect());
     assert_eq!(door.admit(&hello(None, Some(&key)), NOW), Err(Denied::Credential));
     assert!(!door.still_admits(&proof, NOW));
+}
+
+/// Returns for whom a key serves the agent `helper`, as itself or as another user.
+fn reach(keyed: &(Door, Keyring, String), user: Option<&str>, served_by: &str) -> Option<Reach> {
+    let (door, _, key) = keyed;
+    let helper = AgentId::parse("helper").expect("a name");
+    let served_by = ServedBy::parse(served_by).unwrap_or_default();
+    let admitted = door.admit(&hello(user, Some(key)), NOW).expect("let in");
+    admitted.serves(Serving::Agent(&helper), &served_by).map(|identity| identity.reach)
+}
+
+/// Covers: S-07.
+#[test]
+fn key_serves_its_own_tenant_and_a_named_user_all() {
+    let acme = Some(Reach::Tenant(TenantId::parse("acme").expect("a name")));
+    let serving = keyed_with(Some("bot"), &["write"], &["agent:helper"]);
+    assert_eq!(reach(&serving, None, ""), acme);
+    assert_eq!(reach(&serving, Some("bot"), "bot"), acme, "another tenant's bot is named");
+    assert_eq!(reach(&serving, None, "acme/bot"), Some(Reach::Everyone));
+    // What it was made for needs no scope beside it; what the configuration says needs `write`.
+    assert_eq!(reach(&keyed_with(Some("bot"), &["read"], &["agent:helper"]), None, ""), acme);
+    assert_eq!(reach(&keyed(Some("bot"), &["read"]), None, "acme/bot"), None);
+    assert_eq!(reach(&keyed_with(Some("bot"), &["write"], &["agent:other"]), None, ""), None);
+    assert_eq!(reach(&keyed(Some("root"), &["write", "operator"]), None, ""), None);
+}
+
+/// Covers: S-07.
+#[test]
+fn acting_as_another_user_serves_nothing() {
+    let shop = keyed_with(Some("shop"), &["write", "act_as", "operator"], &["agent:helper"]);
+    assert!(reach(&shop, None, "acme/bot").is_some());
+    assert_eq!(reach(&shop, Some("bot"), "acme/bot"), None);
+    assert_eq!(reach(&shop, Some("ann"), ""), None);
+}
+
+/// Covers: S-07.
+#[test]
+fn anybody_serves_everybody_where_nobody_is_asked() {
+    let door = Door::open(Rates::default(), None, metrics());
+    let admitted = door.admit(&hello(Some("ann"), None), NOW).expect("let in");
+    let helper = AgentId::parse("helper").expect("a name");
+    let identity = admitted.serves(Serving::Agent(&helper), &ServedBy::default()).expect("it serves");
+    assert_eq!((identity.reach, identity.credential), (Reach::Everyone, None));
+}
+
+/// Covers: S-01.
+#[test]
+fn key_changed_in_the_store_opens_nothing() {
+    let (door, ring, key) = keyed(Some("ann"), &["write"]);
+    let good = ring.keys().values().next().expect("one").clone();
+    let put = |record: Record| {
+        ring.replace([(record.id.clone(), record)].into());
+        door.admit(&hello(None, Some(&key)), NOW).map(|_| ())
+    };
+    let evil = TenantId::parse("evil").expect("a name");
+    for changed in [
+        Record { tenant: evil, ..good.clone() },
+        Record { user: None, ..good.clone() },
+        Record { scopes: Scopes { operator: true, ..good.scopes }, ..good.clone() },
+        Record { expires: None, ..good.clone() },
+        // As an earlier release wrote it.
+        Record { seal: None, ..good.clone() },
+    ] {
+        assert_eq!(put(changed.clone()), Err(Denied::Credential));
+        assert!(ring.is_unsealed(&changed.id) && !ring.is_good(&changed.id, NOW));
+    }
+    assert_eq!(put(good), Ok(()));
 }

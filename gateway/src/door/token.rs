@@ -5,6 +5,7 @@
 use super::jwks::KeySet;
 use super::key::Scopes;
 use super::keyring::Bearer;
+use super::serves::Serves;
 use crate::config::{Algorithm, Issuer};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -113,7 +114,8 @@ fn subject(issuer: &Issuer, claims: Claims, now: Millis) -> Result<Subject, BadT
     let tenant = claims.tenant.as_deref().map_or_else(|| Ok(TenantId::default_tenant()), TenantId::parse);
     let (tenant, user) = (tenant.map_err(|_| BadToken::Claims)?, UserId::parse(&claims.sub));
     let scopes = scopes(claims.scope.as_deref().unwrap_or_default()).ok_or(BadToken::Claims)?;
-    let bearer = Bearer { tenant, user: user.map_err(|_| BadToken::Claims)?, scopes };
+    let serves = Serves::default();
+    let bearer = Bearer { tenant, user: user.map_err(|_| BadToken::Claims)?, scopes, serves };
     Ok(Subject { bearer, ends: expires })
 }
 

@@ -1,6 +1,8 @@
 //! `GET /v1/agents`: who answers here.
 use crate::agent::directory::Profile;
 use crate::answer;
+use crate::door::Admitted;
+use crate::door::service::Service;
 use crate::http::openapi::refusals::Plain;
 use crate::http::{Answer, Desk};
 use axum::extract::State;
@@ -26,10 +28,10 @@ struct Agent {
     /// Could be reached when it was last tried.
     healthy: bool,
     capabilities: Capabilities,
-    /// For operators only, of one that dials in: the nodes that it is connected to, as far as this one knows.
+    /// For this machine's operator only (`auth.mode = "none"`, no user named), of one that dials in: the nodes that it is connected to, as far as this one knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<Vec<Connected>>,
-    /// For operators only: it may tell of an inner network.
+    /// For this machine's operator only: it may tell of an inner network.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
 }
@@ -59,15 +61,17 @@ struct Capabilities {
     responses((status = 200, description = "All of them", body = Agents), Plain),
 )]
 pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
-    let principal = desk.admit(&headers).await?.principal;
+    let Admitted { principal, service, .. } = desk.admit(&headers).await?;
+    // A tenant's operator is one of its tenant, and nothing on the node.
+    let is_operator = principal.operator && service == Service::Anything;
     let show = |profile: &Profile| Agent {
         agent_id: profile.id.clone(),
         kind: profile.kind,
         default: desk.agents.default_agent() == Some(&profile.id),
-        healthy: desk.agents.is_healthy(&profile.id),
+        healthy: desk.agents.is_healthy(&profile.id, &principal.tenant),
         capabilities: Capabilities { cancel: profile.cancel, steer: profile.steer, resume: profile.resume },
-        nodes: desk.agents.nodes(&profile.id).filter(|_| principal.operator).map(connected),
-        endpoint: profile.url.clone().filter(|_| principal.operator),
+        nodes: desk.agents.nodes(&profile.id).filter(|_| is_operator).map(connected),
+        endpoint: profile.url.clone().filter(|_| is_operator),
     };
     let agents = desk.agents.profiles().iter().map(show).collect();
     Ok(answer::json(StatusCode::OK, &Agents { agents }))

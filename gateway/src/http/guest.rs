@@ -70,7 +70,7 @@ impl Guest {
     /// Begins a link.
     pub async fn enter(desk: Arc<Desk>, admitted: Admitted) -> Result<Self, Parted> {
         let (seat, pass) = (desk.links.open(), desk.door.pass(&admitted, desk.clock.mono()));
-        let Admitted { principal, proof } = admitted;
+        let Admitted { principal, proof, service: _ } = admitted;
         if let Proof::Key(key) = &proof {
             seat.mark(key.as_str());
         }

@@ -27,9 +27,11 @@ pub fn status_of(code: Code) -> StatusCode {
         Code::Unauthorized => StatusCode::UNAUTHORIZED,
         Code::Forbidden | Code::Blocked | Code::ApprovalRejected => StatusCode::FORBIDDEN,
         Code::NotFound => StatusCode::NOT_FOUND,
-        Code::Busy | Code::IdempotencyConflict | Code::SessionClosed | Code::AgentNotInSession => {
-            StatusCode::CONFLICT
-        }
+        Code::Busy
+        | Code::IdempotencyConflict
+        | Code::SessionClosed
+        | Code::AgentNotInSession
+        | Code::RunnerIdInUse => StatusCode::CONFLICT,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::RateLimited | Code::TooManyPending => StatusCode::TOO_MANY_REQUESTS,
         Code::InternalError | Code::PoisonTurn => StatusCode::INTERNAL_SERVER_ERROR,

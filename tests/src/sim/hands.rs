@@ -3,6 +3,7 @@
 use super::world::{Happening, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use turnway_bindings::channel::service::ServerIdentity;
 use turnway_bindings::runner::shop;
 use turnway_bindings::runner::words::{FromRunner, ToRunner, UNKNOWN_ACTION};
 use turnway_bindings::switchboard::Input;
@@ -232,7 +233,8 @@ impl World {
             self.tell_tools(at, shop::Input::Left { connection });
         }
         let (runner, tools) = (RunnerId::parse("r1").expect("a name"), [SPAWN, TOOL].map(tool_name).into());
-        self.tell_tools(at, shop::Input::Came { connection: number, runner, tools });
+        let identity = ServerIdentity::local();
+        self.tell_tools(at, shop::Input::Came { connection: number, runner, identity, tools });
     }
 
     /// What runs ends with it, and the next one knows.

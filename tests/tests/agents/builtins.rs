@@ -114,7 +114,8 @@ async fn an_agent_nobody_configured_is_unavailable() {
     let failure = AgentFailure::Unavailable("not configured".to_owned());
     world.expect(&ask, AgentEvent::Failed(failure)).await;
     assert!(
-        !world.agents.is_healthy(&ask.agent_id) && world.agents.is_healthy(&order("echo", "m", "").agent_id)
+        !world.agents.is_healthy(&ask.agent_id, &ask.key.tenant)
+            && world.agents.is_healthy(&order("echo", "m", "").agent_id, &ask.key.tenant)
     );
 }
 

@@ -53,10 +53,10 @@ async fn an_agent_that_is_not_there_is_unavailable_until_it_is_back() {
     let (_, calls) = mpsc::unbounded_channel();
     let mut world = World::with(&format!("a=http://{address}/base"), calls, 8);
     let ask = order("a", "m1", "hi");
-    assert!(world.agents.is_healthy(&ask.agent_id));
+    assert!(world.agents.is_healthy(&ask.agent_id, &ask.key.tenant));
     world.invoke(ask.clone());
     world.expect(&ask, unavailable("no connection")).await;
-    assert!(!world.agents.is_healthy(&ask.agent_id));
+    assert!(!world.agents.is_healthy(&ask.agent_id, &ask.key.tenant));
     world.is_quiet().await;
 
     world.calls = serve(TcpListener::bind(address).await.expect("the same port"));
@@ -65,10 +65,10 @@ async fn an_agent_that_is_not_there_is_unavailable_until_it_is_back() {
     assert!(!call.head.headers.contains_key("authorization"));
     call.reply(503, "text/plain", "ill");
     let call = world.call().await;
-    assert!(!world.agents.is_healthy(&ask.agent_id));
+    assert!(!world.agents.is_healthy(&ask.agent_id, &ask.key.tenant));
     call.reply(200, "text/plain", "");
     soon("it is found", async {
-        while !world.agents.is_healthy(&ask.agent_id) {
+        while !world.agents.is_healthy(&ask.agent_id, &ask.key.tenant) {
             tokio::task::yield_now().await;
         }
     })

@@ -3,6 +3,7 @@ use crate::{ask, dial, end, hello, order, person, say, until};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use turnway_tests::real::identity::pepper;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::quic::Line;
 use turnway_tests::real::redis::Redis;
@@ -27,6 +28,17 @@ impl Fleet {
         let mut fleet = Self { nodes: Vec::new(), redis, dir };
         for _ in 0..count {
             fleet.join(keys, &[]).await;
+        }
+        fleet
+    }
+
+    /// So many nodes whose agent `a` dials in, and which ask for keys.
+    pub(crate) async fn guarded(count: usize) -> Self {
+        let mut fleet = Self::start(0, "").await;
+        let pepper = pepper(fleet.dir.path());
+        let flags = ["--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
+        for _ in 0..count {
+            fleet.join("", &flags).await;
         }
         fleet
     }

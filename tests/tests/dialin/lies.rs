@@ -138,7 +138,7 @@ async fn one_agent_has_so_many_connections() {
         all.push(dial(&node, json!({})).await);
     }
     let one_more = Wire::open(node.http).await.expect("it connects");
-    assert_eq!(crate::life::forbidden(one_more, json!({})).await, Gone::Closed(4403));
+    assert_eq!(crate::life::refused(one_more, json!({}), "rate_limited").await, Gone::Closed(4429));
     all.pop();
     connected(&node, turnway_core::limits::DIALIN_CONNECTIONS_MAX - 1).await;
     dial(&node, json!({})).await;

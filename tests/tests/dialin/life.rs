@@ -253,10 +253,15 @@ async fn an_answer_that_outlives_its_connection_goes_on_at_the_byte() {
 }
 
 /// Reads on to the end of one that may not be what it says.
-pub(crate) async fn forbidden(mut wire: Wire, more: Value) -> Gone {
+pub(crate) async fn forbidden(wire: Wire, more: Value) -> Gone {
+    refused(wire, more, "forbidden").await
+}
+
+/// Reads on to the end of one that is refused with this code.
+pub(crate) async fn refused(mut wire: Wire, more: Value, code: &str) -> Gone {
     wire.say(crate::hello(&more)).await.expect("said");
     let error = wire.next().await.expect("an answer");
-    assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("forbidden")), "{error}");
+    assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!(code)), "{error}");
     wire.until(|_| false).await.expect_err("it is closed")
 }
 

@@ -1,14 +1,17 @@
 //! Who may serve which agent.
+use crate::beyond::Fleet;
 use crate::life::forbidden;
-use crate::{hello, order};
-use serde_json::json;
+use crate::{hello, order, say};
+use serde_json::{Value, json};
 use tempfile::tempdir;
 use turnway_tests::real::identity::{Key, guarded};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
 /// Covers: S-01, S-04, S-07.
 #[tokio::test]
-async fn an_agent_is_served_by_whom_the_operator_names() {
+async fn agent_is_served_by_named_users_and_by_keys_made_for_it() {
     let dir = tempdir().expect("a directory");
     let agents = ["--agent", "a=dial-in:,served_by=bot|acme/bot", "--agent", "b=dial-in:", "--demo"];
     let node = guarded(&dir, &agents).await;
@@ -18,9 +21,15 @@ async fn an_agent_is_served_by_whom_the_operator_names() {
     let other = Key::make(&node, &["--user", "bot", "--tenant", "other"]).await;
     let operator = Key::make(&node, &["--user", "root", "--scopes", "read,write,operator"]).await;
     let open = || async { Wire::open(node.http).await.expect("it connects") };
-    for (key, agent) in
-        [(&ann, "a"), (&reader, "a"), (&other, "a"), (&operator, "a"), (&bot, "b"), (&bot, "echo")]
-    {
+    for (key, agent) in [
+        (&ann, "a"),
+        (&reader, "a"),
+        (&other, "a"),
+        (&operator, "a"),
+        (&operator, "b"),
+        (&bot, "b"),
+        (&bot, "echo"),
+    ] {
         let said = json!({"api_key": key.text, "agent_id": agent});
         assert_eq!(forbidden(open().await, said).await, Gone::Closed(4403), "{agent}");
     }
@@ -34,7 +43,8 @@ async fn an_agent_is_served_by_whom_the_operator_names() {
     assert_eq!(open().await.greet_with(hello(&json!({}))).await.err(), Some(Gone::Closed(4401)));
 
     let mut serving = open().await.greet_with(hello(&json!({"api_key": bot.text}))).await.expect("welcome");
-    let said = json!({"api_key": operator.text, "agent_id": "b"});
+    let made = Key::make(&node, &["--serves", "agent:b"]).await;
+    let said = json!({"api_key": made.text, "agent_id": "b"});
     open().await.greet_with(hello(&said)).await.expect("welcome");
     let mut person = ann.hello(node.http, None).await.expect("welcome");
     let accepted = person.ask("r1", invoke("s1", "a", "hello")).await.expect("an answer");
@@ -44,4 +54,104 @@ async fn an_agent_is_served_by_whom_the_operator_names() {
     assert_eq!(serving.until(|_| false).await.expect_err("it is closed"), Gone::Closed(4401));
     let error = person.until(|message| message["type"] == "error").await.expect("it comes");
     assert_eq!(error["code"], "agent_unavailable");
+}
+
+/// A key of this tenant that serves agent `a`, connected at this node.
+async fn served(node: &Node, tenant: &str) -> Wire {
+    let key = Key::make(node, &["--tenant", tenant, "--serves", "agent:a"]).await;
+    let said = hello(&json!({"api_key": key.text, "capabilities": {"steer": false}}));
+    Wire::open(node.http).await.expect("it connects").greet_with(said).await.expect("welcome")
+}
+
+/// A person of this tenant, who asks agent `a` something in session `s1`; the answer to that.
+async fn asks(node: &Node, tenant: &str, text: &str) -> (Wire, Value) {
+    let key = Key::make(node, &["--tenant", tenant, "--user", "ann"]).await;
+    let mut person = key.hello(node.http, None).await.expect("welcome");
+    let accepted = person.ask(text, invoke("s1", "a", text)).await.expect("an answer");
+    assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
+    (person, accepted)
+}
+
+async fn is_told_nothing(agent: &mut Wire) {
+    agent.say(json!({"type": "ping"})).await.expect("said");
+    order(agent, "pong").await;
+}
+
+/// Covers: S-06, S-07.
+#[tokio::test]
+async fn agent_of_one_tenant_gets_no_run_of_another() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--agent", "a=dial-in:"]).await;
+    let mut evil = served(&node, "evil").await;
+    let (mut ann, _) = asks(&node, "acme", "secret").await;
+    let error = ann.until(|message| message["type"] == "error").await.expect("it comes");
+    assert_eq!(error["code"], "agent_unavailable");
+    is_told_nothing(&mut evil).await;
+    // The tenant's own is given its runs; the other one is busy with nothing and still not asked.
+    let mut own = served(&node, "acme").await;
+    let (mut ann, accepted) = asks(&node, "acme", "another secret").await;
+    let invoke = order(&mut own, "invoke").await;
+    assert_eq!(invoke["run_id"], accepted["run_id"]);
+    say(&mut own, &invoke, "done", json!({})).await;
+    ann.until(|message| message["type"] == "done").await.expect("its end");
+    is_told_nothing(&mut evil).await;
+}
+
+/// Covers: S-06, S-07, MP-F1.
+#[tokio::test]
+async fn agent_at_another_node_gets_no_run_of_another_tenant() {
+    let fleet = Fleet::guarded(3).await;
+    let nodes = &fleet.nodes;
+    let mut evil = served(&nodes[1], "evil").await;
+    let mut own = served(&nodes[2], "acme").await;
+    let (mut ann, accepted) = asks(&nodes[0], "acme", "secret").await;
+    let invoke = order(&mut own, "invoke").await;
+    assert_eq!(invoke["run_id"], accepted["run_id"]);
+    say(&mut own, &invoke, "done", json!({})).await;
+    ann.until(|message| message["type"] == "done").await.expect("its end");
+    is_told_nothing(&mut evil).await;
+}
+
+/// Covers: S-06, S-07.
+#[tokio::test]
+async fn agents_of_a_resumable_run_hear_its_end_in_their_tenant() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--agent", "a=dial-in:,on_owner_loss=resume"]).await;
+    let resumable = async |tenant: &str| {
+        let key = Key::make(&node, &["--tenant", tenant, "--serves", "agent:a"]).await;
+        let said = hello(&json!({"api_key": key.text, "capabilities": {"resume": true, "cancel": true}}));
+        Wire::open(node.http).await.expect("it connects").greet_with(said).await.expect("welcome")
+    };
+    let (mut evil, mut own) = (resumable("evil").await, resumable("acme").await);
+    let (mut ann, accepted) = asks(&node, "acme", "secret").await;
+    order(&mut own, "invoke").await;
+    // The run is ended by its node, since its connection is gone: every process that may know of it is told to stop.
+    let mut second = resumable("acme").await;
+    drop(own);
+    let next = order(&mut second, "invoke").await;
+    assert_eq!(next["run_id"], accepted["run_id"]);
+    ann.say(json!({"type": "cancel_run", "run_id": accepted["run_id"]})).await.expect("said");
+    order(&mut second, "cancel").await;
+    say(&mut second, &next, "cancel_ack", json!({})).await;
+    ann.until(|message| message["type"] == "done").await.expect("its end");
+    is_told_nothing(&mut evil).await;
+}
+
+/// Covers: S-07.
+#[tokio::test]
+async fn tenant_operator_is_shown_nothing_of_the_node() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--agent", "a=dial-in:", "--agent", "h=http://127.0.0.1:9"]).await;
+    let _serving = served(&node, "acme").await;
+    for tenant in ["default", "acme"] {
+        let operator =
+            Key::make(&node, &["--tenant", tenant, "--user", "root", "--scopes", "write,operator"]).await;
+        let agents = Web::new(node.http, None).key(&operator).json("/v1/agents").await;
+        let agents = agents["agents"].as_array().expect("a list").clone();
+        assert!(
+            agents.iter().all(|agent| agent.get("endpoint").is_none() && agent.get("nodes").is_none()),
+            "{agents:?}"
+        );
+        assert_eq!(agents[0]["healthy"], json!(tenant == "acme"), "it is served for one tenant only");
+    }
 }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use turnway_bindings::channel::command::Command;
 use turnway_bindings::channel::note::Note;
-use turnway_bindings::link::{Beside, Input, Link, LinkConfig, Output, Pace, Renewal};
+use turnway_bindings::link::{Beside, Input, Link, LinkConfig, NotServing, Output, Pace, Renewal};
 use turnway_core::id::{
     Epoch, EventId, NodeId, Principal, RequestId, RunId, Seq, SessionId, TenantId, UserId,
 };
@@ -107,7 +107,7 @@ pub(crate) fn input(word: &str) -> Input {
         "nothing-to-refresh" => refreshed(Renewal::Needless),
         "not-refreshed" => refreshed(Renewal::Denied),
         "deny" => Input::Denied,
-        "forbid" => Input::Forbidden,
+        "forbid" => Input::NotServing(NotServing::Forbidden),
         "binary" => Input::Binary,
         "too-large" => Input::TooLarge,
         "alive" => Input::Alive,

@@ -50,9 +50,11 @@ pub(super) fn kind(code: Code) -> (u16, &'static str) {
         Code::Unauthorized => (401, "authentication_error"),
         Code::Forbidden | Code::Blocked | Code::ApprovalRejected => (403, "permission_error"),
         Code::NotFound => (404, INVALID),
-        Code::Busy | Code::IdempotencyConflict | Code::SessionClosed | Code::AgentNotInSession => {
-            (409, INVALID)
-        }
+        Code::Busy
+        | Code::IdempotencyConflict
+        | Code::SessionClosed
+        | Code::AgentNotInSession
+        | Code::RunnerIdInUse => (409, INVALID),
         Code::RateLimited | Code::TooManyPending => (429, LIMIT),
         Code::InternalError
         | Code::PoisonTurn

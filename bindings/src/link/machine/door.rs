@@ -1,7 +1,7 @@
 //! What a link makes of what the door says, where it is not a welcome.
 use super::{Link, Phase, last_moment};
 use crate::channel::json::render;
-use crate::link::Renewal;
+use crate::link::{NotServing, Renewal};
 use turnway_core::id::RequestId;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -15,12 +15,17 @@ impl Link {
         }
     }
 
-    pub(super) fn handle_forbidden(&mut self, now: Now) {
+    pub(super) fn handle_not_serving(&mut self, now: Now, why: NotServing) {
         match self.phase {
             Phase::Asking(_) => {
-                let why = "no such agent dials in here, or not with this credential";
-                self.refuse(now, &None, Refusal::new(Code::Forbidden, why));
-                self.close(4403, why);
+                let (refusal, close) = refused(why);
+                let told = match why {
+                    NotServing::Forbidden => "this credential does not serve that",
+                    NotServing::IdInUse => "this runner_id is in use",
+                    NotServing::Crowded => "too many serve already",
+                };
+                self.refuse(now, &None, refusal);
+                self.close(close, told);
             }
             Phase::Fresh(_) | Phase::Open | Phase::Closed => {}
         }
@@ -45,6 +50,26 @@ impl Link {
                 self.refuse(now, &request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
             (Phase::Fresh(_) | Phase::Asking(_) | Phase::Closed, _) => {}
+        }
+    }
+}
+
+/// Returns what a connection is told that may not serve, and the close code.
+fn refused(why: NotServing) -> (Refusal, u16) {
+    match why {
+        NotServing::Forbidden => {
+            let why = "no such agent dials in here, or this credential may not serve it: a key must be made with \
+                       `--serves agent:NAME` or `--serves tools:NAME`, or its user named by `served_by`";
+            (Refusal::new(Code::Forbidden, why), 4403)
+        }
+        NotServing::IdInUse => {
+            let why = "this runner_id is in use by another credential, or results of it are still expected; choose \
+                       another runner_id, or connect with the credential that has it";
+            (Refusal::new(Code::RunnerIdInUse, why).retry_after(limits::RUNNER_WAIT), 4409)
+        }
+        NotServing::Crowded => {
+            let why = "as many as may serve here, or for this tenant, do so already";
+            (Refusal::new(Code::RateLimited, why).retry_after(limits::RUNNER_WAIT), 4429)
         }
     }
 }

@@ -112,8 +112,8 @@ pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> Ag
             return AgentEvent::Failed(AgentFailure::Lost(why));
         }
         Found::Nobody => {
-            let why = if desk.is_served() {
-                "no connection of this agent has room"
+            let why = if desk.is_served(&attempt.invoke.key.tenant) {
+                "no connection of this agent has room for this session"
             } else {
                 "this agent is not connected"
             };

@@ -1,7 +1,7 @@
 //! One agent that dials in, and its connections to this node.
 use super::Lines;
-use crate::agent::directory::ServedBy;
 use crate::bus;
+use crate::config::ServedBy;
 use crate::metrics::DialedIn;
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use turnway_bindings::channel::service::Reach;
 use turnway_bindings::dialin::Word;
 use turnway_bindings::link::Capabilities;
 use turnway_bindings::peer::trunk::Serving;
-use turnway_core::id::{AgentId, NodeId, RunId};
+use turnway_core::id::{AgentId, NodeId, RunId, TenantId};
 use turnway_core::limits;
 use turnway_core::protocol::agent::{Invoke, Order};
 
@@ -33,6 +34,8 @@ pub struct Desk {
 /// One connection, as orders reach it.
 pub struct Extension {
     pub(super) capabilities: Capabilities,
+    /// Whose runs it may be given.
+    reach: Reach,
     post: Mutex<Post>,
     bell: Notify,
     overrun: AtomicBool,
@@ -90,10 +93,11 @@ impl Desk {
         Self { agent, served_by, resumes, beyond, lines, came, connected }
     }
 
-    /// Whether any connection is there, at any node.
-    pub(in crate::agent) fn is_served(&self) -> bool {
+    /// Whether any connection is there that may be given this tenant's runs, at this node, or any at another one: nodes
+    /// do not tell each other for whom they have connections.
+    pub(in crate::agent) fn is_served(&self, tenant: &TenantId) -> bool {
         // In a statement of its own: the lines between nodes ask here while they are held, and are not asked from here.
-        let is_here = !self.lines().is_empty();
+        let is_here = self.lines().iter().any(|line| line.reach.covers(tenant));
         is_here || !self.beyond.elsewhere(&self.agent).is_empty()
     }
 
@@ -112,18 +116,26 @@ impl Desk {
         self.beyond.halt(&self.agent, order);
     }
 
-    /// Tells every connection of this node.
+    /// Tells every connection of this node that may know of the run. A node of an earlier release does not say whose
+    /// run it is: then those that serve every tenant are told.
     pub(super) fn halt(&self, order: &Order) {
-        for line in self.lines().iter() {
+        let Order::Stop { key, .. } = order else { return };
+        let may_know = |line: &&Arc<Extension>| match key {
+            Some(key) => line.reach.covers(&key.tenant),
+            None => line.reach == Reach::Everyone,
+        };
+        for line in self.lines().iter().filter(may_know) {
             line.put(Letter::Order(Box::new(order.clone())));
         }
     }
 
-    /// Places an attempt at the connection that has the fewest, where one of this node has room.
+    /// Places an attempt at the connection that has the fewest of those that may be given this tenant's runs, where one
+    /// of this node has room.
     pub(super) fn place(&self, invoke: &Invoke) -> Option<Placed> {
         let lines = self.lines();
         let open = |line: &&Arc<Extension>| line.post().open;
-        let line = lines.iter().min_by_key(open).filter(|line| open(line) < limits::DIALIN_RUNS_MAX)?;
+        let able = lines.iter().filter(|line| line.reach.covers(&invoke.key.tenant));
+        let line = able.min_by_key(open).filter(|line| open(line) < limits::DIALIN_RUNS_MAX)?;
         let (to, words) = channel(limits::DIALIN_UNTAKEN_MAX);
         let number = {
             let mut post = line.post();
@@ -136,10 +148,11 @@ impl Desk {
         Some(Placed { line, words, run_id: invoke.run_id.clone(), attempt: invoke.attempt, number })
     }
 
-    /// One more connection, unless there are so many; whether it is one.
-    pub(super) fn add(&self, line: &Arc<Extension>, max: usize) -> bool {
+    /// One more connection, unless there are so many, or so many that serve the same tenant only; whether it is one.
+    pub(super) fn add(&self, line: &Arc<Extension>, max: usize, of_tenant_max: usize) -> bool {
         let mut lines = self.lines();
-        if lines.len() >= max {
+        let same = lines.iter().filter(|other| other.reach == line.reach).count();
+        if lines.len() >= max || line.reach != Reach::Everyone && same >= of_tenant_max {
             return false;
         }
         lines.push(Arc::clone(line));
@@ -188,9 +201,10 @@ impl fmt::Debug for Desk {
 // === impl Extension ===
 
 impl Extension {
-    /// One that can do so much.
-    pub(super) fn new(capabilities: Capabilities) -> Self {
-        Self { capabilities, post: Mutex::default(), bell: Notify::new(), overrun: AtomicBool::new(false) }
+    /// One that can do so much, for so many tenants.
+    pub(super) fn new(capabilities: Capabilities, reach: Reach) -> Self {
+        let (post, bell, overrun) = (Mutex::default(), Notify::new(), AtomicBool::new(false));
+        Self { capabilities, reach, post, bell, overrun }
     }
 
     /// Gives its task something to do.

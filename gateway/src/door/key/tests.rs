@@ -59,10 +59,12 @@ fn what_is_kept_of_a_key_does_not_hold_it() {
         tenant: TenantId::default_tenant(),
         user: None,
         scopes: Scopes { act_as: true, ..Scopes::usual() },
+        serves: Serves::default(),
         label: Some("the shop".to_owned()),
         created: Millis(1000),
         expires: Some(Millis(3000)),
         revoked: None,
+        seal: None,
     };
     let kept = serde_json::to_string(&record).expect("JSON");
     assert!(!kept.contains(key.secret.reveal()) && kept.contains(r#""scopes":["read","write","act_as"]"#));
@@ -76,4 +78,67 @@ fn what_is_kept_of_a_key_does_not_hold_it() {
     for bad in [r#"["root"]"#, r#"["read ","write"]"#, r#"[1]"#] {
         assert!(serde_json::from_str::<Scopes>(bad).is_err(), "{bad}");
     }
+}
+
+/// A sealed record of a key with every field.
+fn sealed() -> Record {
+    let key = ApiKey::make().expect("chance");
+    let record = Record {
+        id: key.id().clone(),
+        hash: key.hash(&pepper()),
+        pepper: pepper().id().clone(),
+        tenant: TenantId::parse("acme").expect("a name"),
+        user: Some(UserId::parse("ann").expect("a name")),
+        scopes: Scopes::usual(),
+        serves: Serves::parse(["agent:helper"]).expect("words"),
+        label: Some("the shop".to_owned()),
+        created: Millis(1000),
+        expires: Some(Millis(3000)),
+        revoked: Some(Millis(2000)),
+        seal: None,
+    };
+    record.sealed(&pepper())
+}
+
+/// Covers: S-01.
+#[test]
+fn seal_covers_every_field_of_a_record() {
+    let record = sealed();
+    assert!(record.is_sealed(&pepper()));
+    let kept = serde_json::to_string(&record).expect("JSON");
+    assert!(serde_json::from_str::<Record>(&kept).expect("the same").is_sealed(&pepper()));
+    let other = sealed();
+    let elsewhere = Pepper::of("another pepper of the same length").expect("long enough");
+    assert!(!record.is_sealed(&elsewhere));
+    let changed: Vec<(&str, Record)> = vec![
+        ("id", Record { id: other.id.clone(), ..record.clone() }),
+        ("hash", Record { hash: other.hash, ..record.clone() }),
+        ("pepper", Record { pepper: elsewhere.id().clone(), ..record.clone() }),
+        ("tenant", Record { tenant: TenantId::parse("evil").expect("a name"), ..record.clone() }),
+        ("user", Record { user: None, ..record.clone() }),
+        ("scopes", Record { scopes: Scopes { operator: true, ..Scopes::usual() }, ..record.clone() }),
+        ("serves", Record { serves: Serves::parse(["agent:other"]).expect("words"), ..record.clone() }),
+        ("label", Record { label: None, ..record.clone() }),
+        ("created", Record { created: Millis(1001), ..record.clone() }),
+        ("expires", Record { expires: None, ..record.clone() }),
+        ("later end", Record { expires: Some(Millis(4000)), ..record.clone() }),
+        ("revoked", Record { revoked: None, ..record.clone() }),
+        ("seal", Record { seal: other.seal, ..record.clone() }),
+        ("no seal", Record { seal: None, ..record.clone() }),
+    ];
+    for (field, changed) in changed {
+        assert!(!changed.is_sealed(&pepper()), "{field}");
+    }
+}
+
+/// Covers: S-01.
+#[test]
+fn change_of_an_unsealed_record_seals_nothing() {
+    let mut record = Record { revoked: None, ..sealed() };
+    assert!(!record.is_sealed(&pepper()));
+    record.change(&pepper(), |record| record.revoked = Some(Millis(1)));
+    assert!(!record.is_sealed(&pepper()) && record.revoked.is_some());
+    let mut record = record.sealed(&pepper());
+    record.change(&pepper(), |record| record.revoked = Some(Millis(2)));
+    assert!(record.is_sealed(&pepper()));
 }

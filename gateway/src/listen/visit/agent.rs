@@ -5,7 +5,8 @@ use super::super::wire::{Beat, Heard, Wire};
 use super::runner::Calling;
 use super::{LONG, Stage, Visit, heartbeat_permille};
 use crate::agent::dialin::{Letter, NoPlace, Place};
-use crate::door::{Admitted, Proof};
+use crate::door::Admitted;
+use crate::door::serves::Serving;
 use crate::links::{Fate, Mail};
 use crate::metrics::{Denial, Direction, Handshake};
 use crate::phase::Phase;
@@ -16,7 +17,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{OwnedPermit, Sender};
 use tokio::time::Instant;
 use turnway_bindings::dialin::{DialIn, DialInConfig, Input, Output, Word};
-use turnway_bindings::link::{self, Credential, Hello};
+use turnway_bindings::link::{self, Credential, Hello, NotServing};
 use turnway_core::id::{RequestId, RunId};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Order;
@@ -66,13 +67,17 @@ enum Event {
 // === impl Visit ===
 
 impl<W: Wire> Visit<'_, W> {
-    /// Whether who was let in may be the agent that it says it is.
+    /// Takes in the agent that a connection says it is, if its credential may serve it.
     pub(super) fn receive_agent(&mut self, hello: &Hello, admitted: Admitted) {
-        let asked = admitted.proof != Proof::Nothing;
-        let agent = hello.agent_id.as_ref().ok_or(NoPlace::Forbidden);
         let exchange = &self.reception.exchange;
-        let entered = agent.and_then(|agent| {
-            let place = exchange.enter(agent, hello.capabilities, &admitted.principal, asked)?;
+        let entered = hello.agent_id.as_ref().ok_or(NotServing::Forbidden).and_then(|agent| {
+            let served_by = exchange.served_by(agent).ok_or(NotServing::Forbidden)?;
+            let identity = admitted.serves(Serving::Agent(agent), served_by).ok_or(NotServing::Forbidden)?;
+            let place =
+                exchange.enter(agent, hello.capabilities, identity.reach).map_err(|why| match why {
+                    NoPlace::Forbidden | NoPlace::Forgetful => NotServing::Forbidden,
+                    NoPlace::Crowded => NotServing::Crowded,
+                })?;
             Ok((agent.clone(), place))
         });
         match entered {
@@ -96,7 +101,7 @@ impl<W: Wire> Visit<'_, W> {
                 tracing::debug!(link = self.seat.id().0, ?why, "an agent is not received");
                 self.reception.metrics.auth.denied(Denial::Role);
                 self.stage = Stage::Denied;
-                self.tell(link::Input::Forbidden);
+                self.tell(link::Input::NotServing(why));
             }
         }
     }

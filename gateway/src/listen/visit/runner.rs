@@ -3,17 +3,19 @@
 use super::super::end::End;
 use super::super::wire::{Beat, Heard, Wire};
 use super::{LONG, Stage, Visit, agent, heartbeat_permille};
-use crate::door::{Admitted, Proof};
+use crate::door::Admitted;
+use crate::door::serves::Serving;
 use crate::links::{Fate, Mail};
 use crate::metrics::{Denial, Direction, Handshake};
 use crate::phase::Phase;
-use crate::tools::{NoPlace, Place};
+use crate::tools::Place;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
-use turnway_bindings::link::{self, Credential, Hello};
+use turnway_bindings::link::{self, Credential, Hello, NotServing};
 use turnway_bindings::runner::line::{Input, Line, LineConfig, Output};
+use turnway_bindings::runner::shop::NotAdmitted;
 use turnway_bindings::runner::words::ToRunner;
 use turnway_core::id::RequestId;
 use turnway_core::machine::Machine;
@@ -56,12 +58,18 @@ enum Event {
 // === impl Visit ===
 
 impl<W: Wire> Visit<'_, W> {
-    /// Whether who was let in may run tools: operators may, for what they run acts for every agent.
+    /// Takes in a tool runner, if its credential may serve as one.
     pub(super) fn receive_runner(&mut self, hello: &Hello, admitted: Admitted) {
-        let asked = admitted.proof != Proof::Nothing;
-        let runner = hello.runner.as_deref().cloned().ok_or(NoPlace::Forbidden);
         let tools = &self.reception.tools;
-        match runner.and_then(|runner| tools.enter(runner, &admitted.principal, asked)) {
+        let entered = hello.runner.as_deref().ok_or(NotServing::Forbidden).and_then(|runner| {
+            let identity = admitted.serves(Serving::Runner(runner), tools.served_by());
+            let entered = tools.enter(runner.clone(), identity.ok_or(NotServing::Forbidden)?);
+            entered.map_err(|why| match why {
+                NotAdmitted::IdInUse => NotServing::IdInUse,
+                NotAdmitted::Crowded => NotServing::Crowded,
+            })
+        });
+        match entered {
             Ok(place) => {
                 let node = format!("{}", self.reception.node);
                 let config = LineConfig {
@@ -79,7 +87,7 @@ impl<W: Wire> Visit<'_, W> {
                 tracing::debug!(link = self.seat.id().0, ?why, "a tool runner is not received");
                 self.reception.metrics.auth.denied(Denial::Role);
                 self.stage = Stage::Denied;
-                self.tell(link::Input::Forbidden);
+                self.tell(link::Input::NotServing(why));
             }
         }
     }

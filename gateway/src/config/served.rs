@@ -1,39 +1,36 @@
-//! Who may serve an agent that dials in.
+//! `served_by`: the users whose connections may serve an agent that dials in, or run tools, for the whole node.
 use turnway_core::id::{Principal, TenantId, UserId};
 
-/// Stands for nobody by name.
-const OPERATORS: &str = "operators";
-
-/// The users whose connections may serve an agent; where none is named, operators.
+/// The users whose credentials serve every tenant. Nobody unless the configuration names somebody.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedBy(Vec<(TenantId, UserId)>);
 
 // === impl ServedBy ===
 
 impl ServedBy {
-    /// Reads `USER` or `TENANT/USER`, several with `|` between them, or `operators`.
+    /// What the parser expects, for messages about mistakes.
+    pub const FORM: &str = "USER or TENANT/USER, several with | between them or as a list; operators serve nothing any \
+                            more: name a user, or make a key with `turnway key new --serves`";
+
+    /// Reads `USER` or `TENANT/USER`, several with `|` between them. The word `operators`, which older releases took,
+    /// is refused: it named whoever had the scope `operator` in any tenant.
     pub fn parse(text: &str) -> Option<Self> {
-        if text == OPERATORS {
-            return Some(Self::default());
-        }
         let one = |name: &str| {
             let (tenant, user) = match name.split_once('/') {
                 Some((tenant, user)) => (TenantId::parse(tenant).ok()?, user),
                 None => (TenantId::default_tenant(), name),
             };
-            Some((tenant, UserId::parse(user).ok()?))
+            Some((tenant, UserId::parse(user).ok().filter(|user| user.as_str() != "operators")?))
         };
         text.split('|').map(|name| one(name.trim())).collect::<Option<Vec<_>>>().map(Self)
     }
 
-    /// Whether a connection of this principal may serve it.
+    /// Returns whether this principal is named.
     pub fn admits(&self, principal: &Principal) -> bool {
-        let is_named =
-            |(tenant, user): &(TenantId, UserId)| *tenant == principal.tenant && *user == principal.user;
-        if self.0.is_empty() { principal.operator } else { self.0.iter().any(is_named) }
+        self.0.iter().any(|(tenant, user)| *tenant == principal.tenant && *user == principal.user)
     }
 
-    /// Whether anybody is named.
+    /// Returns whether anybody is named.
     pub fn is_named(&self) -> bool {
         !self.0.is_empty()
     }
@@ -45,7 +42,7 @@ mod tests {
 
     /// Covers: S-07.
     #[test]
-    fn those_who_are_named_may_serve_and_else_operators() {
+    fn served_by_admits_named_users_and_no_operator() {
         let who = |tenant: &str, user: &str, operator| Principal {
             tenant: TenantId::parse(tenant).expect("a name"),
             user: UserId::parse(user).expect("a name"),
@@ -58,10 +55,9 @@ mod tests {
         assert!(two.admits(&who(default.as_str(), "bot", false)));
         assert!(two.admits(&who("acme", "helper bot", false)));
         assert!(!two.admits(&who("acme", "bot", true)) && !two.admits(&who(default.as_str(), "ann", true)));
-        let operators = ServedBy::parse("operators").expect("a word");
-        assert!(!operators.is_named() && operators.admits(&who(default.as_str(), "ann", true)));
-        assert!(!operators.admits(&who(default.as_str(), "operators", false)));
-        for wrong in ["", "a||b", "/bot", "no tenant!/bot", "acme/"] {
+        let nobody = ServedBy::default();
+        assert!(!nobody.is_named() && !nobody.admits(&who(default.as_str(), "ann", true)));
+        for wrong in ["", "a||b", "/bot", "no tenant!/bot", "acme/", "operators", "bot|operators"] {
             assert_eq!(ServedBy::parse(wrong), None, "{wrong}");
         }
     }

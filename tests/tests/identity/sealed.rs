@@ -1,0 +1,141 @@
+//! What a key grants is vouched for by the nodes' secret, and not by the store: whoever can write there changes nothing.
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use tempfile::{TempDir, tempdir};
+use tokio::time::timeout;
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::command::{Ended, run};
+use turnway_tests::real::identity::{Key, pepper};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::web::Web;
+use turnway_tests::real::wire::Gone;
+
+/// A node on a Redis of its own, whose keys a test can write.
+struct Writable {
+    redis: Redis,
+    node: Node,
+    _dir: TempDir,
+}
+
+impl Writable {
+    async fn start() -> Self {
+        let dir = tempdir().expect("a directory");
+        let redis =
+            Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
+        let pepper = pepper(dir.path());
+        let flags = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
+        let node = Node::start_on(&redis.url(), dir.path(), &flags).await;
+        Self { redis, node, _dir: dir }
+    }
+
+    /// Changes what the store says of a key, as somebody can who has the store and no secret of the nodes. They find it out
+    /// by the number that says that something has changed.
+    fn change(&self, key: &Key, change: impl Fn(&mut Value)) {
+        let register = |name: &str| format!("val:{}", URL_SAFE_NO_PAD.encode(name));
+        let page = register(&format!("keys/{}", &key.id[..1]));
+        let text: String = self.redis.command(&["HGET", &page, "d"]);
+        let mut records: Vec<Value> = serde_json::from_str(&text).expect("a page of keys");
+        let record =
+            records.iter_mut().find(|record| record["id"] == key.id.as_str()).expect("the key's record");
+        change(record);
+        let text = serde_json::to_string(&records).expect("JSON");
+        let _: i64 = self.redis.command(&["HSET", &page, "d", &text]);
+        let _: i64 = self.redis.command(&["HINCRBY", &register("keys"), "v", "1"]);
+    }
+
+    /// Waits until a key is answered so.
+    async fn answers(&self, key: &Key, is_good: bool) {
+        let answered = async {
+            loop {
+                let hello = key.hello(self.node.http, None).await;
+                if is_good == hello.is_ok() {
+                    return hello.err();
+                }
+            }
+        };
+        let gone = timeout(PATIENCE, answered).await.expect("it is noticed");
+        assert_eq!(gone, (!is_good).then_some(Gone::Closed(4401)));
+    }
+
+    async fn key(&self, args: &[&str]) -> Ended {
+        let admin = format!("http://{}", self.node.admin);
+        run(&std::env::temp_dir(), &[&["key"], args, &["--admin", &admin]].concat(), &[]).await
+    }
+}
+
+/// Covers: S-01, S-07.
+#[tokio::test]
+async fn key_whose_record_was_changed_in_the_store_opens_nothing() {
+    let world = Writable::start().await;
+    for (what, change) in [
+        ("tenant", json!({"tenant": "acme"})),
+        ("user", json!({"user": "bob"})),
+        ("scopes", json!({"scopes": ["read", "write", "operator"]})),
+        ("expires", json!({"expires": 4_000_000_000_000_u64})),
+        ("serves", json!({"serves": ["agent:helper"]})),
+        ("seal", json!({"seal": "00".repeat(32)})),
+        ("hash", json!({"hash": "00".repeat(32)})),
+    ] {
+        let key = Key::make(&world.node, &["--user", "ann", "--lasts", "1h"]).await;
+        let mut wire = key.hello(world.node.http, None).await.expect("let in");
+        world.change(&key, |record| {
+            let changes = change.as_object().expect("fields").clone();
+            record.as_object_mut().expect("a record").extend(changes);
+        });
+        // What it had opened is closed, and it opens nothing more.
+        assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)), "{what}");
+        world.answers(&key, false).await;
+        let reply = Web::new(world.node.http, None).key(&key).get("/v1/sessions").await;
+        assert_eq!(reply.status, 401, "{what}");
+        // Nothing seals it: not a revocation of it, and not an operator who is in a hurry.
+        let body = json!({ "key_ids": [key.id] }).to_string();
+        let headers = [("content-type", "application/json")];
+        let reply = Web::new(world.node.admin, None).ask("POST", "/v1/keys:migrate", &headers, &body).await;
+        assert_eq!(reply.status, 409, "{what}: {}", reply.text);
+        key.revoke(&world.node).await;
+        world.answers(&key, false).await;
+    }
+    assert!(world.node.log().contains("changed in the store"), "operators are told");
+}
+
+/// Covers: S-01.
+#[tokio::test]
+async fn revocation_taken_out_of_the_store_opens_nothing() {
+    let mut world = Writable::start().await;
+    let key = Key::make(&world.node, &["--user", "ann"]).await;
+    key.revoke(&world.node).await;
+    world.change(&key, |record| drop(record.as_object_mut().expect("a record").remove("revoked")));
+    // Also for a node that has not seen it revoked.
+    world.node.kill_and_restart().await;
+    world.answers(&key, false).await;
+}
+
+/// Covers: S-01.
+#[tokio::test]
+async fn keys_of_an_earlier_release_open_something_once_migrated() {
+    let world = Writable::start().await;
+    let old = Key::make(&world.node, &["--user", "ann", "--label", "the shop"]).await;
+    let new = Key::make(&world.node, &["--user", "bob"]).await;
+    assert_eq!(world.key(&["migrate"]).await.out, "every key is sealed\n");
+    // An earlier release wrote no seal.
+    world.change(&old, |record| drop(record.as_object_mut().expect("a record").remove("seal")));
+    world.answers(&old, false).await;
+    world.answers(&new, true).await;
+    let listed = world.key(&["list"]).await.out;
+    let row = listed.lines().find(|row| row.starts_with(&old.id)).expect("a row");
+    assert!(row.contains("unsealed") && row.contains("the shop"), "{row}");
+    // It is shown first, with what it grants; then sealed.
+    let asked = world.key(&["migrate"]).await;
+    assert_eq!(asked.code, Some(1));
+    assert!(
+        asked.out.contains(&old.id) && !asked.out.contains(&new.id) && asked.out.contains("--yes"),
+        "{asked:?}"
+    );
+    world.answers(&old, false).await;
+    let done = world.key(&["migrate", "--yes"]).await;
+    assert!(done.code == Some(0) && done.out.contains(&old.id), "{done:?}");
+    world.answers(&old, true).await;
+    assert_eq!(world.key(&["migrate", "--yes"]).await.out, "every key is sealed\n");
+}
