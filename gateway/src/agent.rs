@@ -6,6 +6,7 @@ mod attempt;
 mod budget;
 mod client;
 mod counter;
+mod deliver;
 mod desk;
 pub mod dialin;
 pub mod directory;
@@ -15,14 +16,16 @@ pub mod http;
 mod news;
 pub mod plugins;
 mod request;
+pub(crate) mod retry_after;
 pub mod sse;
 mod stages;
 mod steer;
 pub mod token;
+mod traffic;
 mod work;
 
 use crate::agent::attempt::{Attempt, Line, Watch};
-use crate::agent::client::Client;
+use crate::agent::client::Connectors;
 use crate::agent::dialin::{Desk, Exchange, Lines};
 use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint, Profile};
 use crate::agent::health::Health;
@@ -74,7 +77,6 @@ struct Inner {
     agents: BTreeMap<AgentId, Agent>,
     profiles: Vec<Profile>,
     directory: Directory,
-    client: Client,
     exchange: Exchange,
     plugins: Plugins,
     tokens: Tokens,
@@ -114,7 +116,7 @@ impl Agents {
         let specs: Vec<_> = specs.into_iter().map(|spec| plugins.allow(spec)).collect();
         let is_https =
             specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
-        let client = Client::new(is_https)?;
+        let connectors = Connectors::new(is_https, clock.clone())?;
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
             Directory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };
@@ -123,6 +125,7 @@ impl Agents {
         for spec in specs {
             let agent = match spec.endpoint {
                 Endpoint::Http(endpoint) => Agent::Http(Arc::new(HttpAgent {
+                    client: connectors.client(endpoint.is_https(), spec.keeping),
                     health: Health::new((*endpoint).clone()),
                     endpoint: *endpoint,
                     takes_cancel: spec.cancel,
@@ -157,7 +160,6 @@ impl Agents {
             agents,
             profiles,
             directory,
-            client,
             exchange: Exchange::new(desks, lines),
             plugins,
             tokens,
@@ -337,7 +339,7 @@ impl Agents {
                 let Some(auth) = running.token.as_ref().and_then(bearer) else { return };
                 let (inner, agent) = (Arc::clone(&self.0), Arc::clone(agent));
                 self.0.runtime.spawn(async move {
-                    let outcome = steer::hand_over(&agent, &inner.client, &steer, auth).await;
+                    let outcome = steer::hand_over(&agent, &steer, auth).await;
                     if let Some(outcome) = outcome {
                         let _ = inner.reports.send(answered(steer, outcome)).await;
                     }
@@ -363,7 +365,7 @@ impl Agents {
         let Ok((_token, auth)) = self.credential(&key, run_id) else { return };
         let names = Names { session: &key.session, run_id, attempt, epoch };
         let _runtime = self.0.runtime.enter();
-        agent.stop(&self.0.client, names, auth);
+        agent.stop(names, auth);
     }
 
     /// Reports from an order, which must not wait.

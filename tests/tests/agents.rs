@@ -9,6 +9,8 @@ mod orders;
 mod resume;
 #[path = "agents/stages.rs"]
 mod stages;
+#[path = "agents/stale.rs"]
+mod stale;
 #[path = "agents/steer.rs"]
 mod steer;
 #[path = "agents/talk.rs"]

@@ -303,3 +303,40 @@ async fn a_history_that_was_forgotten_is_said_to_be() {
     assert_eq!(said, ["turn_accepted", "subscribed"]);
     assert_eq!((&again[0].data["duplicate"], &again[1].data["reason"]), (&json!(true), &json!("trimmed")));
 }
+
+/// What an agent says with an error may be its own business: operators are shown it wherever they look, and nobody else.
+///
+/// Covers: S-06.
+#[tokio::test]
+async fn error_body_of_an_agent_is_for_operators_only() {
+    const BODY: &str = "Traceback: no route to db-7.internal";
+    let agents = Agents::start(|_| Reply::Error { status: 503, retry_after: "7", body: BODY }).await;
+    let dir = directory();
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("down")]).await;
+    let (ann, operator) = (Web::new(node.http, Some("ann")), Web::new(node.http, None));
+    let mut runs = Vec::new();
+    for (who, session) in [(&ann, "s1"), (&operator, "s2")] {
+        let events = who.turn(session, "down", "m1", "hi", None).await.rest().await;
+        let error = events.iter().find(|event| event.data["type"] == "error").expect("an error");
+        assert_eq!(
+            (&error.data["code"], &error.data["retry_after_ms"], &error.data["retryable"]),
+            (&json!("agent_unavailable"), &json!(7_000), &json!(true)),
+        );
+        let expected = if session == "s2" { json!({"agent_body": BODY}) } else { Value::Null };
+        assert_eq!(error.data["detail"], expected, "{session}");
+        runs.push(error.data["run_id"].as_str().expect("a run").to_owned());
+    }
+    // The operator sees a user's run with it; the user does not.
+    let run = &runs[0];
+    for path in
+        [format!("/v1/runs/{run}"), format!("/v1/runs/{run}/events"), "/v1/sessions/s1/events".to_owned()]
+    {
+        assert!(!ann.json(&path).await.to_string().contains("db-7"), "{path}");
+        assert!(operator.json(&path).await.to_string().contains("db-7"), "{path}");
+    }
+    let error = operator.json(&format!("/v1/runs/{run}")).await["error"].clone();
+    assert_eq!((&error["retry_after_ms"], &error["detail"]["agent_body"]), (&json!(7_000), &json!(BODY)));
+    let error = ann.json(&format!("/v1/runs/{run}")).await["error"].clone();
+    assert_eq!((&error["retry_after_ms"], &error["detail"]), (&json!(7_000), &Value::Null));
+    assert!(!node.log().contains("db-7"), "what an agent says is not logged");
+}

@@ -1,62 +1,234 @@
-//! The connections to all HTTP agents of a node.
-use crate::agent::directory::BadAgent;
+//! The HTTP client of one agent: its kept connections, and new ones where a kept one turns out to be closed.
+//!
+//! Servers close connections that are idle, and a request may meet that close. Such a request is sent once more on a new
+//! connection, as it was (RFC 9112 section 9.3.1): same body, `Idempotency-Key` and attempt.
+use crate::agent::directory::{BadAgent, Keeping};
 use crate::agent::request::Whole;
+use crate::agent::retry_after::retry_after;
+use crate::agent::traffic::{Counting, Traffic};
+use crate::clock::Clock;
 use bytes::Bytes;
-use http::uri::Scheme;
+use http::{Extensions, HeaderMap, Response};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use hyper_util::client::legacy::connect::{CaptureConnection, Connect, HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use turnway_core::limits;
 
-/// An idle connection is closed after this, before most servers would.
-const IDLE_WAIT: Duration = Duration::from_secs(30);
-/// The head of an answer, and what is read ahead of its body.
-const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Headers of an answer.
-const HEADERS_MAX: usize = 64;
 /// What the system holds of one answer that is not read on: a fixed window, for it would grow to several
 /// megabytes, and they would be the memory of every agent that waits for credit.
 const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
 /// A peer that is gone without a word is found out by the system.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// HTTP/1.1 only: in HTTP/2, streams share one window, and one run that waits for credit would hold up the
-/// others.
-///
-/// Two pools, for a connection that may be either kind has the size of a TLS session, in each of the futures
-/// that it is handed through: most agents are next door and without TLS.
-#[derive(Clone)]
-pub(super) struct Client {
-    plain: legacy::Client<HttpConnector, Full<Bytes>>,
+/// Opens connections to all HTTP agents of a node.
+pub(super) struct Connectors {
+    plain: Counting<HttpConnector>,
     /// Where an agent is behind TLS.
-    tls: Option<legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>>,
+    tls: Option<Counting<HttpsConnector<HttpConnector>>>,
+    clock: Clock,
 }
 
-impl Client {
-    /// The client of a node. Root certificates are needed only where an agent is behind TLS.
-    pub(super) fn new(is_https: bool) -> Result<Self, BadAgent> {
-        let tls = if is_https { Some(pool(tls()?)) } else { None };
-        Ok(Self { plain: pool(tcp()), tls })
+/// The HTTP client of one agent. HTTP/1.1 only: in HTTP/2, streams share one window, and one run that waits for credit would
+/// hold up the others.
+#[derive(Clone)]
+pub(super) struct Client {
+    pools: Pools,
+    keeping: Keeping,
+    clock: Clock,
+}
+
+/// Two kinds, for a connection that may be either has the size of a TLS session, in each of the futures
+/// that it is handed through: most agents are next door and without TLS.
+#[derive(Clone)]
+enum Pools {
+    /// Its connector refuses https: nothing of that goes out in plain text.
+    Plain(Pair<Counting<HttpConnector>>),
+    Tls(Pair<Counting<HttpsConnector<HttpConnector>>>),
+}
+
+/// Kept connections, and those that serve one request each.
+#[derive(Clone)]
+struct Pair<C> {
+    kept: legacy::Client<C, Full<Bytes>>,
+    single: legacy::Client<C, Full<Bytes>>,
+}
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(super) enum NoAnswer {
+    /// No connection was opened.
+    Unreachable(&'static str),
+    /// There was a connection, and nothing that could be read came of it.
+    Failed(legacy::Error),
+}
+
+/// Why one try came to nothing.
+struct Missed {
+    why: NoAnswer,
+    /// The connection it was on.
+    traffic: Option<Traffic>,
+}
+
+// === impl Connectors ===
+
+impl Connectors {
+    /// The connectors of a node. Root certificates are needed only where an agent is behind TLS.
+    pub(super) fn new(is_https: bool, clock: Clock) -> Result<Self, BadAgent> {
+        let plain = Counting::new(tcp(), clock.clone());
+        let tls = if is_https { Some(Counting::new(tls()?, clock.clone())) } else { None };
+        Ok(Self { plain, tls, clock })
     }
 
-    /// Sends a request; the answer is there when its head is.
-    pub(super) fn request(&self, request: Whole) -> legacy::ResponseFuture {
-        match &self.tls {
-            Some(tls) if request.uri().scheme() == Some(&Scheme::HTTPS) => tls.request(request),
-            // Its connector refuses https: nothing of that goes out in plain text.
-            Some(_) | None => self.plain.request(request),
+    /// Returns the client of an agent. One that is behind TLS and has no connector for it reaches nobody.
+    pub(super) fn client(&self, is_https: bool, keeping: Keeping) -> Client {
+        let pools = match &self.tls {
+            Some(tls) if is_https => Pools::Tls(Pair::new(tls, keeping)),
+            Some(_) | None => Pools::Plain(Pair::new(&self.plain, keeping)),
+        };
+        Client { pools, keeping, clock: self.clock.clone() }
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    /// Sends a request and waits for the head of its answer. Only opening a connection has a deadline here.
+    pub(super) async fn send(&self, request: Whole) -> Result<Response<Incoming>, NoAnswer> {
+        self.send_noting(request, &AtomicBool::new(false)).await
+    }
+
+    /// Does the same, and sets `is_begun` once a connection is there to write the request to.
+    pub(super) async fn send_noting(
+        &self,
+        request: Whole,
+        is_begun: &AtomicBool,
+    ) -> Result<Response<Incoming>, NoAnswer> {
+        match &self.pools {
+            Pools::Plain(pair) => self.send_over(pair, request, is_begun).await,
+            Pools::Tls(pair) => self.send_over(pair, request, is_begun).await,
         }
     }
+
+    /// Returns how long an answer asks to wait before the next request.
+    pub(super) fn retry_after(&self, headers: &HeaderMap) -> Option<Duration> {
+        retry_after(headers, self.clock.now().store)
+    }
+
+    async fn send_over<C: Connect + Clone + Send + Sync + 'static>(
+        &self,
+        pair: &Pair<C>,
+        request: Whole,
+        is_begun: &AtomicBool,
+    ) -> Result<Response<Incoming>, NoAnswer> {
+        let again = self.keeping.resend_on_stale.then(|| request.clone());
+        let asked = self.clock.mono();
+        let missed = match self.exchange(&pair.kept, request, is_begun).await {
+            Ok(response) => return Ok(response),
+            Err(missed) => missed,
+        };
+        let is_stale = missed.traffic.is_some_and(|traffic| traffic.is_stale(asked, self.clock.mono()));
+        let Some(again) = again.filter(|_| is_stale) else { return Err(missed.why) };
+        tracing::debug!("an agent closed a kept connection; its request is sent again");
+        // In a box: few requests need the size of both.
+        Box::pin(self.exchange(&pair.single, again, is_begun)).await.map_err(|missed| missed.why)
+    }
+
+    /// One try on one connection.
+    async fn exchange<C: Connect + Clone + Send + Sync + 'static>(
+        &self,
+        pool: &legacy::Client<C, Full<Bytes>>,
+        mut request: Whole,
+        is_begun: &AtomicBool,
+    ) -> Result<Response<Incoming>, Missed> {
+        let mut connection = capture_connection(&mut request);
+        let response = pool.request(request);
+        tokio::pin!(response);
+        // The connector's own deadline covers TCP; this one also names and TLS.
+        let connected = tokio::time::timeout(limits::AGENT_CONNECT, async {
+            drop(connection.wait_for_connection_metadata().await);
+        });
+        let answer = tokio::select! {
+            biased;
+            answer = &mut response => answer,
+            connected = connected => match connected {
+                Ok(()) => {
+                    is_begun.store(true, Ordering::Release);
+                    response.await
+                }
+                Err(_) => {
+                    let why = NoAnswer::Unreachable("connecting took too long");
+                    return Err(Missed { why, traffic: None });
+                }
+            },
+        };
+        match answer {
+            Ok(response) => {
+                // Its server closes before the next request would be sure to come.
+                if announced(response.headers()).is_some_and(|wait| wait <= self.keeping.keep_alive)
+                    && let Some(connection) = connection.connection_metadata().as_ref()
+                {
+                    connection.poison();
+                }
+                Ok(response)
+            }
+            Err(error) if error.is_connect() => {
+                Err(Missed { why: NoAnswer::Unreachable("no connection"), traffic: None })
+            }
+            Err(error) => Err(Missed { why: NoAnswer::Failed(error), traffic: traffic_of(&connection) }),
+        }
+    }
+}
+
+fn traffic_of(connection: &CaptureConnection) -> Option<Traffic> {
+    let mut extras = Extensions::new();
+    connection.connection_metadata().as_ref()?.get_extras(&mut extras);
+    extras.remove()
+}
+
+/// Returns how long a server says that it keeps an idle connection (`Keep-Alive: timeout=5, max=100`).
+fn announced(headers: &HeaderMap) -> Option<Duration> {
+    let values = headers.get_all("keep-alive").iter().filter_map(|value| value.to_str().ok());
+    let mut parts = values.flat_map(|value| value.split(','));
+    let seconds = parts.find_map(|part| {
+        let (name, value) = part.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("timeout").then(|| value.trim().trim_matches('"').parse().ok())?
+    });
+    seconds.map(Duration::from_secs)
+}
+
+// === impl Pair ===
+
+impl<C: Connect + Clone> Pair<C> {
+    fn new(connector: &C, keeping: Keeping) -> Self {
+        let Keeping { keep_alive, .. } = keeping;
+        let max = if keep_alive.is_zero() { 0 } else { limits::AGENT_IDLE_CONNECTIONS_MAX };
+        Self {
+            kept: pool(connector.clone(), keep_alive, max),
+            single: pool(connector.clone(), keep_alive, 0),
+        }
+    }
+}
+
+fn pool<C: Connect + Clone>(connector: C, keep: Duration, max: usize) -> legacy::Client<C, Full<Bytes>> {
+    legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(keep)
+        .pool_max_idle_per_host(max)
+        .http1_max_buf_size(limits::AGENT_HEAD_BYTES_MAX)
+        .http1_max_headers(limits::AGENT_HEADERS_MAX)
+        .build(connector)
 }
 
 fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
-    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive(Some(TCP_KEEPALIVE));
     tcp.set_connect_timeout(Some(limits::AGENT_CONNECT));
     tcp.set_recv_buffer_size(Some(RECEIVE_BUFFER_BYTES));
     tcp
@@ -75,20 +247,10 @@ fn tls() -> Result<HttpsConnector<HttpConnector>, BadAgent> {
     Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().wrap_connector(tcp))
 }
 
-fn pool<C: Connect + Clone>(connector: C) -> legacy::Client<C, Full<Bytes>> {
-    legacy::Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE_WAIT)
-        .pool_max_idle_per_host(limits::AGENT_IDLE_CONNECTIONS_MAX)
-        .http1_max_buf_size(HEAD_BYTES_MAX)
-        .http1_max_headers(HEADERS_MAX)
-        .build(connector)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Request;
+    use http::{HeaderValue, Request};
     use tokio::io::AsyncReadExt;
 
     /// Covers: S-27.
@@ -96,17 +258,37 @@ mod tests {
     async fn what_is_to_be_secret_never_goes_out_in_plain_text() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("its address");
-        let client = Client::new(false).expect("it needs no certificates");
+        let connectors = Connectors::new(false, Clock::start()).expect("it needs no certificates");
+        let client = connectors.client(true, Keeping::default());
         let request = Request::get(format!("https://{at}/health")).body(Full::default()).expect("a request");
-        let error = client.request(request).await.expect_err("there is no TLS");
-        assert!(error.is_connect(), "{error:?}");
+        let error = client.send(request).await.expect_err("there is no TLS");
+        assert!(matches!(error, NoAnswer::Unreachable(_)), "{error:?}");
         let request = Request::get(format!("http://{at}/health")).body(Full::default()).expect("a request");
-        let asked = tokio::spawn(client.request(request));
+        let asked = tokio::spawn(async move { client.send(request).await });
         // The first that comes is the one without TLS.
         let (mut stream, _) = listener.accept().await.expect("a connection");
         let mut words = [0; 11];
         stream.read_exact(&mut words).await.expect("words");
         assert_eq!(&words, b"GET /health");
         asked.abort();
+    }
+
+    #[test]
+    fn keep_alive_header_is_read_as_servers_write_it() {
+        for (text, expected) in [
+            ("timeout=5", Some(5)),
+            ("timeout=5, max=100", Some(5)),
+            ("max=100,Timeout = 2", Some(2)),
+            ("timeout=\"3\"", Some(3)),
+            ("timeout=0", Some(0)),
+            ("max=100", None),
+            ("timeout", None),
+            ("timeout=soon", None),
+            ("timeout=-1", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("keep-alive", HeaderValue::from_static(text));
+            assert_eq!(announced(&headers), expected.map(Duration::from_secs), "{text}");
+        }
     }
 }

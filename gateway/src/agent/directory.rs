@@ -5,9 +5,11 @@ use crate::agent::http::HttpEndpoint;
 use crate::config::ServedBy;
 use crate::config::agent::agent_keys;
 use crate::config::nearest::hint;
+use std::time::Duration;
 use turnway_core::id::AgentId;
+use turnway_core::limits;
 use turnway_core::protocol::agent::{AgentPolicy, OnOwnerLoss};
-use value::{flag, on_owner_loss, patterns, wait, wrong};
+use value::{flag, keep_alive, on_owner_loss, patterns, wait, wrong};
 
 /// One configured agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,17 @@ pub struct AgentSpec {
     /// Whether it takes `POST {endpoint}/cancel`; otherwise closing the request cancels. Whoever outlives the
     /// request does.
     pub cancel: bool,
+    /// Of an HTTP agent: how connections to it are kept.
+    pub keeping: Keeping,
+}
+
+/// How the connections to one agent are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keeping {
+    /// How long an idle connection is kept; zero: none is.
+    pub keep_alive: Duration,
+    /// Whether a request that met the close of a kept connection is sent once more on a new one.
+    pub resend_on_stale: bool,
 }
 
 /// An agent as it shows itself to whoever may ask.
@@ -136,6 +149,10 @@ struct Conduct {
     /// None where nobody said.
     cancel: Option<bool>,
     served_by: ServedBy,
+    /// None where nobody said.
+    keep_alive: Option<Duration>,
+    /// None where nobody said.
+    resend_on_stale: Option<bool>,
 }
 
 /// Parses the flag form `ID=URL[,key=value…]`, e.g. `a=http://127.0.0.1:9000,cancel=true,silence=30s`, and
@@ -210,11 +227,14 @@ impl AgentSpec {
             let at = seen.iter().position(|seen| *seen == key);
             wrong.push((at, BadAgent::Key { agent: shown(id), key: key.to_owned(), bad }));
         }
-        let (resumes, Conduct { policy, cancel, served_by }) = (conduct.resumes(), conduct);
+        let keeping = conduct.keeping();
+        let (resumes, Conduct { policy, cancel, served_by, .. }) = (conduct.resumes(), conduct);
         let cancel = cancel.unwrap_or(resumes);
         let endpoint = endpoint.map(|endpoint| endpoint.served_by(served_by));
         match (name, endpoint) {
-            (Some(id), Some(endpoint)) if wrong.is_empty() => Ok(Self { id, endpoint, policy, cancel }),
+            (Some(id), Some(endpoint)) if wrong.is_empty() => {
+                Ok(Self { id, endpoint, policy, cancel, keeping })
+            }
             (_, _) => Err(wrong),
         }
     }
@@ -260,6 +280,14 @@ impl Endpoint {
     }
 }
 
+// === impl Keeping ===
+
+impl Default for Keeping {
+    fn default() -> Self {
+        Self { keep_alive: limits::AGENT_KEEP_ALIVE, resend_on_stale: true }
+    }
+}
+
 // === impl Conduct ===
 
 impl Conduct {
@@ -294,6 +322,8 @@ impl Conduct {
                 let why = "patterns of types of facts, at most 32, with | between them: `*` is one segment, `>` the rest";
                 self.policy.events = patterns(value).ok_or_else(|| wrong(value, why))?;
             }
+            "keep_alive" => self.keep_alive = Some(keep_alive(value)?),
+            "resend_on_stale" => self.resend_on_stale = Some(flag(value)?),
             "served_by" => {
                 self.served_by = ServedBy::parse(value).ok_or_else(|| wrong(value, ServedBy::FORM))?;
             }
@@ -304,6 +334,14 @@ impl Conduct {
 }
 
 impl Conduct {
+    fn keeping(&self) -> Keeping {
+        let default = Keeping::default();
+        Keeping {
+            keep_alive: self.keep_alive.unwrap_or(default.keep_alive),
+            resend_on_stale: self.resend_on_stale.unwrap_or(default.resend_on_stale),
+        }
+    }
+
     fn resumes(&self) -> bool {
         self.policy.on_owner_loss == OnOwnerLoss::Resume
     }
@@ -320,6 +358,15 @@ impl Conduct {
         if self.served_by.is_named() && !is_dial_in {
             let why = "nothing: only agents with url = \"dial-in:\" are served by somebody";
             return Err(("served_by", wrong("a name", why)));
+        }
+        if !matches!(endpoint, Endpoint::Http(_)) {
+            let why = "nothing: only to agents behind http:// or https:// connections are kept";
+            if let Some(wait) = self.keep_alive {
+                return Err(("keep_alive", wrong(&format!("{}ms", wait.as_millis()), why)));
+            }
+            if let Some(flag) = self.resend_on_stale {
+                return Err(("resend_on_stale", wrong(&flag.to_string(), why)));
+            }
         }
         if self.resumes() && is_builtin {
             let why = "retry, retry_if_silent or fail: a builtin agent ends with its node";

@@ -62,7 +62,12 @@ async fn look(health: Weak<Health>, client: Client) {
         }
         let mut request = Request::new(Full::<Bytes>::default());
         *request.uri_mut() = health.endpoint.health.clone();
-        let answer = tokio::time::timeout(limits::AGENT_CONNECT, client.request(request)).await;
+        let answer = tokio::time::timeout(limits::AGENT_CONNECT, client.send(request)).await;
+        if let Ok(Ok(response)) = &answer {
+            // It says itself when to look again.
+            let asked = client.retry_after(response.headers()).unwrap_or_default();
+            wait = wait.max(asked).min(LOOK_MAX);
+        }
         // Agents need not have a health page: whoever answers is there, unless it says that it is ill.
         if matches!(answer, Ok(Ok(response)) if !response.status().is_server_error()) {
             tracing::info!(endpoint = %health.endpoint.invoke, "agent is back");

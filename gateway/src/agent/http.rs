@@ -1,21 +1,24 @@
 //! Agents behind HTTP: one `POST {endpoint}/invoke` per attempt, answered by SSE (protocol.md §2); where an
 //! attempt goes on under another owner, `GET {endpoint}/runs/{run_id}/events`.
 use crate::agent::attempt::Attempt;
-use crate::agent::client::Client;
+use crate::agent::client::{Client, NoAnswer};
+use crate::agent::deliver::deliver;
 use crate::agent::health::Health;
 use crate::agent::request::{self, Names, Whole};
 use crate::agent::sse::{Events, Said};
 use http::uri::InvalidUri;
 use http::{HeaderValue, Response, StatusCode, Uri, header};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use hyper_util::client::legacy;
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use turnway_core::id::RunId;
 use turnway_core::limits;
-use turnway_core::protocol::agent::{AgentEvent, AgentFailure};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, ErrorAnswer};
 
 /// Where an HTTP agent is. The operator configured it, so any address is allowed (S-27).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +36,9 @@ pub struct HttpEndpoint {
 }
 
 /// One HTTP agent.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct HttpAgent {
+    pub(super) client: Client,
     pub(super) endpoint: HttpEndpoint,
     /// Whether it takes `POST {endpoint}/cancel`.
     pub(super) takes_cancel: bool,
@@ -96,15 +100,15 @@ impl HttpEndpoint {
 
 impl HttpAgent {
     /// Tells it to stop an attempt that another request, or nobody, listens to. Nothing is made of its answer.
-    pub(super) fn stop(&self, client: &Client, names: Names<'_>, auth: HeaderValue) {
+    pub(super) fn stop(&self, names: Names<'_>, auth: HeaderValue) {
         if let Ok(request) = request::cancel(names, &self.endpoint, &request::trace_of(None), auth) {
-            self.send(client, request);
+            self.send(request);
         }
     }
 
-    fn send(&self, client: &Client, request: Whole) {
-        let wait = limits::AGENT_CONNECT.saturating_add(self.cancel_wait);
-        tokio::spawn(tokio::time::timeout(wait, client.request(request)));
+    fn send(&self, request: Whole) {
+        let (wait, client) = (limits::AGENT_CONNECT.saturating_add(self.cancel_wait), self.client.clone());
+        tokio::spawn(async move { tokio::time::timeout(wait, deliver(&client, &request, wait)).await });
     }
 }
 
@@ -113,17 +117,17 @@ impl HttpAgent {
 const TURNS_FOR_THE_BODY: usize = 3;
 
 /// Runs one attempt to its end. Dropping it closes the request.
-pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Client, auth: HeaderValue) -> End {
+pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, auth: HeaderValue) -> End {
     let trace = request::trace_of(attempt.invoke.traceparent.as_deref());
-    let Ok(mut invoke) = request::invoke(&attempt.invoke, &agent.endpoint, &trace, auth.clone()) else {
+    let Ok(invoke) = request::invoke(&attempt.invoke, &agent.endpoint, &trace, auth.clone()) else {
         return failed(AgentFailure::Broken("no request could be made".to_owned()));
     };
-    let connection = capture_connection(&mut invoke);
+    let is_begun = AtomicBool::new(false);
     let (line, goes_on) = (attempt.line(), attempt.invoke.resume.is_some());
     let (session, run_id) = (attempt.invoke.key.session.clone(), attempt.invoke.run_id.clone());
     let (number, epoch) = (attempt.invoke.attempt, attempt.invoke.epoch);
     {
-        let talk = talk(attempt, agent, client, invoke, connection.clone());
+        let talk = talk(attempt, agent, invoke, &is_begun);
         tokio::pin!(talk);
         tokio::select! {
             biased;
@@ -131,13 +135,13 @@ pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Clien
             end = &mut talk => return end,
         }
         // An agent that was sent nothing has nothing to stop, unless another owner sent it.
-        let is_sent = connection.connection_metadata().is_some() || goes_on;
+        let is_sent = is_begun.load(Ordering::Acquire) || goes_on;
         if agent.takes_cancel && is_sent {
             // By itself, for it may end after the stream does. What it answers does not matter: the end
             // of the stream is CANCEL_ACK, and one that does not come is the runtime's to notice.
             let names = Names { session: &session, run_id: &run_id, attempt: number, epoch };
             if let Ok(cancel) = request::cancel(names, &agent.endpoint, &trace, auth) {
-                agent.send(client, cancel);
+                agent.send(cancel);
             }
             let (_, events) = talk.await;
             return (AgentEvent::CancelAcked, events);
@@ -146,26 +150,20 @@ pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, client: &Clien
     (AgentEvent::CancelAcked, None)
 }
 
-async fn talk(
-    attempt: &mut Attempt,
-    agent: &HttpAgent,
-    client: &Client,
-    request: Whole,
-    connection: CaptureConnection,
-) -> End {
-    let response = match open(client, request, connection).await {
+async fn talk(attempt: &mut Attempt, agent: &HttpAgent, request: Whole, is_begun: &AtomicBool) -> End {
+    let response = match agent.client.send_noting(request, is_begun).await {
         Ok(response) => {
             agent.health.found();
             response
         }
         Err(NoAnswer::Unreachable(why)) => {
-            agent.health.lost(client);
+            agent.health.lost(&agent.client);
             return failed(AgentFailure::Unavailable(why.to_owned()));
         }
-        Err(NoAnswer::Failed(failure)) => return failed(failure),
+        Err(NoAnswer::Failed(error)) => return failed(unread(&error)),
     };
-    if let Err(failure) = check(&response, attempt.invoke.resume.is_some()) {
-        return failed(failure);
+    if let Err(wrong) = check(&response, attempt.invoke.resume.is_some()) {
+        return failed(wrong.failure(response, &agent.client).await);
     }
     let mut events = Events::new(response.into_body(), agent.resumes);
     let mut first = said_with_the_head(events.next(&attempt.invoke.run_id)).await;
@@ -216,71 +214,40 @@ async fn said_with_the_head(next: impl Future<Output = Said>) -> Option<Said> {
     None
 }
 
-/// Why there is no answer.
-enum NoAnswer {
-    /// No connection.
-    Unreachable(&'static str),
-    /// A connection, but nothing that could be read came of it.
-    Failed(AgentFailure),
+/// Why nothing could be read of an answer.
+fn unread(error: &legacy::Error) -> AgentFailure {
+    let source = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
+    match source {
+        Some(source) if source.is_parse_too_large() => AgentFailure::HeadTooLarge,
+        Some(source) if source.is_parse() => AgentFailure::Broken("not HTTP".to_owned()),
+        // It may have died in the middle: the same as no connection, and asking again is safe, for
+        // the run id is the idempotency key.
+        Some(_) | None => AgentFailure::Unavailable("the connection was lost".to_owned()),
+    }
 }
 
-/// Sends the request and waits for the head of the answer. Only opening the connection has a deadline
-/// here; how long an agent may think is the runtime's business.
-async fn open(
-    client: &Client,
-    request: Whole,
-    mut connection: CaptureConnection,
-) -> Result<Response<Incoming>, NoAnswer> {
-    let response = client.request(request);
-    tokio::pin!(response);
-    // The connector's own deadline covers TCP; this one also names and TLS.
-    let connected = tokio::time::timeout(limits::AGENT_CONNECT, async {
-        drop(connection.wait_for_connection_metadata().await);
-    });
-    let answer = tokio::select! {
-        biased;
-        answer = &mut response => answer,
-        connected = connected => match connected {
-            Ok(()) => response.await,
-            Err(_) => return Err(NoAnswer::Unreachable("connecting took too long")),
-        },
-    };
-    answer.map_err(|error| {
-        if error.is_connect() {
-            return NoAnswer::Unreachable("no connection");
-        }
-        let source = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
-        NoAnswer::Failed(match source {
-            Some(source) if source.is_parse_too_large() => AgentFailure::TooLarge,
-            Some(source) if source.is_parse() => AgentFailure::Broken("not HTTP".to_owned()),
-            // It may have died in the middle: the same as no connection, and asking again is safe, for
-            // the run id is the idempotency key.
-            Some(_) | None => AgentFailure::Unavailable("the connection was lost".to_owned()),
-        })
-    })
+/// Why an answer is not read on.
+enum Wrong {
+    /// What it is says so.
+    Failure(AgentFailure),
+    /// It is an error, or another page.
+    Answer { why: String, is_away: bool },
 }
 
-/// Whether a status says "not now" of the agent, or of what stands before it.
-pub(super) fn is_passing(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT
-    )
-}
-
-/// Whether the answer is a stream of events. Redirects are not followed (S-27).
-fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), AgentFailure> {
+/// Whether the answer is a stream of events: 200, and nothing else that is success elsewhere (202 has begun something, 206
+/// has a part of it). Redirects are not followed (S-27).
+fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), Wrong> {
     let status = response.status();
+    let answer = |why, is_away| Err(Wrong::Answer { why, is_away });
     match status {
-        StatusCode::NOT_FOUND | StatusCode::GONE if goes_on => return Err(AgentFailure::NotKnown),
-        _ if is_passing(status) => {
-            return Err(AgentFailure::Unavailable(format!("status {}", status.as_u16())));
+        StatusCode::OK => {}
+        StatusCode::NOT_FOUND | StatusCode::GONE if goes_on => {
+            return Err(Wrong::Failure(AgentFailure::NotKnown));
         }
-        _ if !status.is_success() => return Err(AgentFailure::Broken(format!("status {}", status.as_u16()))),
-        _ => {}
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            return answer(format!("status {}", status.as_u16()), true);
+        }
+        _ => return answer(format!("status {}", status.as_u16()), false),
     }
     let header = |name| response.headers().get(name).map(HeaderValue::as_bytes);
     let is_sse = header(header::CONTENT_TYPE).is_some_and(|value| {
@@ -288,18 +255,86 @@ fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), AgentFailur
         kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
     });
     if !is_sse {
-        return Err(AgentFailure::Broken(format!("status {}, but no event stream", status.as_u16())));
+        return answer("status 200, but no event stream".to_owned(), false);
     }
-    if header(header::CONTENT_ENCODING).is_some_and(|value| !value.eq_ignore_ascii_case(b"identity")) {
-        return Err(AgentFailure::Broken("compressed, which nobody asked for".to_owned()));
+    let broken = |why: &str| Err(Wrong::Failure(AgentFailure::Broken(why.to_owned())));
+    if is_compressed(response) {
+        return broken("compressed, which nobody asked for");
     }
     let announced = hyper::body::Body::size_hint(response.body()).lower();
     if announced > limits::AGENT_BODY_BYTES_MAX as u64 {
-        return Err(AgentFailure::TooLarge);
+        return Err(Wrong::Failure(AgentFailure::TooLarge));
     }
     Ok(())
 }
 
+fn is_compressed(response: &Response<Incoming>) -> bool {
+    let encoding = response.headers().get(header::CONTENT_ENCODING);
+    encoding.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+// === impl Wrong ===
+
+impl Wrong {
+    /// Returns the failure, with what the answer says of it.
+    async fn failure(self, response: Response<Incoming>, client: &Client) -> AgentFailure {
+        let (why, is_away) = match self {
+            Self::Failure(failure) => return failure,
+            Self::Answer { why, is_away } => (why, is_away),
+        };
+        let wait = client.retry_after(response.headers());
+        let retry_after_ms = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let body = if is_compressed(&response) { None } else { beginning(response.into_body()).await };
+        AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, retry_after_ms, body }))
+    }
+}
+
+/// Reads the beginning of an error's body, as far as it comes at once.
+async fn beginning(mut body: Incoming) -> Option<Private<String>> {
+    let mut bytes = Vec::new();
+    let read = async {
+        while bytes.len() <= limits::AGENT_ERROR_BYTES_MAX
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            let data = frame.data_ref().map_or(&[][..], |data| data);
+            // One byte more tells that it goes on.
+            let room = limits::AGENT_ERROR_BYTES_MAX + 1 - bytes.len();
+            bytes.extend_from_slice(&data[..data.len().min(room)]);
+        }
+    };
+    let _ = tokio::time::timeout(limits::AGENT_ERROR_WAIT, read).await;
+    text(&bytes)
+}
+
+/// An error's body as text: what is no UTF-8 is replaced, and a character that is cut is left out.
+fn text(bytes: &[u8]) -> Option<Private<String>> {
+    let mut text = String::from_utf8_lossy(bytes).into_owned();
+    if text.len() > limits::AGENT_ERROR_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(limits::AGENT_ERROR_BYTES_MAX));
+        let whole = text.trim_end_matches(char::REPLACEMENT_CHARACTER).len();
+        text.truncate(whole);
+    }
+    (!text.trim().is_empty()).then_some(Private(text))
+}
+
 fn failed(failure: AgentFailure) -> End {
     (AgentEvent::Failed(failure), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_body_is_cut_at_a_character() {
+        let max = limits::AGENT_ERROR_BYTES_MAX;
+        let cut = |bytes: &[u8]| text(bytes).map(|text| text.0);
+        assert_eq!(cut(b"no such model"), Some("no such model".to_owned()));
+        assert_eq!(cut(b" \r\n"), None);
+        assert_eq!(cut(b"caf\xe9"), Some("caf\u{fffd}".to_owned()));
+        let long = "x".repeat(max - 1) + "\u{e9}\u{e9}";
+        assert_eq!(cut(&long.as_bytes()[..=max]), Some("x".repeat(max - 1)));
+        let bytes = vec![0xff; max + 1];
+        assert!(cut(&bytes).is_none_or(|text| text.len() <= max));
+    }
 }

@@ -5,7 +5,7 @@
 //! fact's id as its name, so a repeat is known.
 use super::{Agent, Agents, bearer};
 use crate::agent::attempt::Line;
-use crate::agent::client::Client;
+use crate::agent::deliver::deliver;
 use crate::agent::http::HttpAgent;
 use crate::agent::request;
 use http::HeaderValue;
@@ -27,11 +27,11 @@ impl Agents {
         else {
             return;
         };
-        let (agent, client, line) = (Arc::clone(agent), self.0.client.clone(), Arc::clone(&running.line));
+        let (agent, line) = (Arc::clone(agent), Arc::clone(&running.line));
         let over = Arc::clone(&line);
         self.0.runtime.spawn(async move {
             tokio::select! {
-                () = tell(agent, client, line, auth) => {}
+                () = tell(agent, line, auth) => {}
                 () = over.over() => {}
             }
         });
@@ -39,15 +39,10 @@ impl Agents {
 }
 
 /// Tells of one after the other, until it is dropped with its attempt.
-async fn tell(agent: Arc<HttpAgent>, client: Client, line: Arc<Line>, auth: HeaderValue) {
+async fn tell(agent: Arc<HttpAgent>, line: Arc<Line>, auth: HeaderValue) {
     loop {
         let news = line.news().await;
         let Ok(request) = request::news(&news, &agent.endpoint, auth.clone()) else { continue };
-        for _ in 0..limits::STEER_TRIES_MAX {
-            let answer = tokio::time::timeout(limits::STEER_ACK, client.request(request.clone())).await;
-            if matches!(answer, Ok(Ok(_))) {
-                break;
-            }
-        }
+        drop(deliver(&agent.client, &request, limits::STEER_ACK).await);
     }
 }

@@ -28,7 +28,7 @@ pub(super) async fn run(attempt: &mut Attempt, agents: &Inner, work: &Work) -> E
         ended = &mut turn => {
             // Somebody else has answered, or nobody is to. An agent that another owner asked still works on it.
             if attempt.invoke.resume.is_some() {
-                work.stop(agents, attempt);
+                work.stop(attempt);
             }
             return (last(ended, None), None);
         }
@@ -41,7 +41,7 @@ pub(super) async fn run(attempt: &mut Attempt, agents: &Inner, work: &Work) -> E
     ask(attempt, asked);
     attempt.turn_to(Some(tap));
     let talked = {
-        let talk = work.run(attempt, agents);
+        let talk = work.run(attempt);
         tokio::pin!(talk);
         tokio::select! {
             biased;
@@ -54,7 +54,7 @@ pub(super) async fn run(attempt: &mut Attempt, agents: &Inner, work: &Work) -> E
         Ok(end) => end,
         Err(ended) => {
             // A stage has failed, or has enough of the answer: nobody hears the rest.
-            work.stop(agents, attempt);
+            work.stop(attempt);
             return (last(ended, None), None);
         }
     };

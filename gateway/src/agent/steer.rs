@@ -3,11 +3,11 @@
 //! What the agent answers there is its receipt; it may say more of it later, with a `steer_ack` in its stream. Each is
 //! said again where the connection was lost, for the agent knows a repeat by its name; without any answer nothing is
 //! reported, and the runtime knows how long it waits.
-use crate::agent::client::Client;
-use crate::agent::http::{HttpAgent, is_passing};
-use crate::agent::request::{self, Whole};
+use crate::agent::deliver::deliver;
+use crate::agent::http::HttpAgent;
+use crate::agent::request;
 use http::{HeaderValue, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::Response;
 use hyper::body::Incoming;
 use serde::Deserialize;
@@ -17,57 +17,54 @@ use turnway_core::protocol::steer::{Steer, SteerOutcome};
 /// A receipt is a word.
 const RECEIPT_BYTES_MAX: usize = 4 * 1024;
 
-/// The body of an answer; one that says nothing has taken it.
+/// The body of an answer.
 #[derive(Deserialize)]
 struct Receipt {
-    outcome: SteerOutcome,
+    outcome: String,
 }
 
 /// Hands it over; none: nobody has answered in time.
-pub(super) async fn hand_over(
-    agent: &HttpAgent,
-    client: &Client,
-    steer: &Steer,
-    auth: HeaderValue,
-) -> Option<SteerOutcome> {
+pub(super) async fn hand_over(agent: &HttpAgent, steer: &Steer, auth: HeaderValue) -> Option<SteerOutcome> {
     let Ok(request) = request::steer(steer, &agent.endpoint, auth) else {
         return Some(SteerOutcome::Refused);
     };
-    tokio::time::timeout(limits::STEER_ACK, tries(client, &request)).await.ok().flatten()
+    let handed = async {
+        let response = deliver(&agent.client, &request, limits::STEER_ACK).await?;
+        read(response).await
+    };
+    tokio::time::timeout(limits::STEER_ACK, handed).await.ok().flatten()
 }
 
-async fn tries(client: &Client, request: &Whole) -> Option<SteerOutcome> {
-    let mut outcome = None;
-    for number in 1..=limits::STEER_TRIES_MAX {
-        match client.request(request.clone()).await {
-            Ok(response) if !is_passing(response.status()) => return read(response).await,
-            Ok(_) => outcome = Some(SteerOutcome::Refused),
-            Err(_) => outcome = None,
-        }
-        if number < limits::STEER_TRIES_MAX {
-            tokio::time::sleep(limits::STEER_ACK / (limits::STEER_TRIES_MAX + 1)).await;
-        }
-    }
-    outcome
-}
-
-/// Whoever answers that it cannot, or in words that nobody knows, has not taken it.
+/// Reads a receipt. Whoever answers in words that nobody knows has not taken the input: it becomes a turn of its own then, and
+/// is not lost.
 async fn read(response: Response<Incoming>) -> Option<SteerOutcome> {
-    let status = response.status();
-    if !status.is_success() {
-        return Some(SteerOutcome::Refused);
+    let Some(silent) = silent(response.status()) else { return Some(SteerOutcome::Refused) };
+    match Limited::new(response.into_body(), RECEIPT_BYTES_MAX).collect().await {
+        Ok(body) => Some(outcome(silent, &body.to_bytes())),
+        Err(error) if error.is::<LengthLimitError>() => Some(SteerOutcome::Refused),
+        // An answer that is cut off may have said anything.
+        Err(_) => None,
     }
-    // An answer that is cut off may have said anything.
-    let body = Limited::new(response.into_body(), RECEIPT_BYTES_MAX).collect().await.ok()?.to_bytes();
-    Some(outcome(status, &body))
 }
 
-fn outcome(status: StatusCode, body: &[u8]) -> SteerOutcome {
-    let silent = if status == StatusCode::ACCEPTED { SteerOutcome::Pending } else { SteerOutcome::Accepted };
-    if body.trim_ascii().is_empty() {
+/// Returns the receipt that a status is without a body; none: such a status is no receipt.
+fn silent(status: StatusCode) -> Option<SteerOutcome> {
+    match status {
+        StatusCode::OK | StatusCode::NO_CONTENT => Some(SteerOutcome::Accepted),
+        StatusCode::ACCEPTED => Some(SteerOutcome::Pending),
+        _ => None,
+    }
+}
+
+fn outcome(silent: SteerOutcome, body: &[u8]) -> SteerOutcome {
+    let body = body.trim_ascii();
+    if body.is_empty() {
         return silent;
     }
-    serde_json::from_slice(body).map_or(silent, |receipt: Receipt| receipt.outcome)
+    // serde would take a list for the fields in their order.
+    let receipt = body.starts_with(b"{").then(|| serde_json::from_slice(body).ok()).flatten();
+    let outcome = receipt.and_then(|receipt: Receipt| SteerOutcome::parse(&receipt.outcome));
+    outcome.unwrap_or(SteerOutcome::Refused)
 }
 
 #[cfg(test)]
@@ -80,15 +77,51 @@ mod tests {
         for (status, body, expected) in [
             (200, "{\"outcome\":\"accepted\"}", SteerOutcome::Accepted),
             (200, "{\"outcome\":\"pending\",\"more\":1}", SteerOutcome::Pending),
-            (202, "{\"outcome\":\"refused\"}", SteerOutcome::Refused),
+            (202, " {\"outcome\":\"refused\"}\n", SteerOutcome::Refused),
+            (202, "{\"outcome\":\"accepted\"}", SteerOutcome::Accepted),
             (200, "", SteerOutcome::Accepted),
             (204, " ", SteerOutcome::Accepted),
             (202, "", SteerOutcome::Pending),
-            (200, "ok", SteerOutcome::Accepted),
-            (202, "{}", SteerOutcome::Pending),
         ] {
-            let status = StatusCode::from_u16(status).expect("a status");
-            assert_eq!(outcome(status, body.as_bytes()), expected, "{status} {body}");
+            assert_eq!(receipt(status, body), expected, "{status} {body}");
+        }
+    }
+
+    fn receipt(status: u16, body: &str) -> SteerOutcome {
+        let silent = silent(StatusCode::from_u16(status).expect("a status"));
+        silent.map_or(SteerOutcome::Refused, |silent| outcome(silent, body.as_bytes()))
+    }
+
+    /// Covers: ST-8, ST-9.
+    #[test]
+    fn receipt_that_is_not_understood_is_refused() {
+        for body in [
+            "ok",
+            "{}",
+            "null",
+            "true",
+            "\"accepted\"",
+            "[\"accepted\"]",
+            "{\"outcome\":\"rejected\"}",
+            "{\"outcome\":\"REFUSED\"}",
+            "{\"outcome\":\"Accepted\"}",
+            "{\"outcome\":null}",
+            "{\"outcome\":true}",
+            "{\"outcome\":{\"accepted\":null}}",
+            "{\"outcome\":[\"accepted\"]}",
+            "{\"outcome\":\"refused\",\"outcome\":\"accepted\"}",
+            "{\"status\":\"accepted\"}",
+            "{\"outcome\":\"accepted\"",
+            "<html>please log in</html>",
+        ] {
+            for status in [200, 202, 204] {
+                assert_eq!(receipt(status, body), SteerOutcome::Refused, "{status} {body}");
+            }
+        }
+        for status in [100, 201, 203, 205, 206, 207, 299, 301, 302, 304, 307, 400, 404, 409, 500, 501] {
+            for body in ["", "{\"outcome\":\"accepted\"}"] {
+                assert_eq!(receipt(status, body), SteerOutcome::Refused, "{status} {body}");
+            }
         }
     }
 }

@@ -34,12 +34,10 @@ pub(super) enum Work {
 
 impl Work {
     /// Asks the agent, to the end of its answer.
-    pub(super) async fn run(&self, attempt: &mut Attempt, agents: &Inner) -> End {
+    pub(super) async fn run(&self, attempt: &mut Attempt) -> End {
         match self {
             // In a box: a built-in agent's task need not have the size of an HTTP client's.
-            Self::Http(agent, auth) => {
-                Box::pin(http::run(attempt, agent, &agents.client, auth.clone())).await
-            }
+            Self::Http(agent, auth) => Box::pin(http::run(attempt, agent, auth.clone())).await,
             Self::Builtin(Builtin::Echo) => (echo::run(attempt).await, None),
             Self::Builtin(Builtin::Counter) => (counter::run(attempt).await, None),
             Self::DialIn(desk) => (Box::pin(dialin::run(attempt, desk)).await, None),
@@ -47,10 +45,10 @@ impl Work {
     }
 
     /// Nobody hears what it says any more: one that outlives the request is told so.
-    pub(super) fn stop(&self, agents: &Inner, attempt: &Attempt) {
+    pub(super) fn stop(&self, attempt: &Attempt) {
         match self {
             Self::Http(agent, auth) if agent.takes_cancel => {
-                agent.stop(&agents.client, Names::of(&attempt.invoke), auth.clone());
+                agent.stop(Names::of(&attempt.invoke), auth.clone());
             }
             // One that has dialed in is told as soon as nobody listens.
             Self::Http(..) | Self::Builtin(_) | Self::DialIn(_) => {}
@@ -81,7 +79,7 @@ pub(super) async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
     let (end, rest) = if agents.plugins.concern(&attempt.invoke.message.content) {
         Box::pin(stages::run(&mut attempt, &agents, &work)).await
     } else {
-        work.run(&mut attempt, &agents).await
+        work.run(&mut attempt).await
     };
     attempt.ended();
     let is_acked = end == AgentEvent::CancelAcked;

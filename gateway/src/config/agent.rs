@@ -14,7 +14,7 @@ pub struct AgentSetting {
 }
 
 /// The table.
-pub const AGENT_SETTINGS: [AgentSetting; 10] = [
+pub const AGENT_SETTINGS: [AgentSetting; 12] = [
     AgentSetting {
         name: "on_owner_loss",
         form: "retry|retry_if_silent|fail|resume",
@@ -70,6 +70,21 @@ pub const AGENT_SETTINGS: [AgentSetting; 10] = [
         doc: "Facts of the session that it is told of while it answers, besides those about its own actions: names of \
               types, with `*` for one segment and `>` for the rest, such as `process.*|system.>`. An HTTP agent is told \
               at `POST {url}/event`. A builtin one is not.",
+    },
+    AgentSetting {
+        name: "keep_alive",
+        form: "WAIT|off",
+        default: "4s",
+        doc: "Of an HTTP agent: how long an idle connection to it is kept for the next request. Less than its server keeps \
+              it; uvicorn and Node.js close after 5 s. Where its answers say `Keep-Alive: timeout=N` with an N that is not \
+              longer than this, no connection is kept.",
+    },
+    AgentSetting {
+        name: "resend_on_stale",
+        form: "BOOL",
+        default: "true",
+        doc: "Of an HTTP agent: whether a request that met the close of a kept connection, and had no byte of an answer, is \
+              sent once more on a new one, with the same `Idempotency-Key` and attempt (docs/agents.md).",
     },
     AgentSetting {
         name: "served_by",

@@ -1,5 +1,6 @@
 //! The public keys of an identity provider (S-02): fetched every few minutes and when a token names one that is
 //! not known, kept for some minutes while the provider is away, and no longer.
+use crate::agent::retry_after::retry_after;
 use crate::clock::Clock;
 use crate::config::Jwks;
 use crate::door::jwks::{self, BadKeySet, KeySet};
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
+use turnway_core::limits;
 use turnway_core::time::Mono;
 
 /// Between two fetches that nobody asks for.
@@ -60,8 +62,8 @@ enum Unfetched {
     Late,
     #[error("cannot be reached: {0}")]
     Away(#[from] legacy::Error),
-    #[error("answered {0}; redirects are not followed")]
-    Status(StatusCode),
+    #[error("answered {status}; redirects are not followed")]
+    Status { status: StatusCode, retry_after: Option<Duration> },
     #[error("the answer broke off, or has more than {} bytes", jwks::BYTES_MAX)]
     Body,
     #[error("cannot be read: {0}")]
@@ -101,12 +103,15 @@ impl Provider {
                     FETCH_EVERY
                 }
                 Err(error) => {
-                    let is_old =
-                        fetched.is_none_or(|fetched| now - fetched + ASK_EVERY + PATIENCE > KEEP_MAX);
+                    // Until the keys must be gone; the next try comes before that, or they go now.
+                    let left = fetched
+                        .map_or(Duration::ZERO, |fetched| KEEP_MAX.saturating_sub(now - fetched + PATIENCE));
+                    let is_old = left < ASK_EVERY;
                     tracing::error!(%error, kept = !is_old, "the provider's keys cannot be fetched (auth.jwks)");
                     self.metrics.auth.fetched(Fetch::Failed, is_old.then_some(0));
                     self.tokens.tried(is_old.then(KeySet::default), now);
-                    ASK_EVERY
+                    let wait = error.retry_after().unwrap_or(ASK_EVERY).clamp(ASK_EVERY, FETCH_EVERY);
+                    if is_old { wait } else { wait.min(left) }
                 }
             };
             tokio::select! {
@@ -128,20 +133,33 @@ impl Provider {
                 }
                 bytes.into()
             }
-            Source::Url { url, client } => get(client, url).await?,
+            Source::Url { url, client } => get(client, url, &self.clock).await?,
         };
         Ok(KeySet::parse(&bytes)?)
     }
 }
 
-async fn get(client: &Client, url: &Uri) -> Result<Bytes, Unfetched> {
+// === impl Unfetched ===
+
+impl Unfetched {
+    /// Returns how long the provider asks to wait.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            Self::Late | Self::Away(_) | Self::Body | Self::File(_) | Self::Keys(_) => None,
+        }
+    }
+}
+
+async fn get(client: &Client, url: &Uri, clock: &Clock) -> Result<Bytes, Unfetched> {
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = url.clone();
     let accept = http::HeaderValue::from_static("application/jwk-set+json, application/json");
     request.headers_mut().insert(header::ACCEPT, accept);
     let response = client.request(request).await?;
     if response.status() != StatusCode::OK {
-        return Err(Unfetched::Status(response.status()));
+        let retry_after = retry_after(response.headers(), clock.now().store);
+        return Err(Unfetched::Status { status: response.status(), retry_after });
     }
     let body = Limited::new(response.into_body(), jwks::BYTES_MAX).collect().await;
     Ok(body.map_err(|_| Unfetched::Body)?.to_bytes())
@@ -167,5 +185,8 @@ fn client(is_https: bool) -> Result<Client, NoProvider> {
         .https_or_http()
         .enable_http1()
         .wrap_connector(tcp);
-    Ok(legacy::Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector))
+    Ok(legacy::Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(0)
+        .http1_max_headers(limits::AGENT_HEADERS_MAX)
+        .build(connector))
 }

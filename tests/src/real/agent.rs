@@ -70,6 +70,15 @@ pub struct Again {
 pub enum Reply {
     /// A status and nothing else.
     Status(u16),
+    /// A status with `Retry-After` and a body of plain text.
+    Error {
+        /// The status.
+        status: u16,
+        /// The header.
+        retry_after: &'static str,
+        /// The body.
+        body: &'static str,
+    },
     /// Event-stream headers, then whatever the script says until it returns.
     Speak(Box<dyn FnOnce(Voice) -> BoxFuture<'static, ()> + Send>),
     /// The same, and the script goes on when its listener is gone, until a cancel; whoever asks for the rest of
@@ -267,6 +276,13 @@ fn status(code: u16) -> Response<Body> {
     response
 }
 
+/// A status with a body.
+fn error(code: u16, retry_after: &'static str, body: &'static str) -> Response<Body> {
+    let body = http_body_util::Full::from(body).map_err(|never| match never {}).boxed_unsync();
+    let response = Response::builder().status(code).header(hyper::header::RETRY_AFTER, retry_after);
+    response.header(hyper::header::CONTENT_TYPE, "text/plain").body(body).expect("a response")
+}
+
 /// An event stream of these pieces.
 fn events(pieces: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let frames = pieces.map(|bytes| Ok(Frame::data(bytes)));
@@ -359,6 +375,7 @@ impl Memory {
         let (run_id, attempt) = (invocation.run_id.clone(), invocation.attempt);
         match script(invocation) {
             Reply::Status(code) => status(code),
+            Reply::Error { status, retry_after, body } => error(status, retry_after, body),
             Reply::Silence => std::future::pending().await,
             Reply::Speak(speak) => {
                 let (voice, heard) = mpsc::channel(16);

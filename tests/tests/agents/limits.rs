@@ -1,10 +1,13 @@
 //! An agent that says too much, or faster than it can be kept.
-use crate::world::{Stream, World, accept, delta, order, soon};
+use crate::world::{Stream, World, accept, delta, done, order, soon};
 use bytes::Bytes;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
-use turnway_core::limits::{AGENT_BODY_BYTES_MAX, AGENT_EVENT_BYTES_MAX, UNSAVED_TEXT_BYTES_MAX};
+use turnway_core::limits::{
+    AGENT_BODY_BYTES_MAX, AGENT_ERROR_BYTES_MAX, AGENT_EVENT_BYTES_MAX, AGENT_HEADERS_MAX,
+    UNSAVED_TEXT_BYTES_MAX,
+};
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, TextKind};
 
 const MIB: usize = 1024 * 1024;
@@ -75,7 +78,8 @@ async fn a_gibibyte_that_is_no_event_stream_is_not_read() {
         let taken = pour(&stream, Bytes::from(vec![b'x'; 64 * 1024])).await;
         assert!(taken <= SLACK, "{taken} bytes were read");
         let end = world.event(&ask).await;
-        assert!(matches!(end, AgentEvent::Failed(AgentFailure::Broken(_))), "{end:?}");
+        let AgentEvent::Failed(AgentFailure::Answered(answer)) = &end else { panic!("{end:?}") };
+        assert!(answer.body.as_ref().is_some_and(|body| body.reveal().len() <= AGENT_ERROR_BYTES_MAX));
     }
 }
 
@@ -84,18 +88,39 @@ async fn a_gibibyte_that_is_no_event_stream_is_not_read() {
 async fn a_length_or_a_head_that_is_absurd_is_not_waited_for() {
     let (mut world, listener) = World::raw().await;
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
-    for (message, bytes) in [
-        ("length", format!("{head}content-length: 1099511627776\r\n\r\n")),
-        ("one header", format!("{head}x: {}", "x".repeat(MIB))),
-        ("many headers", format!("{head}{}", "x: y\r\n".repeat(1000))),
+    for (message, bytes, failure) in [
+        ("length", format!("{head}content-length: 1099511627776\r\n\r\n"), AgentFailure::TooLarge),
+        ("one header", format!("{head}x: {}", "x".repeat(MIB)), AgentFailure::HeadTooLarge),
+        ("many headers", format!("{head}{}", "x: y\r\n".repeat(1000)), AgentFailure::HeadTooLarge),
+        (
+            "one too many",
+            format!("{head}{}\r\n", "x: y\r\n".repeat(AGENT_HEADERS_MAX)),
+            AgentFailure::HeadTooLarge,
+        ),
     ] {
         let ask = order("a", message, "hi");
         world.invoke(ask.clone());
         let mut socket = accept(&listener).await;
         // The gateway may close before it has taken all of it.
         let _ = socket.write_all(bytes.as_bytes()).await;
-        assert_eq!(world.event(&ask).await, AgentEvent::Failed(AgentFailure::TooLarge), "{message}");
+        assert_eq!(world.event(&ask).await, AgentEvent::Failed(failure), "{message}");
     }
+}
+
+/// Proxies add header fields; as many as are documented are read.
+#[tokio::test]
+async fn head_of_256_fields_is_read() {
+    let (mut world, listener) = World::raw().await;
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+    let fields: String = (1..AGENT_HEADERS_MAX).map(|number| format!("x-{number}: y\r\n")).collect();
+    let ask = order("a", "m1", "hi");
+    world.invoke(ask.clone());
+    let mut socket = accept(&listener).await;
+    let bytes = format!("{head}{fields}\r\nevent: done\ndata: {{}}\n\n");
+    socket.write_all(bytes.as_bytes()).await.expect("a connection");
+    drop(socket);
+    world.expect(&ask, AgentEvent::Acked).await;
+    world.expect(&ask, done()).await;
 }
 
 /// Sends text without end and says how many bytes were taken so far.

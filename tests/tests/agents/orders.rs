@@ -1,9 +1,10 @@
 //! Orders that reach an attempt on the way: drop it, cancel it, say it twice.
+use crate::stale::news;
 use crate::world::{Call, World, done, order, soon};
 use serde_json::json;
 use tokio::sync::mpsc;
 use turnway_core::private::Private;
-use turnway_core::protocol::agent::{AgentEvent, Invoke, TextKind};
+use turnway_core::protocol::agent::{AgentEvent, Invoke, Order, TextKind};
 
 fn text(text: &str) -> AgentEvent {
     AgentEvent::Delta { kind: TextKind::Text, text: Private(text.to_owned()), id: None }
@@ -66,6 +67,31 @@ fn is_cancel(call: &Call, ask: &Invoke, token: &str) {
     assert_eq!(call.token(), token);
     let body: serde_json::Value = serde_json::from_slice(&call.body).expect("JSON");
     assert_eq!(body, json!({ "run_id": ask.run_id.as_str(), "session_id": "s1", "attempt": 2 }));
+}
+
+/// "Not now" to a cancel or to an event is not a yes: it is sent again, under the same name.
+#[tokio::test]
+async fn cancel_and_event_answered_not_now_are_sent_again() {
+    let mut world = World::new(",cancel=true,events=>").await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    world.agents.perform(Order::News(Box::new(news(&ask, 9))));
+    let first = world.call().await;
+    let name = first.header("idempotency-key").to_owned();
+    first.reply(503, "text/plain", "busy");
+    let again = world.call().await;
+    assert_eq!((again.head.uri.path(), again.header("idempotency-key")), ("/base/event", name.as_str()));
+    again.reply(200, "text/plain", "");
+
+    world.cancel(&ask);
+    let first = world.call().await;
+    assert_eq!(first.head.uri.path(), "/base/cancel");
+    first.reply(429, "text/plain", "");
+    let again = world.call().await;
+    assert_eq!(again.head.uri.path(), "/base/cancel");
+    again.reply(200, "text/plain", "");
+    stream.done().await;
+    world.expect(&ask, AgentEvent::CancelAcked).await;
 }
 
 /// Covers: SR-S10, SR-K2: with `cancel`, the end of the stream is CANCEL_ACK, however the stream ends.

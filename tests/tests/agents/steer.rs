@@ -11,7 +11,7 @@ fn message_id(name: &str) -> MessageId {
 }
 
 /// Hands an input to an attempt; the turn it would open.
-fn steer(world: &World, to: &Invoke, name: &str) -> RunId {
+pub(crate) fn steer(world: &World, to: &Invoke, name: &str) -> RunId {
     let turn_id = RunId::derive(&to.key, &to.user, &message_id(name));
     let steer = Steer {
         key: to.key.clone(),
@@ -30,7 +30,7 @@ fn steer(world: &World, to: &Invoke, name: &str) -> RunId {
     turn_id
 }
 
-fn says(name: &str, outcome: SteerOutcome) -> AgentEvent {
+pub(crate) fn says(name: &str, outcome: SteerOutcome) -> AgentEvent {
     AgentEvent::Steered { message_id: message_id(name), outcome }
 }
 
@@ -70,6 +70,65 @@ async fn an_agent_is_told_more_and_answers_with_a_receipt() {
     world.expect(&ask, says("m4", SteerOutcome::Refused)).await;
     stream.done().await;
     world.expect(&ask, done()).await;
+}
+
+/// An answer that is not understood is not a yes: the input becomes a turn of its own, and the run goes on.
+///
+/// Covers: ST-8, ST-9.
+#[tokio::test]
+async fn receipt_that_is_not_understood_is_refused() {
+    let mut world = World::new(",steer=true").await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    let page = format!("<html>{}</html>", "please log in ".repeat(1000));
+    for (number, (status, kind, body)) in [
+        (200, "application/json", "{\"outcome\":\"rejected\"}"),
+        (200, "application/json", "{\"outcome\":\"REFUSED\"}"),
+        (200, "application/json", "{}"),
+        (200, "text/html", "<html>please log in</html>"),
+        (200, "text/html", page.as_str()),
+        (206, "application/json", "{\"outcome\":\"accepted\"}"),
+        (302, "text/html", ""),
+        (500, "text/plain", "oops"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("s{number}");
+        steer(&world, &ask, &name);
+        world.call().await.reply(status, kind, body);
+        world.expect(&ask, says(&name, SteerOutcome::Refused)).await;
+    }
+    for (name, outcome) in [("t1", ",\"outcome\":\"rejected\""), ("t2", ",\"outcome\":null"), ("t3", "")] {
+        stream.send(format!("event: steer_ack\ndata: {{\"message_id\":\"{name}\"{outcome}}}\n\n")).await;
+        world.expect(&ask, says(name, SteerOutcome::Refused)).await;
+    }
+    stream.done().await;
+    world.expect(&ask, done()).await;
+}
+
+/// `Retry-After` is waited for where there is time for it, and nobody is asked again where there is not.
+#[tokio::test]
+async fn retry_after_of_a_steer_is_honoured() {
+    let mut world = World::new(",steer=true").await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    let later =
+        |status: u16, wait: &str| hyper::Response::builder().status(status).header("retry-after", wait);
+    steer(&world, &ask, "m2");
+    drop(world.call().await.stream_with(later(429, "1")));
+    let since = tokio::time::Instant::now();
+    let again = world.call().await;
+    assert!(since.elapsed() >= std::time::Duration::from_millis(900), "{:?}", since.elapsed());
+    again.reply(200, "application/json", "{\"outcome\":\"accepted\"}");
+    world.expect(&ask, says("m2", SteerOutcome::Accepted)).await;
+
+    steer(&world, &ask, "m3");
+    drop(world.call().await.stream_with(later(503, "60")));
+    world.expect(&ask, says("m3", SteerOutcome::Refused)).await;
+    stream.done().await;
+    world.expect(&ask, done()).await;
+    assert!(world.calls.try_recv().is_err(), "it was asked again");
 }
 
 /// Covers: ST-9.

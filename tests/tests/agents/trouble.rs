@@ -3,10 +3,17 @@ use crate::world::{PATIENCE, World, accept, order, serve, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use turnway_core::protocol::agent::{AgentEvent, AgentFailure};
+use turnway_core::private::Private;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, ErrorAnswer};
 
 fn unavailable(why: &str) -> AgentEvent {
     AgentEvent::Failed(AgentFailure::Unavailable(why.to_owned()))
+}
+
+/// An answer that is an error, or another page.
+fn answered(why: &str, is_away: bool, retry_after_ms: Option<u64>, body: Option<&str>) -> AgentEvent {
+    let (why, body) = (why.to_owned(), body.map(|body| Private(body.to_owned())));
+    AgentEvent::Failed(AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, retry_after_ms, body })))
 }
 
 fn broken(why: &str) -> AgentEvent {
@@ -21,10 +28,8 @@ async fn a_status_says_whether_to_come_back() {
         let ask = order("a", &status.to_string(), "hi");
         world.invoke(ask.clone());
         world.call().await.reply(status, "text/event-stream", "event: done\ndata: {}\n\n");
-        let expected = format!("status {status}");
-        let expected =
-            if matches!(status, 502..=504 | 429) { unavailable(&expected) } else { broken(&expected) };
-        world.expect(&ask, expected).await;
+        let (why, body) = (format!("status {status}"), "event: done\ndata: {}\n\n");
+        world.expect(&ask, answered(&why, matches!(status, 502..=504), None, Some(body))).await;
     }
     for status in [301, 302, 307, 308] {
         let ask = order("a", &status.to_string(), "hi");
@@ -32,16 +37,80 @@ async fn a_status_says_whether_to_come_back() {
         let call = world.call().await;
         let response = hyper::Response::builder().status(status).header("location", "/elsewhere");
         drop(call.stream_with(response));
-        world.expect(&ask, broken(&format!("status {status}"))).await;
+        world.expect(&ask, answered(&format!("status {status}"), false, None, None)).await;
     }
-    for (status, kind) in [(200, "application/json"), (200, "text/event-streams"), (204, "")] {
+    for kind in ["application/json", "text/event-streams"] {
         let ask = order("a", kind, "hi");
         world.invoke(ask.clone());
-        world.call().await.reply(status, kind, "");
-        world.expect(&ask, broken(&format!("status {status}, but no event stream"))).await;
+        world.call().await.reply(200, kind, "");
+        world.expect(&ask, answered("status 200, but no event stream", false, None, None)).await;
     }
     world.is_quiet().await;
     assert!(world.calls.try_recv().is_err() && world.reports.try_recv().is_err());
+}
+
+/// Success that is no answer to an input is not taken for one, whatever follows.
+#[tokio::test]
+async fn success_other_than_200_is_no_answer() {
+    let mut world = World::new("").await;
+    for status in [201, 202, 203, 206, 207, 226] {
+        let ask = order("a", &status.to_string(), "hi");
+        world.invoke(ask.clone());
+        let body = "event: delta\ndata: {\"text\":\"a part\"}\n\nevent: done\ndata: {}\n\n";
+        world.call().await.reply(status, "text/event-stream", body);
+        world.expect(&ask, answered(&format!("status {status}"), false, None, Some(body))).await;
+    }
+    for status in [204, 205, 304] {
+        let ask = order("a", &status.to_string(), "hi");
+        world.invoke(ask.clone());
+        world.call().await.reply(status, "text/event-stream", "");
+        world.expect(&ask, answered(&format!("status {status}"), false, None, None)).await;
+    }
+    world.is_quiet().await;
+}
+
+#[tokio::test]
+async fn retry_after_of_an_error_is_kept() {
+    let mut world = World::new("").await;
+    for (status, wait, expected) in [
+        (429, "7", Some(7_000)),
+        (503, "0", Some(0)),
+        (503, "Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
+        (500, "120", Some(120_000)),
+        (503, "soon", None),
+    ] {
+        let ask = order("a", &format!("{status} {wait}"), "hi");
+        world.invoke(ask.clone());
+        let response = hyper::Response::builder().status(status).header("retry-after", wait);
+        drop(world.call().await.stream_with(response));
+        world.expect(&ask, answered(&format!("status {status}"), status == 503, expected, None)).await;
+    }
+}
+
+/// The body of an error is read as far as it comes at once, and no further than is kept of it.
+#[tokio::test]
+async fn body_of_an_error_is_bounded_text() {
+    let mut world = World::new("").await;
+    let max = turnway_core::limits::AGENT_ERROR_BYTES_MAX;
+    for (name, sent, expected) in [
+        ("short", "no such model: gpt-9".to_owned(), "no such model: gpt-9".to_owned()),
+        ("long", "é".repeat(max), "é".repeat(max / 2)),
+    ] {
+        let ask = order("a", name, "hi");
+        world.invoke(ask.clone());
+        let response = hyper::Response::builder().status(500).header("content-type", "text/plain");
+        let stream = world.call().await.stream_with(response);
+        stream.send(sent).await;
+        // It is never ended: the turn does not wait for that.
+        world.expect(&ask, answered("status 500", false, None, Some(&expected))).await;
+        stream.closed().await;
+    }
+    let ask = order("a", "packed", "hi");
+    world.invoke(ask.clone());
+    let response = hyper::Response::builder().status(500).header("content-encoding", "gzip");
+    let stream = world.call().await.stream_with(response);
+    stream.sender().try_send("packed".into()).expect("room");
+    world.expect(&ask, answered("status 500", false, None, None)).await;
 }
 
 /// Covers: MP-D15, MP-G8, and that an agent that cannot be reached is looked for until it is back.

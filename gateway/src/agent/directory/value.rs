@@ -10,6 +10,9 @@ use turnway_core::protocol::pattern::Pattern;
 /// No wait of an agent is longer: a longer one is a slip of the pen.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// No server keeps an idle connection for longer, and few proxies do.
+const KEEP_ALIVE_MAX: Duration = Duration::from_secs(60 * 60);
+
 pub(super) fn on_owner_loss(value: &str) -> Result<OnOwnerLoss, BadKey> {
     match value {
         "retry" => Ok(OnOwnerLoss::Retry),
@@ -23,6 +26,13 @@ pub(super) fn on_owner_loss(value: &str) -> Result<OnOwnerLoss, BadKey> {
 pub(super) fn wait(value: &str) -> Result<Duration, BadKey> {
     let wait = parse_wait(value).filter(|wait| !wait.is_zero() && *wait <= WAIT_MAX);
     wait.ok_or_else(|| wrong(value, "a wait such as 250ms, 15s, 2m, 1h; at most 24h"))
+}
+
+/// Reads how long an idle connection is kept.
+pub(super) fn keep_alive(value: &str) -> Result<Duration, BadKey> {
+    let wait = if value == "off" { Some(Duration::ZERO) } else { parse_wait(value) };
+    let why = "a wait such as 500ms, 4s, 1m, at most 1h; or off";
+    wait.filter(|wait| *wait <= KEEP_ALIVE_MAX).ok_or_else(|| wrong(value, why))
 }
 
 pub(super) fn flag(value: &str) -> Result<bool, BadKey> {

@@ -1,0 +1,221 @@
+//! Traffic of one connection to an agent: what tells a request that met the close of a kept connection from one that an
+//! agent received. It counts bytes and decides nothing about sessions; only [`client`](super::client) uses it.
+use crate::clock::Clock;
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tower_service::Service;
+use turnway_core::limits;
+use turnway_core::time::Mono;
+
+/// Opens connections whose [`Traffic`] is counted.
+#[derive(Clone)]
+pub(super) struct Counting<C> {
+    connector: C,
+    clock: Clock,
+}
+
+/// A connection whose traffic is counted. In TLS the bytes inside count: an alert that closes is no answer.
+pub(super) struct CountedStream<T> {
+    stream: TokioIo<T>,
+    clock: Clock,
+    traffic: Traffic,
+}
+
+/// The traffic of one connection. HTTP/1.1 without pipelining: a request is written, then its answer is read.
+#[derive(Clone, Debug)]
+pub(super) struct Traffic(Arc<Counts>);
+
+#[derive(Debug)]
+struct Counts {
+    opened: Mono,
+    /// Requests of which a byte was written, or tried.
+    requests: AtomicU32,
+    /// The latest request has had a byte of an answer.
+    is_answered: AtomicBool,
+    /// All of it was written.
+    is_written: AtomicBool,
+    /// When that was, in nanoseconds of the node's clock.
+    written_at: AtomicU64,
+}
+
+// === impl Counting ===
+
+impl<C> Counting<C> {
+    pub(super) fn new(connector: C, clock: Clock) -> Self {
+        Self { connector, clock }
+    }
+}
+
+impl<C, T> Service<Uri> for Counting<C>
+where
+    C: Service<Uri, Response = T>,
+    C::Future: Send + 'static,
+{
+    type Response = TokioIo<CountedStream<T>>;
+    type Error = C::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.connector.poll_ready(cx)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let (opening, clock) = (self.connector.call(to), self.clock.clone());
+        Box::pin(async move {
+            let stream = TokioIo::new(opening.await?);
+            let traffic = Traffic::new(clock.mono());
+            Ok(TokioIo::new(CountedStream { stream, clock, traffic }))
+        })
+    }
+}
+
+// === impl Traffic ===
+
+impl Traffic {
+    fn new(opened: Mono) -> Self {
+        Self(Arc::new(Counts {
+            opened,
+            requests: AtomicU32::new(0),
+            is_answered: AtomicBool::new(true),
+            is_written: AtomicBool::new(true),
+            written_at: AtomicU64::new(0),
+        }))
+    }
+
+    /// Returns whether the latest request, made at `asked` and failed at `now`, met the close of a kept connection: it was not
+    /// written whole, or its connection ended within [`limits::AGENT_STALE`] of that without a byte of an answer.
+    pub(super) fn is_stale(&self, asked: Mono, now: Mono) -> bool {
+        let requests = self.0.requests.load(Ordering::Relaxed);
+        let is_kept = requests > 1 || self.0.opened < asked;
+        let is_silent = requests == 0 || !self.0.is_answered.load(Ordering::Relaxed);
+        let written_at = Mono(Duration::from_nanos(self.0.written_at.load(Ordering::Relaxed)));
+        let is_part = !self.0.is_written.load(Ordering::Relaxed);
+        is_kept && is_silent && (requests == 0 || is_part || now - written_at <= limits::AGENT_STALE)
+    }
+
+    fn writing(&self) {
+        if self.0.is_written.swap(false, Ordering::Relaxed) && self.0.is_answered.load(Ordering::Relaxed) {
+            self.0.requests.fetch_add(1, Ordering::Relaxed);
+            self.0.is_answered.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// hyper flushes once all of a request is written.
+    fn written(&self, clock: &Clock) {
+        if !self.0.is_written.load(Ordering::Relaxed) {
+            let at = u64::try_from(clock.mono().0.as_nanos()).unwrap_or(u64::MAX);
+            self.0.written_at.store(at, Ordering::Relaxed);
+            self.0.is_written.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self, bytes: usize) {
+        if bytes > 0 {
+            self.0.is_answered.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+// === impl CountedStream ===
+
+impl<T: Connection> Connection for CountedStream<T> {
+    fn connected(&self) -> Connected {
+        self.stream.inner().connected().extra(self.traffic.clone())
+    }
+}
+
+impl<T: hyper::rt::Read + Unpin> AsyncRead for CountedStream<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, into))?;
+        self.traffic.read(into.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: hyper::rt::Write + Unpin> AsyncWrite for CountedStream<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.traffic.writing();
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.traffic.writing();
+        Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        let this = &*self;
+        this.traffic.written(&this.clock);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_is_stale_only_on_a_kept_connection_without_answer() {
+        let clock = Clock::start();
+        let traffic = Traffic::new(Mono::default());
+        let later = Mono(Duration::from_nanos(1));
+        assert!(traffic.is_stale(later, later), "kept, and nothing was written");
+        assert!(!traffic.is_stale(Mono::default(), later), "opened for this request");
+        let soon = || clock.mono() + limits::AGENT_STALE / 2;
+        let late = || clock.mono() + limits::AGENT_STALE * 2;
+
+        traffic.writing();
+        assert!(!traffic.is_stale(Mono::default(), soon()), "the first request of a connection");
+        traffic.written(&clock);
+        traffic.read(1);
+        traffic.writing();
+        traffic.writing();
+        assert!(traffic.is_stale(Mono::default(), late()), "the second, not written whole");
+        traffic.written(&clock);
+        assert!(traffic.is_stale(Mono::default(), soon()), "written, and closed at once");
+        assert!(!traffic.is_stale(Mono::default(), late()), "written, and closed later");
+        traffic.read(0);
+        assert!(traffic.is_stale(Mono::default(), soon()), "the end of the stream is no byte");
+        traffic.read(1);
+        assert!(!traffic.is_stale(Mono::default(), soon()), "a byte of an answer");
+    }
+
+    #[test]
+    fn early_answer_to_a_request_half_written_counts() {
+        let clock = Clock::start();
+        let traffic = Traffic::new(Mono::default());
+        traffic.writing();
+        traffic.written(&clock);
+        traffic.read(1);
+        traffic.writing();
+        traffic.read(1);
+        traffic.writing();
+        assert!(!traffic.is_stale(Mono::default(), clock.mono()));
+    }
+}
