@@ -103,15 +103,11 @@ impl Provider {
                     FETCH_EVERY
                 }
                 Err(error) => {
-                    // Until the keys must be gone; the next try comes before that, or they go now.
-                    let left = fetched
-                        .map_or(Duration::ZERO, |fetched| KEEP_MAX.saturating_sub(now - fetched + PATIENCE));
-                    let is_old = left < ASK_EVERY;
+                    let (is_old, wait) = after_failure(fetched.map(|at| now - at), error.retry_after());
                     tracing::error!(%error, kept = !is_old, "the provider's keys cannot be fetched (auth.jwks)");
                     self.metrics.auth.fetched(Fetch::Failed, is_old.then_some(0));
                     self.tokens.tried(is_old.then(KeySet::default), now);
-                    let wait = error.retry_after().unwrap_or(ASK_EVERY).clamp(ASK_EVERY, FETCH_EVERY);
-                    if is_old { wait } else { wait.min(left) }
+                    wait
                 }
             };
             tokio::select! {
@@ -149,6 +145,14 @@ impl Unfetched {
             Self::Late | Self::Away(_) | Self::Body | Self::File(_) | Self::Keys(_) => None,
         }
     }
+}
+
+/// Returns whether keys that were fetched so long ago must go, and how long to wait for the next try: as the provider asks, but
+/// never past the moment at which the keys would be too old.
+fn after_failure(age: Option<Duration>, retry_after: Option<Duration>) -> (bool, Duration) {
+    let left = age.map_or(Duration::ZERO, |age| KEEP_MAX.saturating_sub(age + PATIENCE));
+    let wait = retry_after.unwrap_or(ASK_EVERY).clamp(ASK_EVERY, FETCH_EVERY);
+    if left < ASK_EVERY { (true, wait) } else { (false, wait.min(left)) }
 }
 
 async fn get(client: &Client, url: &Uri, clock: &Clock) -> Result<Bytes, Unfetched> {
@@ -189,4 +193,31 @@ fn client(is_https: bool) -> Result<Client, NoProvider> {
         .pool_max_idle_per_host(0)
         .http1_max_headers(limits::AGENT_HEADERS_MAX)
         .build(connector))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: S-02.
+    #[test]
+    fn next_fetch_waits_as_asked_while_the_keys_are_good() {
+        let seconds = Duration::from_secs;
+        for (age, asked, is_old, wait) in [
+            (Some(300), None, false, 30),
+            (Some(300), Some(120), false, 120),
+            (Some(300), Some(1), false, 30),
+            (Some(0), Some(86_400), false, 300),
+            // Ten minutes is what keys are kept, and a fetch takes five seconds at the most.
+            (Some(500), Some(300), false, 95),
+            (Some(565), None, false, 30),
+            (Some(566), None, true, 30),
+            (Some(900), Some(300), true, 300),
+            (None, None, true, 30),
+            (None, Some(60), true, 60),
+        ] {
+            let decided = after_failure(age.map(seconds), asked.map(seconds));
+            assert_eq!(decided, (is_old, seconds(wait)), "{age:?} {asked:?}");
+        }
+    }
 }
