@@ -10,6 +10,7 @@ mod drain;
 mod ears;
 mod errand;
 mod feed;
+mod holdings;
 mod host;
 mod io;
 mod join;
@@ -31,6 +32,7 @@ mod transfer;
 mod view;
 
 pub use errand::MEMBER_NAMES;
+pub use holdings::{Capacity, Held, refusal_of};
 pub use io::{Input, Output};
 pub use spread::Spread;
 pub use stats::{Outcome, Start, Stats, Tally};
@@ -67,6 +69,8 @@ pub struct Config {
     pub alone: bool,
     /// How many facts of a session are kept at least; none: all of them, for ever.
     pub keep_facts: Option<u64>,
+    /// What its users may hold of it.
+    pub capacity: Capacity,
 }
 
 /// Router, edge, host of session machines, and delivery of one node.
@@ -96,6 +100,7 @@ pub struct Switchboard {
     rebuilds: BTreeMap<SessionKey, Vec<rebuild::Rebuild>>,
     viewing: BTreeMap<SessionKey, Viewing>,
     links: Links,
+    holdings: holdings::Holdings,
     stamp: Stamp,
     timers: Timers<Timer>,
     repeats: BTreeMap<u64, Op>,
@@ -176,7 +181,8 @@ impl Switchboard {
             views_made: 0,
             rebuilds: BTreeMap::new(),
             viewing: BTreeMap::new(),
-            links: Links::default(),
+            links: Links::new(config.capacity),
+            holdings: holdings::Holdings::new(config.capacity),
             stamp: Stamp(0),
             timers,
             repeats: BTreeMap::new(),
@@ -361,6 +367,7 @@ impl Machine for Switchboard {
             Input::Heirs(heirs) => self.hand_over(now, heirs),
         }
         self.perform_settled(now);
+        self.serve_waiting(now);
         self.leave();
     }
 
@@ -372,6 +379,7 @@ impl Machine for Switchboard {
             self.due(now, timer);
         }
         self.perform_settled(now);
+        self.serve_waiting(now);
         self.leave();
     }
 

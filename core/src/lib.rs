@@ -6,7 +6,7 @@
 //! - [`session`]: one session's machine: decide, record, then speak.
 //! - [`store`]: everything a store may be asked, as data, and [`store::Shelf`], the model of it.
 //! - [`protocol`]: inputs, facts, orders, refusals, and the one binary codec.
-//! - [`machine`], [`timers`], [`rate`], [`limits`], [`private`], [`shrink`]: what every machine shares.
+//! - [`machine`], [`timers`], [`rate`], [`share`], [`limits`], [`private`], [`shrink`]: what every machine shares.
 //! - [`id`], [`time`], [`rng`]: names, time and chance as values.
 pub mod id;
 pub mod limits;
@@ -17,6 +17,7 @@ pub mod protocol;
 pub mod rate;
 pub mod rng;
 pub mod session;
+pub mod share;
 pub mod shrink;
 pub mod store;
 pub mod time;

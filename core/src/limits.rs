@@ -123,6 +123,9 @@ pub const INBOX_INPUTS_MAX: usize = 21;
 /// Earlier messages that come with one input, as JSON: some 60,000 tokens. Three such inputs fit in an
 /// inbox, and one in a frame.
 pub const HISTORY_BYTES_MAX: usize = 256 * 1024;
+/// Content of waiting inputs that the owner of a session keeps in memory; what is more is read from the store when its
+/// turn comes. Enough for a dozen typed lines, so that they need no second read.
+pub const WAITING_CONTENT_BYTES_MAX: u64 = 8 * 1024;
 /// Bytes in one inbox (S-48).
 pub const INBOX_BYTES_MAX: usize = 1024 * 1024;
 /// Entries in one control lane that nobody has taken.
@@ -198,6 +201,17 @@ pub const STEER_TRIES_MAX: u32 = 3;
 pub const AGENT_EVENT_BYTES_MAX: usize = 64 * 1024;
 /// Everything one agent answers in one attempt, its framing included: text doubled by JSON escapes, and room.
 pub const AGENT_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Attempts at agents outside this process at a time, of one node: each of HTTP holds a socket, and clients need theirs.
+pub const ATTEMPTS_MAX: u64 = 8192;
+/// Content of the inputs whose turns run, of one node, in bytes: 8,192 turns of 32 KiB each.
+pub const RUNNING_CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Sessions that one node owns at a time. One at rest is given back after [`SEAT_LINGER`], so these are sessions with
+/// turns that run or wait; at some 10 KB each it is 320 MB.
+pub const SESSIONS_OWNED_MAX: u64 = 32 * 1024;
+/// Subscriptions of all connections of one node, at about 1 KB each: two for each connection by QUIC that it may have.
+pub const SUBSCRIPTIONS_MAX: u64 = 200_000;
+/// `retry_after_ms` of `over_share`: a share is free again when turns end or connections close, which takes seconds.
+pub const SHARE_RETRY_AFTER: Duration = Duration::from_secs(2);
 /// Idle connections kept to one agent.
 pub const AGENT_IDLE_CONNECTIONS_MAX: usize = 32;
 /// How long an idle connection to an agent is kept: less than the 5 s of uvicorn and Node.js, which close first otherwise.

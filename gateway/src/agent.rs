@@ -46,13 +46,15 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use turnway_core::id::{AgentId, Epoch, NodeId, RunId, SessionKey, TenantId};
-use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Directory, Invoke, OnOwnerLoss, Order};
+use turnway_core::protocol::agent::{
+    AgentEvent, AgentFailure, AgentPolicy, Directory, Invoke, OnOwnerLoss, Order,
+};
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
 pub use crate::agent::attempt::DELTA_TEXT_BYTES_MAX;
 
-/// Attempts at agents outside this process at a time: each of HTTP holds a socket, and clients need theirs.
-const ATTEMPTS_MAX: usize = 8192;
+/// Attempts beyond those that the switchboard permits: of some that have ended, the task has yet to end as well.
+const ATTEMPTS_ENDING_MAX: usize = 256;
 
 /// What one attempt at one run reports; the switchboard knows what to do with it.
 #[derive(Clone, Debug)]
@@ -104,11 +106,13 @@ type Name = (RunId, u32);
 impl Agents {
     /// The configured agents behind these plugins. Without `default` the first one is it. Reports go to `reports`, tasks run
     /// where those of `lines` do, and how long they take goes to `metrics`.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the node that agents are given")]
     pub fn new(
         specs: Vec<AgentSpec>,
         default: Option<AgentId>,
         plugins: Plugins,
         reports: Sender<Report>,
+        attempts: u64,
         lines: &Lines,
         clock: Clock,
         metrics: Arc<Metrics>,
@@ -123,6 +127,7 @@ impl Agents {
         let (mut agents, mut desks) = (BTreeMap::new(), BTreeMap::new());
         let profiles = specs.iter().map(AgentSpec::profile).collect();
         for spec in specs {
+            let is_local = matches!(spec.endpoint, Endpoint::Builtin(_));
             let agent = match spec.endpoint {
                 Endpoint::Http(endpoint) => Agent::Http(Arc::new(HttpAgent {
                     client: connectors.client(endpoint.is_https(), spec.keeping),
@@ -146,7 +151,7 @@ impl Agents {
             if agents.insert(spec.id.clone(), agent).is_some() {
                 return Err(BadAgent::Same(spec.id));
             }
-            directory.agents.insert(spec.id, spec.policy);
+            directory.agents.insert(spec.id, AgentPolicy { is_local, ..spec.policy });
         }
         if let Some(default) = default {
             if !agents.contains_key(&default) {
@@ -155,7 +160,9 @@ impl Agents {
             directory.default = Some(default);
         }
         let (running, tokens) = (DashMap::new(), Tokens::default());
-        let places = Arc::new(Semaphore::new(ATTEMPTS_MAX));
+        let attempts_max = usize::try_from(attempts).unwrap_or(Semaphore::MAX_PERMITS - ATTEMPTS_ENDING_MAX);
+        let attempts_max = attempts_max + ATTEMPTS_ENDING_MAX;
+        let places = Arc::new(Semaphore::new(attempts_max));
         Ok(Self(Arc::new(Inner {
             agents,
             profiles,

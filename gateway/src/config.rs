@@ -4,7 +4,8 @@
 //! - [`raw`], `file`: find the settings and where each was made.
 //! - [`parse`]: turns their words into values, and sees whether they fit each other.
 //! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
-//! - [`auth`]: who may come in; [`served`]: who serves agents and tools for the whole node; `rate`: how often clients may ask.
+//! - [`auth`]: who may come in; [`served`]: who serves agents and tools for the whole node; `rate`: how often clients may ask;
+//!   `share`: how much they may hold.
 //! - [`redis`]: where a Redis is; [`welcome`]: by which names a node is called, and which pages may
 //!   talk to it; [`network`]: parts of the net.
 //! - [`document`]: the tables as a file and as a page.
@@ -23,6 +24,7 @@ pub mod raw;
 pub mod redis;
 pub mod served;
 mod settings;
+mod share;
 pub mod welcome;
 
 pub use agent::AGENT_SETTINGS;
@@ -33,6 +35,7 @@ pub use network::Networks;
 pub use rate::Rates;
 pub use raw::{AgentText, Flag, Sources};
 pub use served::ServedBy;
+pub use share::Holding;
 pub use welcome::{HostName, Hosts, Origin};
 
 use std::net::SocketAddr;
@@ -67,6 +70,8 @@ pub struct Config {
     pub rates: Rates,
     /// Who runs tools for every tenant.
     pub tools_served_by: ServedBy,
+    /// What users may hold of this node at a time.
+    pub holding: Holding,
     /// Where facts live.
     pub store: StoreConfig,
     /// How many facts of each session are kept at least; none: all, for ever.

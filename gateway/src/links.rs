@@ -3,23 +3,27 @@
 use dashmap::DashMap;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 use turnway_bindings::channel::command::Command;
 use turnway_bindings::channel::note::Note;
-use turnway_bindings::switchboard::Input;
+use turnway_bindings::switchboard::{Input, refusal_of};
 use turnway_core::id::{LinkId, Principal, SessionId};
 use turnway_core::limits;
+use turnway_core::protocol::refusal::Refusal;
+use turnway_core::share::{Account, Ledger, Shares};
 
 /// A mailbox holds no more than this. The switchboard stops long before, by the link's credit; this
 /// net catches what it would do wrong.
 const MAILBOX_BYTES_MAX: usize = 4 * limits::LINK_UNWRITTEN_BYTES_MAX;
 
 /// The open links of this process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Links {
+    /// Admitted links by TCP and by QUIC, by whom they are.
+    admitted: [Mutex<Ledger>; 2],
     mailboxes: DashMap<LinkId, Arc<Mailbox>>,
     last: AtomicU64,
 }
@@ -30,6 +34,17 @@ pub struct Seat {
     id: LinkId,
     mailbox: Arc<Mailbox>,
     links: Arc<Links>,
+    /// Whom it is counted for, and among which.
+    account: OnceLock<(LinkPool, Account)>,
+}
+
+/// How a link comes: each way has connections of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkPool {
+    /// By a connection that is a file.
+    Tcp,
+    /// By QUIC, whose connections share one.
+    Quic,
 }
 
 /// What a link finds in its mailbox.
@@ -71,12 +86,33 @@ struct Post {
 // === impl Links ===
 
 impl Links {
+    /// Creates room for so many connections, by TCP and by QUIC, which tenants and users share.
+    pub fn new(shares: Option<Shares>, by_tcp: usize, by_quic: usize) -> Self {
+        let ledger = |capacity: usize| Mutex::new(Ledger::new(capacity as u64, shares));
+        Self {
+            admitted: [ledger(by_tcp), ledger(by_quic)],
+            mailboxes: DashMap::new(),
+            last: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns how many links of one way are admitted, how many may be, and how many were refused.
+    pub fn admitted(&self, pool: LinkPool) -> (u64, u64, u64) {
+        let ledger = self.ledger(pool);
+        (ledger.held(), ledger.capacity(), ledger.refused())
+    }
+
+    /// Nothing in here can panic half-way.
+    fn ledger(&self, pool: LinkPool) -> MutexGuard<'_, Ledger> {
+        self.admitted[pool as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A place for one more link, under a name that was never used.
     pub fn open(self: &Arc<Self>) -> Seat {
         let id = LinkId(self.last.fetch_add(1, Ordering::Relaxed) + 1);
         let mailbox = Arc::new(Mailbox::default());
         self.mailboxes.insert(id, Arc::clone(&mailbox));
-        Seat { id, mailbox, links: Arc::clone(self) }
+        Seat { id, mailbox, links: Arc::clone(self), account: OnceLock::new() }
     }
 
     /// Shows a link something. Never waits; for a link that is gone it does nothing.
@@ -117,6 +153,19 @@ impl Seat {
         self.id
     }
 
+    /// Counts the link for whoever it is, unless that one has too many: then nothing is to be done for it.
+    pub fn admit(&self, pool: LinkPool, principal: &Principal) -> Result<(), Refusal> {
+        let account = Account::from(principal);
+        if let Err(over) = self.links.ledger(pool).take(&account, 1) {
+            return Err(refusal_of(over, "connections"));
+        }
+        if let Err((pool, account)) = self.account.set((pool, account)) {
+            // It was counted before.
+            self.links.ledger(pool).give_back(&account, 1);
+        }
+        Ok(())
+    }
+
     /// It came with the credential of this name.
     pub fn mark(&self, name: &str) {
         self.mailbox.lock().mark = Some(name.into());
@@ -155,6 +204,9 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.links.mailboxes.remove(&self.id);
+        if let Some((pool, account)) = self.account.take() {
+            self.links.ledger(pool).give_back(&account, 1);
+        }
     }
 }
 
@@ -350,7 +402,7 @@ mod tests {
 
     #[tokio::test]
     async fn mail_keeps_its_order_and_the_end_comes_last() {
-        let links = Arc::new(Links::default());
+        let links = Arc::new(Links::new(None, 100, 100));
         let seat = links.open();
         links.send(seat.id(), note());
         links.send(LinkId(99), note());
@@ -364,7 +416,7 @@ mod tests {
     /// Covers: G8.
     #[tokio::test]
     async fn a_full_mailbox_is_emptied_and_closed() {
-        let links = Arc::new(Links::default());
+        let links = Arc::new(Links::new(None, 100, 100));
         let seat = links.open();
         for _ in 0..=MAILBOX_BYTES_MAX / note().weight() {
             links.send(seat.id(), note());
@@ -377,7 +429,7 @@ mod tests {
     /// Covers: S-01.
     #[tokio::test]
     async fn a_link_whose_credential_is_taken_back_is_shown_nothing_more() {
-        let links = Arc::new(Links::default());
+        let links = Arc::new(Links::new(None, 100, 100));
         let (ann, bob, nobody) = (links.open(), links.open(), links.open());
         ann.mark("a");
         bob.mark("b");

@@ -19,12 +19,19 @@ impl Switchboard {
         let leased = self.is_lawful(now);
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
         let lawful = leased && owned.reclaim.is_none();
-        let deadline = owned.runtime.poll_timeout().map(|deadline| deadline.at);
-        self.timers.put(Timer::Seat(key.clone()), deadline);
         let mut said = Vec::new();
         add_counts(&mut self.stats, owned);
         let unsaid = std::mem::take(&mut owned.unsaid).into_iter();
-        for output in unsaid.chain(std::iter::from_fn(|| owned.runtime.poll_output())) {
+        let mut outputs: Vec<Said> =
+            unsaid.chain(std::iter::from_fn(|| owned.runtime.poll_output())).collect();
+        while self.settle_permit(now, key) {
+            let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+            outputs.extend(std::iter::from_fn(|| owned.runtime.poll_output()));
+        }
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        let deadline = owned.runtime.poll_timeout().map(|deadline| deadline.at);
+        self.timers.put(Timer::Seat(key.clone()), deadline);
+        for output in outputs {
             match output {
                 Said::Record(record) => owned.backlog.push_back(record),
                 Said::Consume { place } => owned.consumed.push(place),
@@ -36,7 +43,8 @@ impl Switchboard {
                 | Said::Printed { .. }
                 | Said::Answered { .. }
                 | Said::Errand(_)
-                | Said::CatchUp) => said.push(other),
+                | Said::CatchUp
+                | Said::ReadContent) => said.push(other),
             }
         }
         if !lawful {
@@ -99,6 +107,7 @@ impl Switchboard {
                 owned.catching_up = true;
                 self.read_inbox(key);
             }
+            Said::ReadContent => self.read_inbox(key),
             Said::Record(_) | Said::Consume { .. } | Said::Order(_) | Said::Tool(_) => {}
         }
     }

@@ -1,6 +1,7 @@
 //! What links want done, on its way: accepted by the store, rung at the owner, until it is in hand.
 use super::Switchboard;
 use super::Timer;
+use super::holdings;
 use crate::channel::authority;
 use crate::channel::command::{Command, Invoke, Target};
 use crate::channel::note::{Accepted, Note};
@@ -185,6 +186,10 @@ impl Switchboard {
             let refusal = Refusal::new(Code::RateLimited, "too many subscriptions on one connection");
             return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
+        if let Some(over) = self.links.over(link, &key) {
+            let refusal = holdings::refusal_of(over, "subscriptions");
+            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+        }
         let named = ask.message_id.or_else(|| MessageId::parse(ask.request_id.as_ref()?.as_str()).ok());
         let repeatable = is_placed && named.is_some();
         let message_id = named.unwrap_or_else(|| {
@@ -246,6 +251,13 @@ impl Switchboard {
         asker: Asker,
         what: What,
     ) {
+        let makes_work = matches!(&what, What::Input(_) | What::Control { create: true, .. });
+        if makes_work
+            && !self.asks.contains_key(&ask_key)
+            && let Err(refusal) = self.check_sessions(&key, &principal)
+        {
+            return self.refuse(asker.link, asker.request_id, Some(key.session), None, refusal);
+        }
         if let Some(there) = self.links.get_mut(asker.link) {
             there.asks.insert(ask_key.clone());
         }

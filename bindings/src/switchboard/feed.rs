@@ -1,4 +1,5 @@
 //! Sessions this node listens to: listen first, then read; then each link follows by its own cursor.
+use super::holdings;
 use super::sub::{Mode, Sub, snapshot_note};
 use super::view::Asked;
 use super::{Purpose, Switchboard, Timer, Waiting};
@@ -93,7 +94,10 @@ impl Switchboard {
             let refusal = Refusal::new(Code::RateLimited, "too many subscriptions on one connection");
             return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
-        there.follow(&key);
+        if let Err(over) = self.links.follow(link, &key) {
+            let refusal = holdings::refusal_of(over, "subscriptions");
+            return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
+        }
         let mut sub = Sub::joining(ask.after_seq.map(|seq| (seq, ask.after_epoch)));
         if let Some(feed) = self.feeds.get_mut(&key) {
             sub.greets = feed.subs.remove(&link).map(|before| before.greets).unwrap_or_default();
@@ -112,7 +116,9 @@ impl Switchboard {
         if there.follows(key) || there.following() >= limits::LINK_SUBSCRIPTIONS_MAX {
             return;
         }
-        there.follow(key);
+        if self.links.follow(link, key).is_err() {
+            return;
+        }
         let epoch = (tail.seq > Seq(0)).then_some(tail.epoch);
         let mut sub = Sub::joining(Some((tail.seq, epoch)));
         sub.hold = Some(run_id.clone());
@@ -145,9 +151,7 @@ impl Switchboard {
     }
 
     pub(super) fn unsubscribe(&mut self, key: &SessionKey, link: LinkId) {
-        if let Some(there) = self.links.get_mut(link) {
-            there.unfollow(key);
-        }
+        self.links.unfollow(link, key);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.subs.remove(&link);
         if feed.subs.is_empty() {
@@ -209,9 +213,7 @@ impl Switchboard {
     pub(super) fn unheard_of(&mut self, key: &SessionKey) {
         let Some(feed) = self.feeds.remove(key) else { return };
         for (link, sub) in feed.subs {
-            if let Some(there) = self.links.get_mut(link) {
-                there.unfollow(key);
-            }
+            self.links.unfollow(link, key);
             let refusal = Refusal::new(Code::RateLimited, "too many nodes listen to this session");
             self.refuse_sub(link, key, sub.greets, &refusal);
         }

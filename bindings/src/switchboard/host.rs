@@ -94,10 +94,12 @@ impl Switchboard {
         seed[16..].copy_from_slice(&self.rng.next_u128().to_be_bytes());
         let rng = Rng::from_seed(seed);
         let directory = Arc::clone(&self.directory);
-        let runtime = SessionRuntime::new(key.clone(), by, directory, rng, state.clone());
+        let mut runtime = SessionRuntime::new(key.clone(), by, directory, rng, state.clone());
+        runtime.require_permits();
         let kept = claimed.view.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
         let mut owned = Owned::new(&claimed, runtime, state, kept);
         owned.before = before;
+        owned.account = self.count_session(key, claimed.view.user.as_ref());
         if self.drain.is_some() {
             owned.runtime.handle_input(now, Told::Hold);
         }
@@ -167,12 +169,14 @@ impl Switchboard {
                 | Said::Printed { .. }
                 | Said::Answered { .. }
                 | Said::Errand(_)
-                | Said::CatchUp => None,
+                | Said::CatchUp
+                | Said::ReadContent => None,
             });
             for order in unsaid.chain(owned.runtime.give_up()) {
                 self.outbox.push_back(Output::Order(order));
             }
             self.count(&mut owned);
+            self.give_back(key, &mut owned);
         }
     }
 
@@ -244,7 +248,10 @@ impl Switchboard {
             owned.read_again = true;
             return;
         }
-        let (token, after, control_after) = (owned.token, owned.head, owned.control_head);
+        let (token, control_after) = (owned.token, owned.control_head);
+        // From an input whose content was left to the store, where its turn has come.
+        let wanted = owned.runtime.wanted_content().map(|place| Place(place.0.saturating_sub(1)));
+        let after = wanted.map_or(owned.head, |before| before.min(owned.head));
         self.store(Op::Inbox { key: key.clone(), token, after, control_after });
     }
 
@@ -259,7 +266,10 @@ impl Switchboard {
         inputs: Inputs,
     ) {
         let Some(owned) = self.owned(key, token) else { return };
-        if inputs.tail >= had.0 && inputs.control_tail >= had.1 {
+        let lacks =
+            |wanted: Place| had.0 < wanted && !inputs.inputs.iter().any(|(place, _)| *place == wanted);
+        let is_gone = owned.runtime.wanted_content().is_some_and(lacks);
+        if inputs.tail >= had.0 && inputs.control_tail >= had.1 && !is_gone {
             self.inputs(now, key, token, inputs);
         } else if owned.reclaim.is_none() {
             self.abandon(now, key, token);
@@ -271,6 +281,11 @@ impl Switchboard {
         let Some(owned) = self.owned(key, token) else { return };
         owned.reading = false;
         let (head, control_head) = (owned.head, owned.control_head);
+        let wanted = owned.runtime.wanted_content();
+        let content = inputs.inputs.iter().find(|(place, _)| Some(*place) == wanted);
+        if let Some((place, input)) = content.map(|(place, input)| (*place, Arc::clone(input))) {
+            owned.runtime.handle_input(now, Told::Content { place, input });
+        }
         let mut taken = Vec::new();
         for (place, input) in newer(&inputs, head) {
             taken.push(input.run_id.clone());

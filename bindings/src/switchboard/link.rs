@@ -1,19 +1,21 @@
 //! The links of this node, and how much is under way to each.
 use super::order::Lane;
-use super::{Switchboard, ask::AskKey, io::Output};
+use super::{Capacity, Switchboard, ask::AskKey, io::Output};
 use crate::channel::command::Command;
 use crate::channel::note::Note;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnway_core::id::{LinkId, Principal, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::share::{Account, Ledger, Over};
 
 /// All links.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Links {
     links: BTreeMap<LinkId, Link>,
     /// Requests that were answered since the last look, by link and session: those behind them are due.
     pub(super) settled: VecDeque<(LinkId, SessionId)>,
+    subscriptions: Ledger,
 }
 
 /// One admitted connection.
@@ -47,24 +49,53 @@ impl Link {
         let waiting: usize = self.lanes.iter().map(Lane::waiting).sum();
         self.asks.len() + waiting >= limits::LINK_ASKS_MAX + more
     }
-    /// From now on it follows this session.
-    pub(super) fn follow(&mut self, key: &SessionKey) {
+    fn follow(&mut self, key: &SessionKey) {
         if let Err(place) = self.sessions.binary_search(key) {
             self.sessions.reserve_exact(1);
             self.sessions.insert(place, key.clone());
         }
     }
-    /// It does not any more.
-    pub(super) fn unfollow(&mut self, key: &SessionKey) {
+    fn unfollow(&mut self, key: &SessionKey) -> bool {
+        let found = self.sessions.binary_search(key);
         if let Ok(place) = self.sessions.binary_search(key) {
             self.sessions.remove(place);
             self.sessions.shrink_to_fit();
             self.held.retain(|held| held != key);
         }
+        found.is_ok()
     }
 }
 
 impl Links {
+    pub(super) fn new(capacity: Capacity) -> Self {
+        let subscriptions = Ledger::new(capacity.subscriptions, capacity.shares);
+        Self { links: BTreeMap::new(), settled: VecDeque::new(), subscriptions }
+    }
+    /// Subscriptions of all links.
+    pub(super) fn subscriptions(&self) -> &Ledger {
+        &self.subscriptions
+    }
+    /// Lets a link follow a session, unless its user follows too many.
+    pub(super) fn follow(&mut self, link: LinkId, key: &SessionKey) -> Result<(), Over> {
+        let Some(there) = self.links.get_mut(&link).filter(|there| !there.follows(key)) else {
+            return Ok(());
+        };
+        self.subscriptions.take(&Account::from(&there.principal), 1)?;
+        there.follow(key);
+        Ok(())
+    }
+    /// Returns why a link may not follow a further session, if it may not.
+    pub(super) fn over(&self, link: LinkId, key: &SessionKey) -> Option<Over> {
+        let there = self.links.get(&link).filter(|there| !there.follows(key))?;
+        self.subscriptions.over(&Account::from(&there.principal), 1)
+    }
+    /// Ends that.
+    pub(super) fn unfollow(&mut self, link: LinkId, key: &SessionKey) {
+        let Some(there) = self.links.get_mut(&link) else { return };
+        if there.unfollow(key) {
+            self.subscriptions.give_back(&Account::from(&there.principal), 1);
+        }
+    }
     pub(super) fn len(&self) -> usize {
         self.links.len()
     }
@@ -111,6 +142,8 @@ impl Switchboard {
     pub(super) fn disconnect(&mut self, link: LinkId) {
         let Some(gone) = self.links.links.remove(&link) else { return };
         self.forget_askers(link, gone.asks);
+        let account = Account::from(&gone.principal);
+        self.links.subscriptions.give_back(&account, gone.sessions.len() as u64);
         for key in gone.sessions {
             self.unsubscribe(&key, link);
         }

@@ -1,10 +1,12 @@
 //! A node's relation to one session it owns, or is about to.
+use super::holdings::Booking;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, Cursor, Epoch, NodeId, Nonce, Place, Seq, Stamp, Token, Version};
 use turnway_core::protocol::input::{Input, Strategy};
 use turnway_core::session::{Output as Said, Record, SessionRuntime, State};
+use turnway_core::share::Account;
 use turnway_core::store::{Append, Claimed, Inputs};
 use turnway_core::time::Mono;
 
@@ -98,6 +100,9 @@ pub(super) struct Owned {
     pub(super) unsaid: Vec<Said>,
     /// The store may have forgotten what this owner remembers: it has yet to look.
     pub(super) doubted: bool,
+    /// Whom it is counted for.
+    pub(super) account: Option<Account>,
+    pub(super) booking: Booking,
 }
 
 /// A node that listens.
@@ -150,6 +155,8 @@ impl Owned {
             reclaim: None,
             unsaid: Vec::new(),
             doubted: false,
+            account: None,
+            booking: Booking::None,
         }
     }
 

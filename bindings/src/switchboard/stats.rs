@@ -1,5 +1,6 @@
 //! What a node counts. Plain numbers: the shell makes metrics of them.
 use super::Switchboard;
+use super::holdings::Held;
 use super::seat::Seat;
 use super::spread::Spread;
 use crate::channel::note::Reset;
@@ -19,6 +20,14 @@ pub struct Stats {
     pub feeds: u64,
     /// Now: sessions owned, or about to be.
     pub seats: u64,
+    /// Now: attempts, content bytes of running inputs, owned sessions and subscriptions.
+    pub held: Tally<{ Held::NAMES.len() }>,
+    /// The same: as much as may be held.
+    pub held_max: Tally<{ Held::NAMES.len() }>,
+    /// Times that a request or a turn met a bound of these.
+    pub over_share: Tally<{ Held::NAMES.len() }>,
+    /// Now: turns that wait for a place among the attempts.
+    pub permits_waiting: u64,
     /// Now: requests on their way.
     pub asks: u64,
     /// Now: timers set.
@@ -205,10 +214,16 @@ impl Switchboard {
             (open, waiting, most) = (open + runs, waiting + waits, waits.max(most));
             oldest = runtime.oldest().map_or(oldest, |at| at.min(oldest));
         }
+        let (held, permits_waiting) = self.held_amounts();
+        let tally = |of: fn(&Held) -> u64| Tally(held.map(|held| of(&held)));
         Stats {
             links: self.links.len() as u64,
             feeds: self.feeds.len() as u64,
             seats: self.seats.len() as u64,
+            held: tally(|held| held.now),
+            held_max: tally(|held| held.capacity),
+            over_share: tally(|held| held.refused),
+            permits_waiting,
             asks: self.asks.len() as u64,
             timers: self.timers.len() as u64,
             open_turns: open,

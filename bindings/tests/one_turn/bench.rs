@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::channel::command::{Command, Invoke, Subscribe};
 use turnway_bindings::channel::note::Note;
-use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, Seq, SessionId, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
@@ -97,6 +97,7 @@ impl Bench {
             seed: [3; 32],
             alone: true,
             keep_facts: None,
+            capacity: Capacity::default(),
         });
         let (shown, orders, inputs) = (Vec::new(), Vec::new(), VecDeque::new());
         Self { board, shelf, now, shown, orders, inputs, gone: false, trouble: None, waits: false }

@@ -1,7 +1,7 @@
 //! What tests of the switchboard begin with: a session, who speaks in it and what, and a node that owns nothing.
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use turnway_bindings::switchboard::{Config, Switchboard};
+use turnway_bindings::switchboard::{Capacity, Config, Switchboard};
 use turnway_core::id::{
     AgentId, MessageId, NodeId, Principal, RunId, SessionId, SessionKey, TenantId, UserId,
 };
@@ -45,5 +45,12 @@ pub(crate) fn board(node: NodeId, seed: u8, policy: AgentPolicy) -> Switchboard 
     let echo = AgentId::parse("echo").expect("a name");
     let agents = BTreeMap::from([(echo.clone(), policy)]);
     let directory = Arc::new(Directory { agents, default: Some(echo) });
-    Switchboard::new(Config { node, directory, seed: [seed; 32], alone: false, keep_facts: None })
+    Switchboard::new(Config {
+        node,
+        directory,
+        seed: [seed; 32],
+        alone: false,
+        keep_facts: None,
+        capacity: Capacity::default(),
+    })
 }

@@ -56,6 +56,8 @@ pub struct AgentPolicy {
     pub steer: bool,
     /// From its asking for a handover until that is rejected if nobody has decided.
     pub handover: Duration,
+    /// It runs inside this process, so its attempts take no place among those of agents outside.
+    pub is_local: bool,
     /// Facts it is told of while it runs, besides those about its own actions (EV-G1).
     pub events: Arc<[Pattern]>,
 }
@@ -70,6 +72,7 @@ impl Default for AgentPolicy {
             cancel_ack: limits::CANCEL_ACK,
             steer: false,
             handover: limits::HANDOVER,
+            is_local: false,
             events: Arc::default(),
         }
     }

@@ -45,6 +45,10 @@ define_codes! {
     TooLarge = "too_large", false;
     /// Too many requests.
     RateLimited = "rate_limited", true;
+    /// The user or the tenant holds as much of the node as it may.
+    OverShare = "over_share", true;
+    /// The quota of stored bytes is used up.
+    QuotaExceeded = "quota_exceeded", true;
     /// Too many inputs of this session wait.
     TooManyPending = "too_many_pending", true;
     /// The same message id with another body.
@@ -131,6 +135,6 @@ mod tests {
             let json = serde_json::to_string(code).expect("a code serialises");
             assert_eq!(json, format!("\"{}\"", code.as_str()));
         }
-        assert_eq!(Code::ALL.len(), 32);
+        assert_eq!(Code::ALL.len(), 34);
     }
 }

@@ -11,6 +11,7 @@ use crate::protocol::refusal::Code;
 use crate::session::attempt::Attempt;
 use crate::session::digest::TextHash;
 use crate::session::outbox::{Ended, Output};
+use crate::session::permit::Permit;
 use crate::session::runtime::{About, SessionRuntime, Source};
 use crate::time::Now;
 
@@ -154,6 +155,10 @@ impl SessionRuntime {
         }
         if live || running {
             self.attempt = Attempt::None;
+            if self.permit == Permit::Granted {
+                // The next turn asks anew, so that sessions of others are not passed over.
+                self.permit = Permit::None;
+            }
         }
     }
 

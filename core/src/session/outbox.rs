@@ -56,6 +56,9 @@ pub enum Output {
     /// Read the inbox up to its end, then say [`super::Input::CaughtUp`]: something names a turn that
     /// may lie there.
     CatchUp,
+    /// Read the input at [`super::SessionRuntime::wanted_content`] from the inbox, then say
+    /// [`super::Input::Content`].
+    ReadContent,
 }
 
 /// One fact to write.
@@ -153,7 +156,8 @@ impl Outbox {
             | Output::Printed { .. }
             | Output::Answered { .. }
             | Output::Errand(_)
-            | Output::CatchUp => None,
+            | Output::CatchUp
+            | Output::ReadContent => None,
         });
         drops.collect()
     }
@@ -176,7 +180,8 @@ impl Outbox {
                 | Output::Printed { .. }
                 | Output::Answered { .. }
                 | Output::Errand(_)
-                | Output::CatchUp => {}
+                | Output::CatchUp
+                | Output::ReadContent => {}
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::session::attempt::Attempt;
 use crate::session::handing::Handing;
 use crate::session::membership::Changes;
 use crate::session::outbox::{Ended, Outbox, Output, Record};
+use crate::session::permit::Permit;
 use crate::session::state::{Phase, State};
 use crate::time::{Deadline, Mono, Now};
 use std::collections::{BTreeMap, VecDeque};
@@ -35,6 +36,15 @@ pub enum Input {
         /// What.
         control: Arc<Control>,
     },
+    /// The content of an input, read after [`Output::ReadContent`].
+    Content {
+        /// Where it lies.
+        place: Place,
+        /// The whole input.
+        input: Arc<input::Input>,
+    },
+    /// The session may begin a turn, as it wanted to ([`Permit::Wanted`]).
+    Permitted,
     /// The inbox was read up to its end after [`Output::CatchUp`].
     CaughtUp,
     /// An agent reports.
@@ -87,7 +97,12 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     pub(super) place: Place,
+    /// The input; without its content where that was left to the store.
     pub(super) input: Arc<input::Input>,
+    /// Bytes of its content.
+    pub(super) bytes: u64,
+    /// Its content is in memory.
+    pub(super) is_here: bool,
     /// When: for metrics.
     pub(super) at: Mono,
     /// Some of its answer was shown: for metrics.
@@ -96,7 +111,8 @@ pub(super) struct Taken {
 
 impl Taken {
     pub(super) fn new(now: Now, place: Place, input: Arc<input::Input>) -> Self {
-        Self { place, input, at: now.mono, heard: false }
+        let bytes = input.weight() as u64;
+        Self { place, input, bytes, is_here: true, at: now.mono, heard: false }
     }
 }
 
@@ -124,6 +140,9 @@ pub struct SessionRuntime {
     pub(super) acting: Acting,
     pub(super) attempt: Attempt,
     pub(super) held: bool,
+    pub(super) permit: Permit,
+    /// Place of an input whose content is being read.
+    pub(super) reading: Option<Place>,
     pub(super) outbox: Outbox,
     pub(super) counts: Counts,
     /// An attempt that was ordered under an earlier ownership of this very owner.
@@ -149,6 +168,8 @@ impl SessionRuntime {
             acting: Acting::default(),
             attempt: Attempt::None,
             held: false,
+            permit: Permit::Unbounded,
+            reading: None,
             outbox,
             counts: Counts::default(),
             kept: None,
@@ -323,9 +344,16 @@ impl Machine for SessionRuntime {
 
     fn handle_input(&mut self, now: Now, input: Input) {
         match input {
-            Input::Take { place, input } => self.take(now, place, input),
+            Input::Take { place, input } => {
+                let run_id = input.run_id.clone();
+                self.take(now, place, input);
+                self.settle(now);
+                return self.leave_if_waiting(&run_id);
+            }
             Input::Control { place, control } => self.control(now, place, control),
             Input::CaughtUp => self.caught_up(),
+            Input::Content { place, input } => self.content_read(place, input),
+            Input::Permitted => self.permit = Permit::Granted,
             // The number of an attempt does not say whose it is: where the store forgot the fact that counted
             // one, the next bears the same.
             Input::Agent { ref run_id, attempt, epoch, .. }
@@ -384,6 +412,7 @@ impl SessionRuntime {
             }
         }
         self.settle_silence(now);
+        self.settle_permit();
     }
 
     /// Whether inputs are taken at all.

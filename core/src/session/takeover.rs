@@ -43,16 +43,18 @@ impl Lost {
 impl SessionRuntime {
     /// Begins the next turn, or what a lost owner left of one.
     pub(super) fn begin(&mut self, now: Now) {
-        if self.held || !matches!(self.attempt, Attempt::None) {
+        let Some(run_id) = self.next_to_begin() else { return };
+        let is_begun = self.state.running.is_some();
+        if is_begun && self.is_cancelling(&run_id) {
+            return self.cancel_orphan(now, &run_id);
+        }
+        let is_held_up = !is_begun && self.is_waited_for(&run_id);
+        if is_held_up || !self.is_permitted(&run_id) || !self.has_content(&run_id) {
             return;
         }
-        if let Some(run_id) = self.state.running.clone() {
+        if is_begun {
             self.take_over(now, &run_id, Lost::Owner);
-        } else if self.is_open()
-            && let Some(run_id) = self.state.waiting.first().cloned()
-            && self.inputs.contains_key(&run_id)
-            && !self.is_waited_for(&run_id)
-        {
+        } else {
             self.start(now, &run_id, Lost::Owner);
         }
     }

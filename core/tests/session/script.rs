@@ -177,6 +177,10 @@ impl Script {
                 self.record.push("catch_up".to_owned());
                 return;
             }
+            Output::ReadContent => {
+                self.record.push("read_content".to_owned());
+                return;
+            }
         };
         self.record.push(word);
     }

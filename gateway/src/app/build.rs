@@ -133,6 +133,7 @@ struct Shared {
     clock: Clock,
     life: Life,
     links: Arc<Links>,
+    files: callers::FileBudget,
     metrics: Arc<Metrics>,
     tasks: TaskTracker,
 }
@@ -146,11 +147,17 @@ impl App {
         let quic = plan.config.quic.map(quic::listen).transpose()?;
         let admin = listen(plan.config.admin)?;
         let registry = Registry::new();
+        let files = callers::file_budget(plan.config.holding.attempts, plan.agents.len());
         let shared = Shared {
             node: NodeId(u128::from_be_bytes(chance()?)),
             clock: if alone(&plan.config.store) { Clock::start() } else { Clock::of_a_fleet() },
             life: Life::default(),
-            links: Arc::default(),
+            links: Arc::new(Links::new(
+                plan.config.holding.shares,
+                files.connections,
+                plan.config.quic_connections,
+            )),
+            files,
             metrics: Arc::new(Metrics::register(&registry)?),
             tasks: TaskTracker::new(),
         };
@@ -172,6 +179,7 @@ impl App {
             plan.default_agent.clone(),
             plugins,
             reporter,
+            shared.files.attempts,
             &lines,
             shared.clock.clone(),
             Arc::clone(&shared.metrics),
@@ -251,6 +259,13 @@ impl Shared {
             seed: chance()?,
             alone: alone(&plan.config.store),
             keep_facts: plan.config.keep_facts,
+            capacity: switchboard::Capacity {
+                shares: plan.config.holding.shares,
+                attempts: self.files.attempts,
+                sessions: plan.config.holding.sessions,
+                subscriptions: plan.config.holding.subscriptions,
+                ..switchboard::Capacity::default()
+            },
         });
         let hands = Hands {
             store,
@@ -317,7 +332,7 @@ impl Shared {
             until: Phase::Draining,
             life: self.life.clone(),
             metrics: Arc::clone(&self.metrics),
-            connections_max: callers::connections_max(),
+            connections_max: self.files.connections,
             tasks: self.tasks.clone(),
         }
     }

@@ -38,6 +38,11 @@ pub enum Key {
     RateKey,
     RateTenant,
     ToolsServedBy,
+    ShareTenant,
+    ShareUser,
+    LimitAttempts,
+    LimitSessions,
+    LimitSubscriptions,
     NodeName,
 }
 

@@ -8,11 +8,13 @@ use super::rate::{self, Asked};
 use super::raw::Raw;
 use super::redis::{Login, RedisUrl};
 use super::served::ServedBy;
+use super::share::{self, Holding};
 use super::welcome::{Hosts, Origin};
 use super::{Config, Durability, LogFormat, PerAddress, Rates, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use turnway_core::limits;
+use turnway_core::share::Shares;
 
 /// Said wherever a store is asked for that this release does not have.
 const STORES: &str = "this release has embedded:DIR, redis://HOST:PORT and memory:";
@@ -42,6 +44,7 @@ struct Draft {
     /// What somebody has said of rates.
     rates: Asked,
     tools_served_by: ServedBy,
+    holding: Holding,
     store: (StoreUrl, Place),
     durability: Option<(Durability, Place)>,
     deployer: Option<(Login, Place)>,
@@ -88,6 +91,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
         auth,
         rates: draft.rates.or(Rates::usual(draft.auth.0)),
         tools_served_by: draft.tools_served_by,
+        holding: draft.holding.under(draft.auth.0),
         store,
         keep_facts: draft.keep_facts,
         node_name: draft.node_name.unwrap_or_else(host_name),
@@ -124,6 +128,7 @@ impl Default for Draft {
             algorithms: Vec::new(),
             rates: Asked::default(),
             tools_served_by: ServedBy::default(),
+            holding: Holding::default(),
             store: (StoreUrl::Memory, Place::Default),
             durability: None,
             deployer: None,
@@ -173,12 +178,23 @@ impl Draft {
                 let read = ServedBy::parse(text);
                 self.tools_served_by = read.ok_or_else(|| format!("expected {}", ServedBy::FORM))?;
             }
+            Key::ShareTenant => self.shares().tenant = share::fraction(text)?,
+            Key::ShareUser => self.shares().user = share::fraction(text)?,
+            Key::LimitAttempts => self.holding.attempts = share::cap(text, limits::ATTEMPTS_MAX)?,
+            Key::LimitSessions => self.holding.sessions = share::cap(text, limits::SESSIONS_OWNED_MAX)?,
+            Key::LimitSubscriptions => {
+                self.holding.subscriptions = share::cap(text, limits::SUBSCRIPTIONS_MAX)?;
+            }
             Key::NodeName => self.node_name = Some(label(text)?),
             Key::DefaultAgent => self.default_agent = Some((label(text)?, place.clone())),
             Key::Demo => self.demo = switch(text)?,
             Key::Log => self.log = log_format(text)?,
         }
         Ok(())
+    }
+
+    fn shares(&mut self) -> &mut Shares {
+        self.holding.shares.get_or_insert_default()
     }
 
     fn store(&self, mistakes: &mut Vec<Mistake>) -> StoreConfig {

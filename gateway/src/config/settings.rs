@@ -2,7 +2,7 @@
 use super::key::{Fallback, Key, Kind, Setting};
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 32] = [
+pub const SETTINGS: [Setting; 37] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -328,6 +328,55 @@ pub const SETTINGS: [Setting; 32] = [
         doc: "As whom somebody must have come to run tools for the sessions of every tenant: `USER` of the default \
               tenant or `TENANT/USER`. A key made with `--serves tools:NAME` needs no such entry, and runs tools for \
               its own tenant only. With `auth.mode = \"none\"` anybody may.",
+    },
+    Setting {
+        key: Key::ShareTenant,
+        name: "share.tenant",
+        kind: Kind::Text,
+        form: "FRACTION",
+        flag: None,
+        default: Fallback::Fixed("0.75"),
+        doc: "The part of this node that one tenant may hold at a time: of attempts at agents, sessions, connections, \
+              subscriptions, and content of inputs. The rest is kept for tenants that hold less. A turn that finds no \
+              place waits; other requests are refused with `over_share`. Without authentication there are no shares.",
+    },
+    Setting {
+        key: Key::ShareUser,
+        name: "share.user",
+        kind: Kind::Text,
+        form: "FRACTION",
+        flag: None,
+        default: Fallback::Fixed("0.75"),
+        doc: "The part of its tenant's share that one user may hold at a time. What a service key does with `act_as` \
+              counts for the users it acts for.",
+    },
+    Setting {
+        key: Key::LimitAttempts,
+        name: "limit.attempts",
+        kind: Kind::Text,
+        form: "N",
+        flag: None,
+        default: Fallback::Fixed("8192"),
+        doc: "Turns that agents outside this process answer at a time; what is more waits. Fewer where the process may \
+              open too few files; the node logs the number at its start.",
+    },
+    Setting {
+        key: Key::LimitSessions,
+        name: "limit.sessions",
+        kind: Kind::Text,
+        form: "N",
+        flag: None,
+        default: Fallback::Fixed("32768"),
+        doc: "Sessions with turns that run or wait, which this node owns at a time.",
+    },
+    Setting {
+        key: Key::LimitSubscriptions,
+        name: "limit.subscriptions",
+        kind: Kind::Text,
+        form: "N",
+        flag: None,
+        default: Fallback::Fixed("200000"),
+        doc: "Sessions that all connections of this node are subscribed to, counted once for each connection.",
     },
     Setting {
         key: Key::NodeName,

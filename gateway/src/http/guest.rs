@@ -6,7 +6,7 @@
 use crate::door::token::LEEWAY;
 use crate::door::{Admitted, Proof};
 use crate::http::Desk;
-use crate::links::{Fate, Gone, Mail, Seat};
+use crate::links::{Fate, Gone, LinkPool, Mail, Seat};
 use crate::rates::Pass;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Guest {
 }
 
 /// The link is over, from our side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parted {
     /// What it was shown did not leave.
     Slow,
@@ -51,6 +51,8 @@ pub enum Parted {
     Revoked,
     /// The process ends.
     Leaving,
+    /// Its user has too many.
+    Crowded(Refusal),
 }
 
 /// Why there is no answer to a request.
@@ -74,6 +76,7 @@ impl Guest {
         if let Proof::Key(key) = &proof {
             seat.mark(key.as_str());
         }
+        seat.admit(LinkPool::Tcp, &principal).map_err(Parted::Crowded)?;
         let now = desk.clock.now();
         if !desk.door.still_admits(&proof, now.store) {
             return Err(Parted::Revoked);

@@ -33,7 +33,9 @@ pub fn status_of(code: Code) -> StatusCode {
         | Code::AgentNotInSession
         | Code::RunnerIdInUse => StatusCode::CONFLICT,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        Code::RateLimited | Code::TooManyPending => StatusCode::TOO_MANY_REQUESTS,
+        Code::RateLimited | Code::TooManyPending | Code::OverShare | Code::QuotaExceeded => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
         Code::InternalError | Code::PoisonTurn => StatusCode::INTERNAL_SERVER_ERROR,
         Code::AddAgentFailed | Code::RemoveAgentFailed | Code::SessionCloseFailed => {
             StatusCode::INTERNAL_SERVER_ERROR
@@ -148,6 +150,7 @@ impl From<Parted> for Problem {
             Parted::Slow => Self::new(Code::RateLimited, "more was to be shown than was read"),
             Parted::Revoked => Self::unauthorized("the credential is not good any more"),
             Parted::Leaving => Self::draining(),
+            Parted::Crowded(refusal) => refusal.into(),
         }
     }
 }

@@ -5,7 +5,7 @@ use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, Me
 use std::collections::HashMap;
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
-use turnway_bindings::switchboard::{Outcome, Spread, Start, Stats};
+use turnway_bindings::switchboard::{Held, Outcome, Spread, Start, Stats};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
 
@@ -35,7 +35,12 @@ enum Read {
 
 use Read::{Number, Seconds, Spreads, Tally};
 
-const GAUGES: [(&str, &str, Read); 9] = [
+const GAUGES: [(&str, &str, Read); 10] = [
+    (
+        "turnway_share_waiting_turns",
+        "Turns that wait for a place among the attempts of this node.",
+        Number(|s| s.permits_waiting),
+    ),
     ("turnway_switchboard_links", "Admitted links.", Number(|s| s.links)),
     ("turnway_switchboard_feeds", "Sessions this node listens to.", Number(|s| s.feeds)),
     ("turnway_switchboard_seats", "Sessions this node owns, or is about to.", Number(|s| s.seats)),
@@ -132,7 +137,25 @@ const STRATEGY: Label = ("strategy", names_of!(Strategy));
 const START: Label = ("outcome", &Start::NAMES);
 const CODE: Label = ("code", names_of!(Code));
 
-const LABELLED: [(&str, &str, &[Label], Read); 4] = [
+const RESOURCE: Label = ("resource", &Held::NAMES);
+
+const HELD: [(&str, &str, &[Label], Read); 2] = [
+    (
+        "turnway_share_held",
+        "What users hold of this node now: attempts at agents, bytes of running inputs, owned sessions, subscriptions.",
+        &[RESOURCE],
+        Tally(|s| &s.held.0),
+    ),
+    ("turnway_share_capacity", "As much of each as may be held.", &[RESOURCE], Tally(|s| &s.held_max.0)),
+];
+
+const LABELLED: [(&str, &str, &[Label], Read); 5] = [
+    (
+        "turnway_share_over_total",
+        "Requests refused, and turns that had to wait, because a bound or a share was met.",
+        &[RESOURCE],
+        Tally(|s| &s.over_share.0),
+    ),
     (
         "turnway_turn_ended_total",
         "Turns of sessions of this node that ended, durably.",
@@ -200,8 +223,9 @@ impl SwitchboardMetrics {
         let counters = COUNTERS.into_iter().map(|row| plain(Kind::Counter, row));
         let tallies = LABELLED.into_iter().map(|row| labelled(Kind::Counter, row));
         let spreads = SPREADS.into_iter().map(|row| labelled(Kind::Histogram, row));
+        let held = HELD.into_iter().map(|row| labelled(Kind::Gauge, row));
         let mut shown = Vec::new();
-        for (family, read) in gauges.chain(counters).chain(tallies).chain(spreads) {
+        for (family, read) in gauges.chain(held).chain(counters).chain(tallies).chain(spreads) {
             let names = family.label_names().into_iter().map(str::to_owned).collect();
             let desc = Desc::new(family.name.to_owned(), family.help.to_owned(), names, HashMap::new())?;
             workshop.note(family.clone());
@@ -309,8 +333,8 @@ mod tests {
     #[test]
     fn every_number_of_the_brain_has_its_family() {
         // A new number breaks this line until it has one.
-        let numbers: usize =
-            COUNTERS.len() + GAUGES.len() - 1 + LABELLED.iter().map(|row| places(row.2)).sum::<usize>();
+        let numbers: usize = COUNTERS.len() + GAUGES.len() - 1
+            + LABELLED.iter().chain(&HELD).map(|row| places(row.2)).sum::<usize>();
         let spreads: usize = SPREADS.iter().map(|row| places(row.2)).sum();
         let whole = numbers * size_of::<u64>() + spreads * size_of::<Spread>() + size_of::<Duration>();
         assert_eq!(whole, size_of::<Stats>());

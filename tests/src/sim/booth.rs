@@ -3,7 +3,7 @@ use super::cast;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use turnway_bindings::channel::command::{Command, Subscribe, Target};
-use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::{Epoch, LinkId, NodeId, Nonce, Place, RunId, SaidId, Seq, Token};
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
@@ -74,6 +74,7 @@ impl Booth {
             seed: [7; 32],
             alone: false,
             keep_facts: None,
+            capacity: Capacity::default(),
         };
         Self {
             board: Switchboard::new(config),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use turnway_bindings::channel::command::Command;
 use turnway_bindings::peer::Words;
 use turnway_bindings::runner::shop::Shop;
-use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::{LinkId, NodeId};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Directory;
@@ -243,6 +243,7 @@ impl World {
             seed,
             alone: false,
             keep_facts: Some(self.faults.keep).filter(|keep| *keep > 0),
+            capacity: Capacity::default(),
         });
         let wrong_by = self.rng.below(4000);
         let heard = (Millis(self.store_clock().0 + 2000 - wrong_by), Mono::default());

@@ -55,7 +55,7 @@ pub(super) fn kind(code: Code) -> (u16, &'static str) {
         | Code::SessionClosed
         | Code::AgentNotInSession
         | Code::RunnerIdInUse => (409, INVALID),
-        Code::RateLimited | Code::TooManyPending => (429, LIMIT),
+        Code::RateLimited | Code::TooManyPending | Code::OverShare | Code::QuotaExceeded => (429, LIMIT),
         Code::InternalError
         | Code::PoisonTurn
         | Code::AddAgentFailed

@@ -1,9 +1,10 @@
 //! What a link shows of itself: its `hello`, and later the next token.
 use super::{Stage, Visit};
 use crate::door::{Admitted, Denied, Proof};
+use crate::links::LinkPool;
 use crate::listen::end::End;
 use crate::listen::wire::Wire;
-use crate::metrics::Handshake;
+use crate::metrics::{Handshake, Transport};
 use turnway_bindings::link::{Credential, Hello, Input, Renewal, Role};
 use turnway_core::id::RequestId;
 
@@ -14,7 +15,14 @@ impl<W: Wire> Visit<'_, W> {
         if let Some(Credential(shown)) = &hello.credential {
             self.look(shown).await;
         }
-        match self.admit(&hello) {
+        let admitted = self.admit(&hello);
+        if let Ok(admitted) = &admitted
+            && let Err(refusal) = self.seat.admit(pool(W::TRANSPORT), &admitted.principal)
+        {
+            self.stage = Stage::Stranger;
+            return Err(End::Close(4429, format!("{}: {}", refusal.code.as_str(), refusal.message).into()));
+        }
+        match admitted {
             Ok(admitted) if hello.role == Role::Agent => self.receive_agent(&hello, admitted),
             Ok(admitted) if hello.role == Role::ToolRunner => self.receive_runner(&hello, admitted),
             Ok(admitted) => {
@@ -87,5 +95,13 @@ impl<W: Wire> Visit<'_, W> {
     async fn look(&mut self, shown: &str) {
         self.reception.door.look(shown, self.now).await;
         self.now = self.reception.clock.now();
+    }
+}
+
+/// Returns which connections a link of this transport is counted among.
+fn pool(transport: Transport) -> LinkPool {
+    match transport {
+        Transport::WebSocket => LinkPool::Tcp,
+        Transport::Quic | Transport::WebTransport => LinkPool::Quic,
     }
 }

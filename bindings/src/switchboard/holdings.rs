@@ -1,0 +1,237 @@
+//! Amounts that users hold of this node: attempts at agents, content of running inputs, sessions, subscriptions.
+//! A session asks for a permit before it begins a turn; where its user may have no more, the turn waits by turns.
+use super::Switchboard;
+use super::seat::{Owned, Seat};
+use turnway_core::id::{Principal, SessionKey, UserId};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::protocol::refusal::{Code, Refusal};
+use turnway_core::session::{Input as Told, Permit};
+use turnway_core::share::queue::FairQueue;
+use turnway_core::share::{Account, Ledger, Over, Shares};
+use turnway_core::time::Now;
+
+/// Capacities of a node, and how they are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Parts of a tenant and a user; none: all users are one.
+    pub shares: Option<Shares>,
+    /// Attempts at agents outside this process at a time.
+    pub attempts: u64,
+    /// Bytes of inputs whose turns run.
+    pub content_bytes: u64,
+    /// Sessions owned at a time.
+    pub sessions: u64,
+    /// Subscriptions of all links.
+    pub subscriptions: u64,
+}
+
+/// Amounts held, by resource, and the turns that wait for a permit.
+#[derive(Debug)]
+pub(super) struct Holdings {
+    attempts: Ledger,
+    content: Ledger,
+    sessions: Ledger,
+    waiting: FairQueue<(SessionKey, u64)>,
+    /// Something was given back, or has joined the queue.
+    is_changed: bool,
+}
+
+/// The place of a session's running turn among the attempts of its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Booking {
+    /// It needs none.
+    #[default]
+    None,
+    /// It waits for one.
+    Waiting(Account),
+    /// It has one, with so many bytes of content.
+    Held(Account, u64),
+}
+
+/// Gauges of one resource, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Amount held now.
+    pub now: u64,
+    /// Amount that may be held.
+    pub capacity: u64,
+    /// Times that a bound was met.
+    pub refused: u64,
+}
+
+// === impl Capacity ===
+
+impl Default for Capacity {
+    /// Returns the capacities of `limits`, without shares.
+    fn default() -> Self {
+        Self {
+            shares: None,
+            attempts: limits::ATTEMPTS_MAX,
+            content_bytes: limits::RUNNING_CONTENT_BYTES_MAX,
+            sessions: limits::SESSIONS_OWNED_MAX,
+            subscriptions: limits::SUBSCRIPTIONS_MAX,
+        }
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    /// Names of the resources, in the order in which they are told.
+    pub const NAMES: [&str; 4] = ["attempts", "content_bytes", "sessions", "subscriptions"];
+}
+
+impl From<&Ledger> for Held {
+    fn from(ledger: &Ledger) -> Self {
+        Self { now: ledger.held(), capacity: ledger.capacity(), refused: ledger.refused() }
+    }
+}
+
+// === impl Holdings ===
+
+impl Holdings {
+    /// Creates the ledgers of a node that holds nothing.
+    pub(super) fn new(capacity: Capacity) -> Self {
+        Self {
+            attempts: Ledger::new(capacity.attempts, capacity.shares),
+            content: Ledger::new(capacity.content_bytes, capacity.shares),
+            sessions: Ledger::new(capacity.sessions, capacity.shares),
+            waiting: FairQueue::default(),
+            is_changed: false,
+        }
+    }
+
+    /// Takes a place among the attempts, with its content, or nothing.
+    fn take(&mut self, account: &Account, bytes: u64) -> bool {
+        if self.content.over(account, bytes).is_some() || self.attempts.take(account, 1).is_err() {
+            return false;
+        }
+        self.content.force(account, bytes);
+        true
+    }
+
+    /// Ends a session's booking, whatever it is.
+    fn end(&mut self, key: &SessionKey, booking: &mut Booking) {
+        match std::mem::take(booking) {
+            Booking::None => {}
+            Booking::Waiting(account) => self.waiting.remove(&account, |(waiting, _)| waiting == key),
+            Booking::Held(account, bytes) => {
+                self.attempts.give_back(&account, 1);
+                self.content.give_back(&account, bytes);
+                self.is_changed = true;
+            }
+        }
+    }
+
+    /// Brings a session's booking in line with what its runtime wants. Returns whether a permit is to be given.
+    fn settle(&mut self, key: &SessionKey, owned: &mut Owned) -> bool {
+        match owned.runtime.permit() {
+            Permit::Unbounded => return false,
+            Permit::None => {
+                self.end(key, &mut owned.booking);
+                return false;
+            }
+            Permit::Granted => return false,
+            Permit::Wanted => {}
+        }
+        let Some(applicant) = owned.runtime.applicant() else { return false };
+        let account = Account { tenant: key.tenant.clone(), user: applicant.user };
+        if owned.booking == Booking::Waiting(account.clone()) {
+            return false;
+        }
+        self.end(key, &mut owned.booking);
+        if self.waiting.is_empty() && self.take(&account, applicant.bytes) {
+            owned.booking = Booking::Held(account, applicant.bytes);
+            return true;
+        }
+        self.waiting.push(&account, (key.clone(), applicant.bytes));
+        self.is_changed = true;
+        owned.booking = Booking::Waiting(account);
+        owned.runtime.wait_for_permit();
+        false
+    }
+
+    /// Returns the next session whose user may begin a turn, which is booked for it.
+    fn next(&mut self) -> Option<(Account, SessionKey, u64)> {
+        let (attempts, content) = (&self.attempts, &self.content);
+        let may = |account: &Account, (_, bytes): &(SessionKey, u64)| {
+            attempts.over(account, 1).is_none() && content.over(account, *bytes).is_none()
+        };
+        let (account, (key, bytes)) = self.waiting.pop(may)?;
+        self.attempts.force(&account, 1);
+        self.content.force(&account, bytes);
+        Some((account, key, bytes))
+    }
+}
+
+impl Switchboard {
+    /// Counts a session that this node owns from here on.
+    pub(super) fn count_session(&mut self, key: &SessionKey, user: Option<&UserId>) -> Option<Account> {
+        let account = Account { tenant: key.tenant.clone(), user: user?.clone() };
+        self.holdings.sessions.force(&account, 1);
+        Some(account)
+    }
+
+    /// Gives back everything that an owned session holds.
+    pub(super) fn give_back(&mut self, key: &SessionKey, owned: &mut Owned) {
+        self.holdings.end(key, &mut owned.booking);
+        if let Some(account) = owned.account.take() {
+            self.holdings.sessions.give_back(&account, 1);
+        }
+    }
+
+    /// Gives a session the permit that it wants, if it may have one now; whether it has more to say.
+    pub(super) fn settle_permit(&mut self, now: Now, key: &SessionKey) -> bool {
+        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return false };
+        let is_granted = self.holdings.settle(key, owned);
+        if is_granted {
+            owned.runtime.handle_input(now, Told::Permitted);
+        }
+        is_granted
+    }
+
+    /// Lets turns that wait for a permit begin, as far as there is room.
+    pub(super) fn serve_waiting(&mut self, now: Now) {
+        while std::mem::take(&mut self.holdings.is_changed) {
+            while let Some((account, key, bytes)) = self.holdings.next() {
+                let Some(owned) = self.seats.get_mut(&key).and_then(Seat::owned_mut) else {
+                    let mut booking = Booking::Held(account, bytes);
+                    self.holdings.end(&key, &mut booking);
+                    continue;
+                };
+                owned.booking = Booking::Held(account, bytes);
+                owned.runtime.handle_input(now, Told::Permitted);
+                self.pump(now, &key);
+            }
+        }
+    }
+
+    /// Refuses a request that would make this node own another session of somebody who has too many.
+    pub(super) fn check_sessions(&mut self, key: &SessionKey, principal: &Principal) -> Result<(), Refusal> {
+        let is_elsewhere =
+            |feed: &super::feed::Feed| feed.owner.holder.is_some_and(|holder| holder.node != self.me);
+        if self.seats.contains_key(key) || self.feeds.get(key).is_some_and(|feed| is_elsewhere(feed)) {
+            return Ok(());
+        }
+        let refused = self.holdings.sessions.check(&Account::from(principal), 1);
+        refused.map_err(|over| refusal_of(over, "open sessions"))
+    }
+
+    /// Returns the gauges of each resource, with its name, and how many turns wait for a permit.
+    pub(super) fn held_amounts(&self) -> ([Held; 4], u64) {
+        let holdings = &self.holdings;
+        let ledgers = [&holdings.attempts, &holdings.content, &holdings.sessions, self.links.subscriptions()];
+        (ledgers.map(Held::from), holdings.waiting.len() as u64)
+    }
+}
+
+/// Returns the refusal for an amount that exceeds a bound.
+pub fn refusal_of(over: Over, what: &str) -> Refusal {
+    let whose = match over {
+        Over::Node => "this node has no room for more",
+        Over::Tenant => "the tenant's share of this node holds no more",
+        Over::User => "the user's share of this node holds no more",
+    };
+    Refusal::new(Code::OverShare, format!("{whose} {what}")).retry_after(limits::SHARE_RETRY_AFTER)
+}

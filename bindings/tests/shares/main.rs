@@ -1,0 +1,300 @@
+//! Fair shares of one node: its switchboard, a store and agents in one call stack, and clients of two tenants.
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::channel::command::{Command, Invoke, Subscribe};
+use turnway_bindings::channel::note::Note;
+use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
+use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, SessionId, TenantId, UserId};
+use turnway_core::limits;
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Directory, Invoke as Asked, Order, StopReason};
+use turnway_core::protocol::input::{Content, Message, Role, Strategy};
+use turnway_core::protocol::refusal::Code;
+use turnway_core::share::Shares;
+use turnway_core::store::{Op, Shelf};
+use turnway_core::time::{Millis, Mono, Now};
+
+const EVE: LinkId = LinkId(1);
+const ANN: LinkId = LinkId(2);
+
+/// One node, with time that passes when a test says so.
+struct Bench {
+    board: Switchboard,
+    shelf: Shelf,
+    now: Now,
+    inputs: VecDeque<Input>,
+    /// Turns that an agent was asked to answer and has not answered, in order.
+    asked: Vec<Asked>,
+    refused: Vec<(LinkId, Code, Option<u64>)>,
+    /// Times that an inbox was read.
+    reads: usize,
+}
+
+impl Bench {
+    fn new(capacity: Capacity) -> Self {
+        let agent = |id| AgentId::parse(id).expect("a name");
+        let local = AgentPolicy { is_local: true, ..AgentPolicy::default() };
+        let agents = BTreeMap::from([(agent("slow"), AgentPolicy::default()), (agent("echo"), local)]);
+        let board = Switchboard::new(Config {
+            node: NodeId(7),
+            directory: Arc::new(Directory { agents, default: Some(agent("slow")) }),
+            seed: [3; 32],
+            alone: true,
+            keep_facts: None,
+            capacity: Capacity { shares: Some(Shares::default()), ..capacity },
+        });
+        let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+        let mut bench = Self {
+            board,
+            shelf: Shelf::new(false),
+            now,
+            inputs: VecDeque::new(),
+            asked: Vec::new(),
+            refused: Vec::new(),
+            reads: 0,
+        };
+        bench.run(Duration::from_millis(1));
+        for (link, tenant, user) in [(EVE, "evil", "eve"), (ANN, "acme", "ann")] {
+            let tenant = TenantId::parse(tenant).expect("a name");
+            let user = UserId::parse(user).expect("a name");
+            let principal = Principal { tenant, user, operator: false, writes: true };
+            bench.give(Input::Connect { link, principal });
+        }
+        bench
+    }
+
+    fn give(&mut self, input: Input) {
+        self.inputs.push_back(input);
+        while let Some(input) = self.inputs.pop_front() {
+            self.board.handle_input(self.now, input);
+            self.drain();
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.board.poll_output() {
+            match output {
+                Output::Store(op) => {
+                    self.reads += usize::from(matches!(op, Op::Inbox { .. }));
+                    let result = Ok(self.shelf.apply(self.now, &op));
+                    self.inputs.push_back(Input::Stored { op, result });
+                }
+                Output::Publish { to, .. } => self.inputs.push_back(Input::Unheard { to }),
+                Output::Order(Order::Invoke(invoke)) => self.asked.push(invoke),
+                Output::Send { link, note: Note::Refused { refusal, .. } } => {
+                    self.refused.push((link, refusal.code, refusal.retry_after_ms));
+                }
+                Output::Order(_) | Output::Tool(_) | Output::Send { .. } | Output::Exit => {}
+            }
+        }
+    }
+
+    fn run(&mut self, wait: Duration) {
+        let until = self.now.mono + wait;
+        while let Some(next) = self.board.poll_timeout().map(|due| due.at).filter(|at| *at <= until) {
+            let passed = next - self.now.mono;
+            self.now = Now { mono: self.now.mono + passed, store: self.now.store.after(passed) };
+            self.board.handle_timeout(self.now);
+            self.drain();
+            while let Some(input) = self.inputs.pop_front() {
+                self.board.handle_input(self.now, input);
+                self.drain();
+            }
+        }
+        let passed = until - self.now.mono;
+        self.now = Now { mono: until, store: self.now.store.after(passed) };
+    }
+
+    fn say(&mut self, link: LinkId, session: &str, message: &str, text: &str, agent: Option<&str>) {
+        let command = Command::Invoke(Box::new(Invoke {
+            request_id: None,
+            session: Some(SessionId::parse(session).expect("a name")),
+            agent_id: agent.map(|agent| AgentId::parse(agent).expect("a name")),
+            message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
+            history: None,
+            replaces: None,
+            message_id: Some(MessageId::parse(message).expect("a name")),
+            strategy: Some(Strategy::Enqueue),
+            metadata: None,
+            traceparent: None,
+        }));
+        self.give(Input::Say { link, command });
+    }
+
+    /// Ends the turn that was asked for first.
+    fn answer(&mut self) -> Asked {
+        let invoke = self.asked.remove(0);
+        let events = vec![AgentEvent::Acked, AgentEvent::Done { stop: StopReason::EndTurn, usage: None }];
+        let (key, run_id) = (invoke.key.clone(), invoke.run_id.clone());
+        self.give(Input::Agent { key, run_id, attempt: invoke.attempt, epoch: invoke.epoch, events });
+        self.run(Duration::from_millis(10));
+        invoke
+    }
+
+    fn asked_of(&self, tenant: &str) -> usize {
+        self.asked.iter().filter(|invoke| invoke.key.tenant.as_str() == tenant).count()
+    }
+
+    /// What is held after everything has ended and every link has left.
+    fn held_when_quiet(&mut self) -> ([u64; 4], u64) {
+        for link in [EVE, ANN] {
+            self.give(Input::Disconnect { link });
+        }
+        self.run(Duration::from_secs(10));
+        let stats = self.board.stats(self.now);
+        (stats.held.0, stats.permits_waiting)
+    }
+}
+
+fn attempts(attempts: u64) -> Capacity {
+    Capacity { attempts, ..Capacity::default() }
+}
+
+/// Covers: S-17.
+#[test]
+fn turns_over_a_users_share_wait_and_others_begin() {
+    let mut bench = Bench::new(attempts(16));
+    for n in 0..20 {
+        bench.say(EVE, &format!("e{n}"), "m", "hi", None);
+    }
+    assert_eq!(bench.asked_of("evil"), 9, "three quarters of three quarters");
+    assert_eq!(bench.board.stats(bench.now).permits_waiting, 11);
+    bench.say(ANN, "a", "m", "hi", None);
+    assert_eq!(bench.asked_of("acme"), 1, "a turn of another tenant begins at once");
+    let first = bench.answer();
+    assert_eq!((first.key.tenant.as_str(), bench.asked_of("evil")), ("evil", 9), "the next has its place");
+    while !bench.asked.is_empty() {
+        bench.answer();
+    }
+    assert_eq!(bench.refused, [], "no turn was refused");
+    assert_eq!(bench.held_when_quiet(), ([0; 4], 0));
+}
+
+/// Covers: S-17.
+#[test]
+fn places_go_to_waiting_tenants_by_turns() {
+    let mut bench = Bench::new(attempts(1));
+    bench.say(EVE, "e0", "m", "hi", None);
+    for n in 1..4 {
+        bench.say(EVE, &format!("e{n}"), "m", "hi", None);
+    }
+    for n in 0..3 {
+        bench.say(ANN, &format!("a{n}"), "m", "hi", None);
+    }
+    let order: Vec<String> = (0..7).map(|_| bench.answer().key.tenant.as_str().to_owned()).collect();
+    let changes = order.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(changes >= 5, "{order:?}");
+    assert_eq!(bench.held_when_quiet(), ([0; 4], 0));
+}
+
+#[test]
+fn a_session_with_a_queue_does_not_pass_over_others() {
+    let mut bench = Bench::new(attempts(1));
+    for n in 0..3 {
+        bench.say(EVE, "e", &format!("m{n}"), "hi", None);
+    }
+    bench.say(ANN, "a", "m", "hi", None);
+    bench.answer();
+    assert_eq!(bench.asked_of("acme"), 1, "the session asks anew for each of its turns");
+}
+
+#[test]
+fn agents_of_this_process_need_no_place() {
+    let mut bench = Bench::new(attempts(1));
+    bench.say(EVE, "e0", "m", "hi", None);
+    bench.say(EVE, "e1", "m", "hi", Some("echo"));
+    assert_eq!(bench.asked.len(), 2);
+}
+
+/// Covers: S-48.
+#[test]
+fn content_of_waiting_inputs_is_read_when_its_turn_comes() {
+    let mut bench = Bench::new(Capacity::default());
+    let text = |n: usize| format!("{n}").repeat(20_000);
+    for n in 0..5 {
+        bench.say(EVE, "e", &format!("m{n}"), &text(n), None);
+    }
+    let before = bench.reads;
+    for n in 0..5 {
+        let invoke = bench.answer();
+        assert_eq!(invoke.message.content, Content::Text(text(n)), "input {n} is whole");
+    }
+    assert!(bench.reads >= before + 4, "their contents were in the store");
+    assert_eq!(bench.held_when_quiet(), ([0; 4], 0));
+}
+
+#[test]
+fn small_waiting_inputs_need_no_second_read() {
+    let mut bench = Bench::new(Capacity::default());
+    for n in 0..5 {
+        bench.say(EVE, "e", &format!("m{n}"), "hi", None);
+    }
+    let before = bench.reads;
+    for _ in 0..5 {
+        bench.answer();
+    }
+    assert_eq!(bench.reads, before);
+}
+
+#[test]
+fn running_inputs_share_the_memory_of_a_node() {
+    let content_bytes = 160 * 1024;
+    let mut bench = Bench::new(Capacity { content_bytes, ..Capacity::default() });
+    for n in 0..8 {
+        bench.say(EVE, &format!("e{n}"), "m", &"x".repeat(20 * 1024), None);
+    }
+    assert_eq!(bench.asked_of("evil"), 4, "nine sixteenths of the bytes");
+    bench.say(ANN, "a", "m", &"x".repeat(20 * 1024), None);
+    assert_eq!(bench.asked_of("acme"), 1);
+    while !bench.asked.is_empty() {
+        bench.answer();
+    }
+    assert_eq!(bench.held_when_quiet(), ([0; 4], 0));
+}
+
+/// Covers: S-17.
+#[test]
+fn a_session_over_the_share_is_refused_early() {
+    let mut bench = Bench::new(Capacity { sessions: 16, ..Capacity::default() });
+    for n in 0..10 {
+        bench.say(EVE, &format!("e{n}"), "m", "hi", None);
+    }
+    let retry = u64::try_from(limits::SHARE_RETRY_AFTER.as_millis()).ok();
+    assert_eq!(bench.refused, [(EVE, Code::OverShare, retry)]);
+    bench.say(EVE, "e0", "m2", "hi", None);
+    bench.say(ANN, "a", "m", "hi", None);
+    assert_eq!(bench.refused.len(), 1, "an open session takes more, and another tenant has room");
+    assert_eq!(bench.asked_of("acme"), 1);
+}
+
+/// Covers: S-17.
+#[test]
+fn subscriptions_over_the_share_are_refused() {
+    let mut bench = Bench::new(Capacity { subscriptions: 16, ..Capacity::default() });
+    let subscribe = |n: usize| {
+        Command::Subscribe(Subscribe {
+            request_id: None,
+            session: SessionId::parse(&format!("s{n}")).expect("a name"),
+            after_seq: None,
+            after_epoch: None,
+            runs: Vec::new(),
+            types: Vec::new(),
+        })
+    };
+    for n in 0..12 {
+        bench.say(EVE, &format!("s{n}"), "m", "hi", Some("echo"));
+    }
+    let over = |bench: &Bench, link| {
+        bench.refused.iter().filter(|(by, code, _)| (*by, *code) == (link, Code::OverShare)).count()
+    };
+    assert_eq!(over(&bench, EVE), 3, "nine sixteenths of the subscriptions");
+    bench.give(Input::Say { link: EVE, command: subscribe(20) });
+    assert_eq!(over(&bench, EVE), 4);
+    bench.say(ANN, "a", "m", "hi", Some("echo"));
+    assert_eq!(over(&bench, ANN), 0);
+    while !bench.asked.is_empty() {
+        bench.answer();
+    }
+    assert_eq!(bench.held_when_quiet(), ([0; 4], 0));
+}

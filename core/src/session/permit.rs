@@ -1,0 +1,160 @@
+//! What a turn needs before it begins: a permit of the node (a place among its attempts), and its input's content.
+//! Waiting inputs beyond a few kB stay in the store and are read when their turn comes.
+use crate::id::{Place, RunId, UserId};
+use crate::limits;
+use crate::protocol::input::{Content, Input, Message};
+use crate::session::attempt::Attempt;
+use crate::session::outbox::Output;
+use crate::session::runtime::SessionRuntime;
+use std::sync::Arc;
+
+/// Whether the next turn of a session may begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Permit {
+    /// Nobody counts this session's attempts.
+    #[default]
+    Unbounded,
+    /// Nothing runs that needs one.
+    None,
+    /// A turn waits for one.
+    Wanted,
+    /// It has one, until the attempt is over.
+    Granted,
+}
+
+/// A turn that waits for a permit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applicant {
+    /// User who asked.
+    pub user: UserId,
+    /// Bytes of the input's content, which stays in memory while the turn runs.
+    pub bytes: u64,
+}
+
+impl SessionRuntime {
+    /// Makes every attempt at an agent outside this process need a permit.
+    pub fn require_permits(&mut self) {
+        self.permit = Permit::None;
+    }
+
+    /// Returns whether the session has a permit, or wants one.
+    pub fn permit(&self) -> Permit {
+        self.permit
+    }
+
+    /// Returns the turn that waits for a permit, if one does.
+    pub fn applicant(&self) -> Option<Applicant> {
+        let run_id = self.next_to_begin().filter(|_| self.permit == Permit::Wanted)?;
+        let taken = self.inputs.get(&run_id)?;
+        Some(Applicant { user: taken.input.user.clone(), bytes: taken.bytes })
+    }
+
+    /// Returns the place of an input whose content is to be read from the inbox.
+    pub fn wanted_content(&self) -> Option<Place> {
+        self.reading
+    }
+
+    /// Returns the bytes of inputs whose content is in memory.
+    pub fn content_bytes(&self) -> u64 {
+        self.inputs.values().filter(|taken| taken.is_here).map(|taken| taken.bytes).sum()
+    }
+
+    /// The turn that would begin now if it might, new or taken over.
+    pub(super) fn next_to_begin(&self) -> Option<RunId> {
+        if self.held || !matches!(self.attempt, Attempt::None) {
+            return None;
+        }
+        let next = self.state.running.as_ref();
+        let next = next.or_else(|| self.state.waiting.first().filter(|_| self.is_open()));
+        next.filter(|run_id| self.inputs.contains_key(*run_id)).cloned()
+    }
+
+    /// Returns whether a turn may begin; where it needs a permit and has none, one is wanted from here on.
+    pub(super) fn is_permitted(&mut self, run_id: &RunId) -> bool {
+        let agent = self.state.runs.get(run_id).and_then(|run| run.agent.as_ref());
+        let is_local = agent.is_some_and(|agent| self.directory.policy(agent).is_local);
+        if is_local || matches!(self.permit, Permit::Unbounded | Permit::Granted) {
+            return true;
+        }
+        self.permit = Permit::Wanted;
+        false
+    }
+
+    /// Returns whether the content of a turn's input is in memory; else it is asked for.
+    pub(super) fn has_content(&mut self, run_id: &RunId) -> bool {
+        let Some(taken) = self.inputs.get(run_id) else { return false };
+        if taken.is_here {
+            return true;
+        }
+        if self.reading.replace(taken.place) != Some(taken.place) {
+            self.outbox.now(Output::ReadContent);
+        }
+        false
+    }
+
+    /// Takes the content of an input that was read from the inbox.
+    pub(super) fn content_read(&mut self, place: Place, input: Arc<Input>) {
+        self.reading = self.reading.filter(|wanted| *wanted != place);
+        if let Some(taken) = self.inputs.get_mut(&input.run_id).filter(|taken| taken.place == place) {
+            (taken.input, taken.is_here) = (input, true);
+        }
+    }
+
+    /// Gives the permit back where nothing runs, and forgets wishes of turns that are gone.
+    pub(super) fn settle_permit(&mut self) {
+        let next = self.next_to_begin();
+        let is_read = |place: Place| {
+            next.as_ref().and_then(|run_id| self.inputs.get(run_id)).is_some_and(|taken| taken.place == place)
+        };
+        self.reading = self.reading.filter(|place| is_read(*place));
+        let is_idle = matches!(self.attempt, Attempt::None) && self.reading.is_none();
+        match self.permit {
+            Permit::Granted if is_idle => self.permit = Permit::None,
+            Permit::Wanted if next.is_none() => self.permit = Permit::None,
+            Permit::Unbounded | Permit::None | Permit::Wanted | Permit::Granted => {}
+        }
+    }
+
+    /// Leaves the content of the turn that waits for a permit to the store.
+    pub fn wait_for_permit(&mut self) {
+        if let Some(run_id) = self.next_to_begin().filter(|_| self.permit == Permit::Wanted) {
+            self.leave_content(&run_id);
+        }
+    }
+
+    /// Leaves the content of an input that has just come to the store, unless it is about to be used.
+    pub(super) fn leave_if_waiting(&mut self, run_id: &RunId) {
+        let is_next = self.next_to_begin().as_ref() == Some(run_id);
+        if self.permit != Permit::Unbounded && !is_next && self.state.waiting.contains(run_id) {
+            self.leave_content(run_id);
+        }
+    }
+
+    /// Leaves the content of an input to the store, unless what waits is small.
+    fn leave_content(&mut self, run_id: &RunId) {
+        let waiting = self.state.waiting.iter().filter_map(|run_id| self.inputs.get(run_id));
+        let kept: u64 = waiting.filter(|taken| taken.is_here).map(|taken| taken.bytes).sum();
+        if kept <= limits::WAITING_CONTENT_BYTES_MAX {
+            return;
+        }
+        let Some(taken) = self.inputs.get_mut(run_id) else { return };
+        let Input { run_id, message_id, request_id, user, agent_id, strategy, replaces, traceparent, .. } =
+            (*taken.input).clone();
+        let message = Message { role: taken.input.message.role, content: Content::Text(String::new()) };
+        let (history, metadata) = (None, None);
+        taken.is_here = false;
+        taken.input = Arc::new(Input {
+            run_id,
+            message_id,
+            request_id,
+            user,
+            agent_id,
+            message,
+            history,
+            strategy,
+            replaces,
+            metadata,
+            traceparent,
+        });
+    }
+}

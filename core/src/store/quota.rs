@@ -1,0 +1,178 @@
+//! Quotas of stored bytes: what a tenant and a user may keep in a store, and what each keeps.
+//! Counting is the store's; a quota refuses inputs only, so that turns under way are still recorded.
+use crate::id::SessionKey;
+use crate::share::{Account, Fraction, Over};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A bound of stored bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// None.
+    Off,
+    /// So many bytes.
+    Bytes(u64),
+    /// A part of what the store may hold: what it holds, and the free space above its reserve.
+    Part(Fraction),
+}
+
+/// The bounds of one store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    /// Of each tenant.
+    pub tenant: Quota,
+    /// Of each user.
+    pub user: Quota,
+}
+
+/// Bytes that are stored for each user.
+#[derive(Clone, Debug, Default)]
+pub struct Usage {
+    users: BTreeMap<Account, u64>,
+    /// Users whose number is not written down yet.
+    changed: BTreeSet<Account>,
+}
+
+// === impl Quota ===
+
+impl Quota {
+    /// Returns the bound in bytes for a store that may hold so many in all; none: nothing bounds it.
+    fn bytes(self, whole: Option<u64>) -> Option<u64> {
+        match self {
+            Self::Off => None,
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Part(part) => whole.map(|whole| part.part(whole)),
+        }
+    }
+}
+
+impl Quotas {
+    /// Nothing is bounded.
+    pub const OFF: Self = Self { tenant: Quota::Off, user: Quota::Off };
+}
+
+// === impl Usage ===
+
+impl Usage {
+    /// Counts bytes that were written down before.
+    pub fn restore(&mut self, account: Account, bytes: u64) {
+        self.users.insert(account, bytes);
+    }
+
+    /// Counts bytes that a user's session has gained, or lost.
+    pub fn add(&mut self, account: &Account, bytes: i64) {
+        let held = self.users.entry(account.clone()).or_default();
+        *held = held.saturating_add_signed(bytes);
+        if *held == 0 {
+            self.users.remove(account);
+        }
+        self.changed.insert(account.clone());
+    }
+
+    /// Returns the bytes of one user.
+    pub fn of_user(&self, account: &Account) -> u64 {
+        self.users.get(account).copied().unwrap_or(0)
+    }
+
+    /// Returns the bytes of all users of one user's tenant.
+    pub fn of_tenant(&self, account: &Account) -> u64 {
+        let first = Account { tenant: account.tenant.clone(), user: crate::id::Principal::first().user };
+        let of_tenant = self.users.range(first..).take_while(|(other, _)| other.tenant == account.tenant);
+        of_tenant.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Returns the bytes of everybody.
+    pub fn total(&self) -> u64 {
+        self.users.values().sum()
+    }
+
+    /// Returns the quota that further bytes of a user would exceed. `free` is the space above the reserve, if known.
+    pub fn over(&self, quotas: Quotas, account: &Account, bytes: u64, free: Option<u64>) -> Option<Over> {
+        if quotas == Quotas::OFF {
+            return None;
+        }
+        let whole = free.map(|free| free.saturating_add(self.total()));
+        let exceeds = |quota: Quota, held: u64| quota.bytes(whole).is_some_and(|most| held + bytes > most);
+        if exceeds(quotas.user, self.of_user(account)) {
+            return Some(Over::User);
+        }
+        exceeds(quotas.tenant, self.of_tenant(account)).then_some(Over::Tenant)
+    }
+
+    /// Takes the users whose numbers are to be written down, with their bytes.
+    pub fn take_changed(&mut self) -> Vec<(Account, u64)> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.into_iter().map(|account| (account.clone(), self.of_user(&account))).collect()
+    }
+
+    /// Returns the account of a session's owner.
+    pub fn account(key: &SessionKey, user: &crate::id::UserId) -> Account {
+        Account { tenant: key.tenant.clone(), user: user.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{TenantId, UserId};
+    use crate::rng::Rng;
+
+    fn account(tenant: &str, user: &str) -> Account {
+        Account {
+            tenant: TenantId::parse(tenant).expect("a name"),
+            user: UserId::parse(user).expect("a name"),
+        }
+    }
+
+    fn parts(tenant: u16, user: u16) -> Quotas {
+        let part = |thousandths| Quota::Part(Fraction::of_thousandths(thousandths).expect("a part"));
+        Quotas { tenant: part(tenant), user: part(user) }
+    }
+
+    #[test]
+    fn a_part_counts_what_is_stored_and_what_is_free() {
+        let (mut usage, quotas) = (Usage::default(), parts(500, 250));
+        usage.add(&account("evil", "eve"), 200);
+        assert_eq!(usage.over(quotas, &account("evil", "eve"), 50, Some(800)), None);
+        assert_eq!(usage.over(quotas, &account("evil", "eve"), 51, Some(800)), Some(Over::User));
+        usage.add(&account("evil", "bob"), 250);
+        assert_eq!(usage.over(quotas, &account("evil", "sue"), 101, Some(650)), None);
+        assert_eq!(usage.over(quotas, &account("evil", "sue"), 200, Some(550)), Some(Over::Tenant));
+        assert_eq!(usage.over(quotas, &account("acme", "ann"), 100, Some(550)), None);
+        assert_eq!(usage.over(quotas, &account("evil", "eve"), 1 << 40, None), None, "free space is not known");
+    }
+
+    #[test]
+    fn absolute_quotas_need_no_disk() {
+        let (mut usage, eve) = (Usage::default(), account("evil", "eve"));
+        let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(100) };
+        usage.add(&eve, 60);
+        assert_eq!(usage.over(quotas, &eve, 40, None), None);
+        assert_eq!(usage.over(quotas, &eve, 41, None), Some(Over::User));
+        assert_eq!(usage.over(Quotas::OFF, &eve, u64::MAX / 2, Some(0)), None);
+    }
+
+    #[test]
+    fn random_gains_and_losses_return_to_zero() {
+        let mut rng = Rng::from_number(5);
+        let (mut usage, mut kept) = (Usage::default(), Vec::new());
+        for _ in 0..2_000 {
+            let who = account(&format!("t{}", rng.below(3)), &format!("u{}", rng.below(3)));
+            let bytes = i64::try_from(rng.below(10_000)).expect("small");
+            usage.add(&who, bytes);
+            kept.push((who, bytes));
+            if rng.below(2) == 0 {
+                let at = usize::try_from(rng.below(kept.len() as u64)).expect("small");
+                let (who, bytes) = kept.swap_remove(at);
+                usage.add(&who, -bytes);
+            }
+            let sum: i64 = kept.iter().map(|(_, bytes)| bytes).sum();
+            assert_eq!(i64::try_from(usage.total()), Ok(sum));
+        }
+        for (who, bytes) in kept {
+            usage.add(&who, -bytes);
+        }
+        assert_eq!(usage.total(), 0);
+        assert!(usage.users.is_empty());
+        assert!(usage.take_changed().iter().all(|(_, bytes)| *bytes == 0));
+    }
+}

@@ -1,0 +1,74 @@
+//! Shares and hard caps of what users hold, as operators write them.
+use super::AuthMode;
+use turnway_core::limits;
+use turnway_core::share::{Fraction, Shares};
+
+/// What tenants and users may hold of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Their parts; none: all clients are one user.
+    pub shares: Option<Shares>,
+    /// Attempts at agents outside this process at a time.
+    pub attempts: u64,
+    /// Sessions owned at a time.
+    pub sessions: u64,
+    /// Subscriptions of all connections.
+    pub subscriptions: u64,
+}
+
+impl Holding {
+    /// Returns the same for a node that asks clients who they are, or does not.
+    pub(super) fn under(self, mode: AuthMode) -> Self {
+        Self { shares: self.shares.filter(|_| mode != AuthMode::None), ..self }
+    }
+}
+
+impl Default for Holding {
+    fn default() -> Self {
+        Self {
+            shares: Some(Shares::default()),
+            attempts: limits::ATTEMPTS_MAX,
+            sessions: limits::SESSIONS_OWNED_MAX,
+            subscriptions: limits::SUBSCRIPTIONS_MAX,
+        }
+    }
+}
+
+/// Reads a part of a whole, such as `0.75`, with at most three decimals.
+pub(super) fn fraction(text: &str) -> Result<Fraction, String> {
+    let bad = || "expected a part of a whole, from 0.001 to 1, such as 0.75".to_owned();
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.chars().all(|letter| letter.is_ascii_digit());
+    if whole.len() != 1 || decimals.len() > 3 || !is_number(whole) || !is_number(decimals) {
+        return Err(bad());
+    }
+    let thousandths = format!("{whole}{decimals:0<3}").parse().map_err(|_| bad())?;
+    Fraction::of_thousandths(thousandths).ok_or_else(bad)
+}
+
+/// Reads a number of things held, from 1 to `most`.
+pub(super) fn cap(text: &str, most: u64) -> Result<u64, String> {
+    let count = text.parse().ok().filter(|count| (1..=most).contains(count));
+    count.ok_or_else(|| format!("expected a number from 1 to {most}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fraction_is_read_to_three_decimals() {
+        for (text, part) in [("0.75", 750), ("1", 1000), ("1.0", 1000), ("0.001", 1), ("0.5", 500)] {
+            assert_eq!(fraction(text).map(|fraction| fraction.part(1000)), Ok(part), "{text}");
+        }
+        for text in ["0", "0.0", "1.001", "2", "75%", ".75", "-0.5", "0.7501", "", "0,75", "10"] {
+            assert!(fraction(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_authentication_nobody_has_a_share() {
+        assert_eq!(Holding::default().under(AuthMode::None).shares, None);
+        assert_eq!(Holding::default().under(AuthMode::Keys).shares, Some(Shares::default()));
+    }
+}
