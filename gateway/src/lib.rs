@@ -32,6 +32,7 @@ pub mod phase;
 pub mod rates;
 pub mod redis;
 pub mod signal;
+pub mod socket;
 pub mod store;
 pub mod tls;
 pub mod tools;

@@ -6,11 +6,13 @@
 //! - [`caller`]: who is behind a proxy; [`crowd`]: how many there are from one address (`home`); `lockout`: which
 //!   of them are not heard for a while.
 //! - `patience`: a socket that gives up on a peer that takes nothing.
+//! - `cors`: which pages may read answers.
 //! - [`upgrade`]: from an HTTP request to a WebSocket.
 //! - `visit`: one link from its first byte to its last; `wire`: what it asks of what carries it.
 //! - `websocket`: a WebSocket as that; `wear`: when its buffers are exchanged.
 //! - [`quic`]: a bound UDP socket, its accept loop, and a QUIC connection as what carries a link.
 pub mod caller;
+mod cors;
 pub mod crowd;
 mod end;
 mod greet;
@@ -32,11 +34,12 @@ use crate::config::Networks;
 use crate::door::browser::Rules;
 use crate::metrics::{Denial, Handshake, Metrics};
 use crate::phase::{Life, Phase};
+use crate::socket::Socket;
 use crate::tls::Shown;
 use crowd::{Crowd, Guest};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
-use http::{Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -47,6 +50,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -187,7 +191,11 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, perm
     };
     let room = Arc::new(Place { _permit: permit, guest });
     let Some(pipe) = house.greet(stream).await else { return };
-    let service = service_fn(|request| {
+    let (watch, is_first) = (pipe.watch(), AtomicBool::new(true));
+    let service = service_fn(|mut request: Request<Incoming>| {
+        // Behind an earlier answer, which may not have left yet, nothing can be written beside it.
+        let may_ask = is_first.swap(false, Ordering::Relaxed) && request.version() == Version::HTTP_11;
+        request.extensions_mut().insert(if may_ask { watch.clone() } else { watch.silent() });
         let answer = house.answer(request, &room);
         async { Ok::<_, Infallible>(answer.await) }
     });
@@ -197,6 +205,8 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, perm
         .max_header_size(HEADER_BYTES_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADERS_MAX)
+        // A client that has asked may close its half; it still reads (RFC 9112 §9.6).
+        .half_close(true)
         .serve_connection(Patience::new(pipe, limits::STALL_TIMEOUT), service)
         .with_upgrades();
     let mut http = std::pin::pin!(http);
@@ -246,7 +256,7 @@ impl House {
 
     /// What HTTP is spoken over; none, if it does not come so far.
     async fn greet(&self, stream: TcpStream) -> Option<Pipe> {
-        let Some(tls) = &self.tls else { return Some(Pipe::Plain(stream)) };
+        let Some(tls) = &self.tls else { return Some(Pipe::Plain(Socket::new(stream))) };
         // On the heap, and gone when it is over.
         let turnstile = self.reception.as_ref().map(|reception| &reception.turnstile);
         let greeted = Box::pin(greet::greet(stream, tls, turnstile));
@@ -281,8 +291,30 @@ impl House {
             Some(reception) if request.uri().path() == upgrade::PATH => {
                 Either::Left(ready(reception.receive(&mut request, arrival)))
             }
-            Some(_) | None => Either::Right(self.page(request, arrival)),
+            Some(_) => self.shared_page(request, arrival),
+            // Operators' pages are for nobody's scripts.
+            None => Either::Right(self.page(request, arrival)),
         }
+    }
+
+    /// A page, for scripts of pages from listed origins too.
+    fn shared_page(
+        &self,
+        request: Request<Incoming>,
+        arrival: Arrival,
+    ) -> Either<Ready<Response<Body>>, BoxFuture<'static, Response<Body>>> {
+        let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
+            return Either::Right(self.page(request, arrival));
+        };
+        if let Some(answer) = cors::preflight(&request) {
+            return Either::Left(ready(answer));
+        }
+        let page = self.page(request, arrival);
+        let shared = page.map(move |mut page| {
+            cors::share(&mut page, &origin);
+            page
+        });
+        Either::Right(shared.boxed())
     }
 
     /// A page, and whether what the request showed for it was good.

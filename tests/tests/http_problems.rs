@@ -109,7 +109,7 @@ async fn every_mistake_is_a_problem_with_a_code() {
         (&[JSON], &long, 413, "too_large"),
         (&[JSON, ("idempotency-key", "")], good, 400, "invalid_message"),
         (&[JSON, ("idempotency-key", "a"), ("idempotency-key", "b")], good, 400, "invalid_message"),
-        (&[JSON, ("last-event-id", "7")], good, 400, "invalid_message"),
+        (&[JSON, ("last-event-id", "1"), ("last-event-id", "2")], good, 400, "invalid_message"),
         (&[JSON, ("x-user-id", "bob")], good, 400, "invalid_message"),
     ] {
         ann.ask("POST", turns, headers, body).await.must_be(status, code);
@@ -120,7 +120,7 @@ async fn every_mistake_is_a_problem_with_a_code() {
     let secret = ann.ask("POST", turns, &[JSON], r#"{"message":{"content":7},"agent_id":"hunter2 "}"#).await;
     assert!(!secret.text.contains("hunter2"), "{}", secret.text);
     let path = "/v1/sessions/s1/events";
-    let stream = [("accept", "text/event-stream"), ("last-event-id", "x")];
+    let stream = [("accept", "text/event-stream"), ("last-event-id", "1"), ("last-event-id", "2")];
     ann.ask("GET", path, &stream, "").await.must_be(400, "invalid_message");
     assert!(!node.log().contains("\"level\":\"ERROR\""), "{}", node.log());
 }

@@ -67,7 +67,9 @@ impl Rules {
             Hosts::Any => true,
             Hosts::Named(names) => names.iter().any(|name| is_named(name, host)),
         };
-        is_listed || (self.is_local && is_loopback(host))
+        let (name, port) = split(host);
+        let is_local = || port.is_none_or(is_port) && is_loopback_name(without_root(name));
+        is_listed || (self.is_local && is_local())
     }
 
     fn talks_to(&self, origin: &str) -> bool {
@@ -84,10 +86,11 @@ fn is_named(name: &HostName, host: &str) -> bool {
     let (bare, port) = split(host);
     let same_port = match (name.port, port) {
         (Some(listed), Some(port)) => is_port(port) && port.parse() == Ok(listed),
-        (Some(_), None) => false,
+        // Clients leave out the port that the scheme has anyway (RFC 9110 §4.2.3).
+        (Some(listed), None) => matches!(listed, 80 | 443),
         (None, port) => port.is_none_or(is_port),
     };
-    same_port && bare.eq_ignore_ascii_case(&name.name)
+    same_port && without_root(bare).eq_ignore_ascii_case(&name.name)
 }
 
 fn split(host: &str) -> (&str, Option<&str>) {
@@ -95,6 +98,12 @@ fn split(host: &str) -> (&str, Option<&str>) {
         Some((name, port)) if !port.contains(']') => (name, Some(port)),
         Some(_) | None => (host, None),
     }
+}
+
+/// Returns a name without the dot of DNS's root: with it, it is the same name (RFC 3986 §3.2.2). An address has none.
+fn without_root(name: &str) -> &str {
+    let is_label_end = |name: &&str| name.ends_with(|c: char| c.is_ascii_alphabetic());
+    name.strip_suffix('.').filter(is_label_end).unwrap_or(name)
 }
 
 fn is_port(port: &str) -> bool {
@@ -108,16 +117,20 @@ fn only(headers: &HeaderMap, name: header::HeaderName) -> Option<Option<&str>> {
     Some(if all.next().is_none() { first.to_str().ok() } else { None })
 }
 
-/// `localhost`, an IPv4 address in 127/8 or `[::1]`, with or without a port; nothing else, in no other
-/// spelling: what a resolver would make of it is not ours to guess.
+/// Tells whether an origin's host is this machine.
 fn is_loopback(host: &str) -> bool {
     let (name, port) = split(host);
-    let is_name = name.eq_ignore_ascii_case("localhost")
+    port.is_none_or(is_port) && is_loopback_name(name)
+}
+
+/// Accepts `localhost`, an IPv4 address in 127/8 and `[::1]`; nothing else, in no other spelling: what a resolver would
+/// make of it is not ours to guess.
+fn is_loopback_name(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost")
         || match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             Some(six) => six.parse().is_ok_and(|ip: std::net::Ipv6Addr| ip.is_loopback()),
             None => name.parse().is_ok_and(|ip: IpAddr| ip.is_ipv4() && ip.is_loopback()),
-        };
-    port.is_none_or(is_port) && is_name
+        }
 }
 
 #[cfg(test)]

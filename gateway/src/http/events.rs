@@ -70,7 +70,7 @@ pub(super) struct Wanted {
         ("after_epoch" = Option<u64>, Query, description = "The epoch of that fact: tells whether the store forgot it", minimum = 0, maximum = 9007199254740991u64),
         ("types" = Option<String>, Query, description = "Patterns with commas between them: `*` is one segment, `>` the rest", example = "run.*,user.message", pattern = r"^([A-Za-z0-9_-]{1,30}|\*)(\.([A-Za-z0-9_-]{1,30}|\*)){0,3}$"),
         ("limit" = Option<u16>, Query, description = "At most so many; 50 unless it is said", minimum = 1, maximum = 500),
-        ("last-event-id" = Option<String>, Header, example = "0-0", description = "The `id` of the last event that came: goes on after it", pattern = "^(0|[1-9][0-9]{0,14})-(0|[1-9][0-9]{0,14})$"),
+        ("last-event-id" = Option<String>, Header, example = "0-0", description = "The `id` of the last event that came: goes on after it; the id of another stream's event counts as none"),
     ),
     responses(
         (status = 200, description = "Envelopes: a page of them, or each as the `data:` of an event", content(
@@ -146,9 +146,8 @@ impl Wanted {
         let mut after = query.number("after_seq")?.map_or(Seq(0), Seq);
         let mut epoch = query.number("after_epoch")?.map(Epoch);
         let (types, limit, streamed) = (query.types()?, query.limit()?, wants_stream(headers));
-        if let Some(text) = intake::header(headers, intake::LAST_EVENT_ID)? {
-            let bad = |why| Problem::invalid(format!("{}: {why}", intake::LAST_EVENT_ID));
-            let at = sse::log::place(text).map_err(bad)?;
+        let last = intake::header(headers, intake::LAST_EVENT_ID)?;
+        if let Some(at) = last.and_then(|text| sse::log::place(text).ok()) {
             (after, epoch) = (at.seq, Some(at.epoch));
         }
         Ok(Self { after, epoch, types, limit, streamed, run_id: None, upto: None })

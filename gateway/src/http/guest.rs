@@ -8,6 +8,7 @@ use crate::door::{Admitted, Proof};
 use crate::http::Desk;
 use crate::links::{Fate, Gone, LinkPool, Mail, Seat};
 use crate::rates::Pass;
+use crate::socket::Watch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub struct Guest {
     unreported: usize,
     /// What is said last, if the client is gone before its answer is over.
     last_word: Option<Command>,
+    /// A look at the client.
+    watch: Option<Watch>,
 }
 
 /// The link is over, from our side.
@@ -94,6 +97,7 @@ impl Guest {
             handed_out: 0,
             unreported: 0,
             last_word: None,
+            watch: None,
         })
     }
 
@@ -107,9 +111,24 @@ impl Guest {
         Arc::clone(&self.desk)
     }
 
+    /// Looks at the client by this while it is answered.
+    pub fn set_watch(&mut self, watch: Option<Watch>) {
+        self.watch = watch;
+    }
+
+    /// Returns a look at the client, if there is one.
+    pub fn watch(&self) -> Option<Watch> {
+        self.watch.clone()
+    }
+
     /// What to say if the client is gone before its answer is over.
     pub fn on_hang_up(&mut self, command: Command) {
         self.last_word = Some(command);
+    }
+
+    /// Tells whether something is done once the client is gone.
+    pub fn ends_with_its_client(&self) -> bool {
+        self.last_word.is_some()
     }
 
     /// The answer is over: nothing is left to say.

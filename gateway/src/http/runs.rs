@@ -16,6 +16,7 @@ use std::sync::Arc;
 use turnway_bindings::channel::command::{Command, Target};
 use turnway_bindings::channel::note::Note;
 use turnway_bindings::channel::run::Run;
+use turnway_bindings::channel::sse;
 use turnway_core::id::{RunId, Seq};
 use utoipa::ToSchema;
 
@@ -65,7 +66,7 @@ pub(super) async fn show(
         ("after_epoch" = Option<u64>, Query, description = "The epoch of that fact: tells whether the store forgot it", minimum = 0, maximum = 9007199254740991u64),
         ("types" = Option<String>, Query, description = "Patterns with commas between them: `*` is one segment, `>` the rest", example = "run.*,user.message", pattern = r"^([A-Za-z0-9_-]{1,30}|\*)(\.([A-Za-z0-9_-]{1,30}|\*)){0,3}$"),
         ("limit" = Option<u16>, Query, description = "At most so many; 50 unless it is said", minimum = 1, maximum = 500),
-        ("last-event-id" = Option<String>, Header, example = "0-0", description = "The `id` of the last event that came: goes on after it", pattern = "^(0|[1-9][0-9]{0,14})-(0|[1-9][0-9]{0,14})$"),
+        ("last-event-id" = Option<String>, Header, example = "0-0", description = "The `id` of the last event that came: goes on after it; the id of another stream's event counts as none"),
     ),
     responses(
         (status = 200, description = "Envelopes: a page of them, or each as the `data:` of an event", content(
@@ -145,6 +146,20 @@ async fn cancel(mut guest: Guest, run_id: &RunId) -> Result<(StatusCode, &'stati
         return Ok((StatusCode::ACCEPTED, "CANCELLING"));
     }
     Ok((StatusCode::OK, read(&mut reader, run_id).await?.status))
+}
+
+/// Returns a reader's place in a run. A place in an attempt that the run has not come to is none in its text: the reader
+/// is shown the present attempt from its beginning.
+pub(super) async fn within(
+    mut reader: Reader,
+    run_id: &RunId,
+    cursor: sse::Cursor,
+) -> Result<sse::Cursor, Problem> {
+    // Every run that has begun has a first attempt.
+    if cursor.attempt <= 1 || cursor.attempt <= read(&mut reader, run_id).await?.attempt {
+        return Ok(cursor);
+    }
+    Ok(sse::Cursor::start(run_id))
 }
 
 /// All that a run's facts say.

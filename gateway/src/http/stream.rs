@@ -2,7 +2,8 @@
 use crate::answer::Body;
 use crate::http::guest::{Guest, Parted};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, stream};
 use http::{HeaderName, HeaderValue, Response, header};
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,6 +13,9 @@ use turnway_core::time::Millis;
 
 /// After so much silence something is said, so that nobody in between takes the answer for dead.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
+/// After a client has sent all that it will, it may have hung up: what is written tells, for a client that is gone answers it
+/// with a reset. Waits before each comment.
+const PROBES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
 /// Notes that are there together leave together, up to about this much.
 const CHUNK_BYTES: usize = 16 * 1024;
 
@@ -47,23 +51,29 @@ impl Story for Log {
 /// An event stream that begins with `first` and tells what its guest is shown. It ends with its story;
 /// where the node leaves it ends before, and whoever reads comes back with the last `id`.
 pub fn answer<S: Story>(guest: Guest, story: S, first: String) -> Response<Body> {
-    let chunks = stream::unfold(Some((guest, story, first)), |state| async {
-        let (mut guest, mut story, mut chunk) = state?;
+    let probe = Probe::of(&guest);
+    let chunks = stream::unfold(Some((guest, story, first, probe)), |state| async {
+        let (mut guest, mut story, mut chunk, mut probe) = state?;
         while chunk.is_empty() && !story.is_over() {
-            match tokio::time::timeout(HEARTBEAT_EVERY, guest.hear()).await {
-                Ok(Ok(note)) => tell(&mut guest, &mut story, note, &mut chunk),
-                Ok(Err(parted)) => {
+            let heard = tokio::select! {
+                biased;
+                heard = tokio::time::timeout(HEARTBEAT_EVERY, guest.hear()) => heard.ok(),
+                () = probe.due() => None,
+            };
+            match heard {
+                Some(Ok(note)) => tell(&mut guest, &mut story, note, &mut chunk),
+                Some(Err(parted)) => {
                     story.part(parted, &mut chunk);
                     return (!chunk.is_empty()).then(|| (Ok::<_, Infallible>(Bytes::from(chunk)), None));
                 }
-                Err(_) => chunk.push_str(HEARTBEAT),
+                None => chunk.push_str(HEARTBEAT),
             }
         }
         if story.is_over() {
             guest.settle();
         }
         let bytes = Bytes::from(std::mem::take(&mut chunk));
-        let rest = (!story.is_over()).then_some((guest, story, chunk));
+        let rest = (!story.is_over()).then_some((guest, story, chunk, probe));
         (!bytes.is_empty()).then_some((Ok::<_, Infallible>(bytes), rest))
     });
     let mut response = Response::new(Body::from_stream(chunks));
@@ -73,6 +83,39 @@ pub fn answer<S: Story>(guest: Guest, story: S, first: String) -> Response<Body>
     // nginx gathers an answer before it passes it on, unless told not to.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
+}
+
+/// Comments for a client that has sent all that it will.
+struct Probe {
+    /// Waits for the end of what the client sends; none once that has come.
+    finished: Option<BoxFuture<'static, ()>>,
+    left: std::slice::Iter<'static, Duration>,
+}
+
+impl Probe {
+    fn of(guest: &Guest) -> Self {
+        let watch = guest.watch();
+        let finished = async move {
+            match watch {
+                Some(watch) => watch.finished().await,
+                None => std::future::pending().await,
+            }
+        };
+        Self { finished: Some(finished.boxed()), left: PROBES.iter() }
+    }
+
+    /// Waits until the next comment is due; for ever after the last one. Safe to drop and to ask again.
+    async fn due(&mut self) {
+        if let Some(finished) = &mut self.finished {
+            finished.await;
+            self.finished = None;
+        }
+        match self.left.as_slice().first() {
+            Some(wait) => tokio::time::sleep(*wait).await,
+            None => std::future::pending().await,
+        }
+        self.left.next();
+    }
 }
 
 /// A note, and those behind it that are here already.

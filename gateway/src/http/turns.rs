@@ -8,8 +8,11 @@ use crate::http::guest::Guest;
 use crate::http::openapi::refusals::Said;
 use crate::http::openapi::shape;
 use crate::http::problem::Problem;
-use crate::http::{Answer, Desk, intake, stream};
+use crate::http::read::{Reader, in_time};
+use crate::http::{Answer, Desk, intake, runs, stream};
 use crate::phase::Phase;
+use crate::socket::Watch;
+use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use http::HeaderMap;
@@ -31,7 +34,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
         ("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
         ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
         ("idempotency-key" = Option<String>, Header, description = "The message's id: the same again is the same turn", pattern = "^[!-~]([ -~]{0,254}[!-~])?$"),
-        ("last-event-id" = Option<String>, Header, example = "0-0-0-0-aaaaaaaa", description = "The `id` of the last event that came: what came before is left out", pattern = "^(0|[1-9][0-9]{0,14})-(0|[1-9][0-9]{0,14})-(0|[1-9][0-9]{0,8})-(0|[1-9][0-9]{0,14})-[a-z2-7]{8}$"),
+        ("last-event-id" = Option<String>, Header, example = "0-0-0-0-aaaaaaaa", description = "The `id` of the last event that came: what came before is left out; the id of another stream's event counts as none"),
     ),
     request_body = shape::Turn,
     responses(
@@ -41,14 +44,15 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 )]
 pub(super) async fn create(
     State(desk): State<Arc<Desk>>,
+    watch: Option<Extension<Watch>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
     let session = intake::name(&intake::path(path)?, SessionId::parse)?;
-    let bad = |why| Problem::invalid(format!("{}: {why}", intake::LAST_EVENT_ID));
-    let resume = intake::header(&headers, intake::LAST_EVENT_ID)?;
-    let resume = resume.map(|text| Cursor::parse(text).map_err(bad)).transpose()?;
+    // Empty, or the id of another stream's event, it says nothing about this one (HTML, "Server-sent events": an
+    // EventSource sends the last id it has seen).
+    let resume = intake::header(&headers, intake::LAST_EVENT_ID)?.and_then(|text| Cursor::parse(text).ok());
     // Nobody has to be read whom nobody knows.
     let admitted = desk.admit(&headers).await?;
     let text = intake::json(&headers, body).await?;
@@ -56,8 +60,16 @@ pub(super) async fn create(
     if desk.life.phase() >= Phase::Draining {
         return Err(Problem::draining());
     }
-    let mut guest = Guest::enter(Arc::clone(&desk), admitted).await?;
+    let mut guest = Guest::enter(Arc::clone(&desk), admitted.clone()).await?;
+    guest.set_watch(watch.map(|Extension(watch)| watch));
     let accepted = guest.invoke(invoke).await?;
+    let resume = match resume {
+        Some(cursor) if cursor.is_of(&accepted.run_id) => {
+            let reader = Reader::new(Guest::enter(Arc::clone(&desk), admitted).await?, session);
+            Some(in_time(runs::within(reader, &accepted.run_id, cursor)).await?)
+        }
+        Some(_) | None => None,
+    };
     let mut first = String::new();
     let turn = Turn::begin(desk.clock.now().store, desk.durability, accepted, resume, &mut first);
     Ok(stream::answer(guest, turn, first))

@@ -2,6 +2,7 @@
 use super::pipe::Pipe;
 use super::turnstile::Turnstile;
 use crate::metrics::Greeting;
+use crate::socket::Socket;
 use crate::tls::Shown;
 use std::io;
 use std::time::Duration;
@@ -60,7 +61,7 @@ async fn shake(
     if let Some(turnstile) = turnstile {
         turnstile.pass().await;
     }
-    let shaken = TlsAcceptor::from(shown.now()).accept(stream).await;
+    let shaken = TlsAcceptor::from(shown.now()).accept(Socket::new(stream)).await;
     shaken.map(|stream| Pipe::Tls(Box::new(stream))).map_err(|error| {
         tracing::debug!(%error, "a TLS handshake failed");
         Greeting::Failed

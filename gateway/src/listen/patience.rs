@@ -83,6 +83,7 @@ impl Write for Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket::Socket;
     use std::future::poll_fn;
     use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpStream};
@@ -91,7 +92,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let accepted = Pipe::Plain(accepted.expect("accepted").0);
+        let accepted = Pipe::Plain(Socket::new(accepted.expect("accepted").0));
         (Patience::new(accepted, limit), peer.expect("connected"))
     }
 

@@ -1,21 +1,32 @@
 //! A connection of TCP, with TLS over it or without.
+use crate::socket::{Socket, Watch};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 /// What HTTP and WebSockets are spoken over.
 #[derive(Debug)]
 pub enum Pipe {
     /// In the clear.
-    Plain(TcpStream),
+    Plain(Socket),
     /// Through TLS. It is large, and everything that moves a connection moves this.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Socket>>),
 }
 
 // === impl Pipe ===
+
+impl Pipe {
+    /// Returns a look at the client, for who answers it.
+    pub fn watch(&self) -> Watch {
+        match self {
+            Self::Plain(socket) => socket.watch(),
+            // What is written beside TLS would be no TLS.
+            Self::Tls(stream) => stream.get_ref().0.watch().silent(),
+        }
+    }
+}
 
 impl AsyncRead for Pipe {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

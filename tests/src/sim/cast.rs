@@ -35,6 +35,7 @@ pub(crate) fn directory() -> Arc<Directory> {
         steer: on_owner_loss != OnOwnerLoss::Fail,
         handover: Duration::from_secs(6),
         events: subscribed(on_owner_loss),
+        is_local: false,
     };
     let mut agents: BTreeMap<AgentId, AgentPolicy> =
         AGENTS.iter().map(|(name, loss)| (agent(name), policy(*loss))).collect();

@@ -14,7 +14,16 @@ fn asked(host: &str, origin: Option<&str>) -> Result<(), Unwelcome> {
 /// Covers: S-09.
 #[test]
 fn a_host_is_this_machine_or_a_stranger() {
-    for good in ["localhost", "LocalHost:8080", "127.0.0.1", "127.8.9.1:1", "[::1]", "[::1]:8080"] {
+    for good in [
+        "localhost",
+        "localhost.",
+        "localhost.:8080",
+        "LocalHost:8080",
+        "127.0.0.1",
+        "127.8.9.1:1",
+        "[::1]",
+        "[::1]:8080",
+    ] {
         assert_eq!(asked(good, None), Ok(()), "{good}");
     }
     for bad in [
@@ -22,7 +31,9 @@ fn a_host_is_this_machine_or_a_stranger() {
         "evil.example",
         "localhost.evil.example",
         "127.0.0.1.evil.example",
-        "localhost.",
+        "localhost..",
+        ".localhost",
+        "127.0.0.1.",
         "127.1",
         "0177.0.0.1",
         "2130706433",
@@ -66,6 +77,7 @@ fn a_page_is_of_this_machine_or_a_stranger() {
         "HTTP://localhost",
         "http:localhost",
         "http://localhost/",
+        "http://localhost.",
         "http://localhost:80,http://x",
         "chrome-extension://abc",
         "http://[::ffff:7f00:1]",
@@ -107,13 +119,20 @@ fn at(rules: &Rules, host: &str, origin: Option<&[u8]>) -> Result<(), Unwelcome>
 /// Covers: S-09.
 #[test]
 fn a_public_node_has_the_names_that_are_listed() {
-    for good in ["gw.example.com", "GW.Example.com", "gw.example.com:8443", "203.0.113.7:8443"] {
+    for good in [
+        "gw.example.com",
+        "GW.Example.com",
+        "gw.example.com.",
+        "gw.example.com.:8443",
+        "gw.example.com:8443",
+        "203.0.113.7:8443",
+    ] {
         assert_eq!(at(&public(), good, None), Ok(()), "{good}");
     }
     for bad in [
         "example.com",
         "a.gw.example.com",
-        "gw.example.com.",
+        "gw.example.com..",
         "gw.example.com.evil.example",
         "gw.example.com@evil.example",
         "gw.example.com:x",
@@ -129,6 +148,10 @@ fn a_public_node_has_the_names_that_are_listed() {
     ] {
         assert_eq!(at(&public(), bad, None), Err(Unwelcome::Host), "{bad}");
     }
+    // Clients leave out the port that their scheme has anyway.
+    let usual = Rules { hosts: Hosts::parse("gw.example.com:443").expect("names"), ..public() };
+    assert_eq!(at(&usual, "gw.example.com", None), Ok(()));
+    assert_eq!(at(&usual, "gw.example.com:8443", None), Err(Unwelcome::Host));
     assert_eq!(at(&Rules { hosts: Hosts::Any, ..public() }, "anything.example", None), Ok(()));
 }
 

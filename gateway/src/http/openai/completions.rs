@@ -11,6 +11,7 @@ use crate::http::problem::Problem;
 use crate::http::stream::{self, Story};
 use crate::http::{Desk, intake};
 use crate::phase::Phase;
+use crate::socket::Watch;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::IntoResponse;
@@ -52,6 +53,7 @@ struct Wanted {
 pub(super) async fn create(
     State(desk): State<Arc<Desk>>,
     Extension(long_calls): Extension<LongCalls>,
+    watch: Option<Extension<Watch>>,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
@@ -81,6 +83,7 @@ pub(super) async fn create(
     let trace = intake::header(&headers, TRACEPARENT).ok().flatten().map(str::to_owned);
     let invoke = call.invoke(&name, trace)?;
     let mut guest = Guest::enter(Arc::clone(&desk), admitted.clone()).await?;
+    guest.set_watch(watch.map(|Extension(watch)| watch));
     if name.once {
         let target = Target::Run(name.run_id.clone());
         guest.on_hang_up(Command::Cancel { request_id: None, target, receipt: false });
@@ -144,9 +147,25 @@ fn header<T, E: std::fmt::Display>(
 
 async fn at_once(mut guest: Guest, wanted: Wanted) -> Answer {
     let mut whole = Whole::new(wanted.head, wanted.run_id);
+    let watch = guest.watch().filter(|_| guest.ends_with_its_client());
+    let hung_up = async move {
+        match watch {
+            Some(watch) => watch.hung_up().await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut hung_up = std::pin::pin!(hung_up);
     loop {
         match whole.answer() {
-            None => whole.show(&guest.hear().await.map_err(|parted| cut_off(parted, wanted.named))?),
+            None => {
+                let heard = tokio::select! {
+                    biased;
+                    heard = guest.hear() => heard,
+                    // Nobody is there to read this.
+                    () = hung_up.as_mut() => Err(Parted::Leaving),
+                };
+                whole.show(&heard.map_err(|parted| cut_off(parted, wanted.named))?);
+            }
             Some(answer) => {
                 guest.settle();
                 return Ok(answer::of(StatusCode::OK, "application/json", answer?));

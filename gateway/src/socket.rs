@@ -1,0 +1,205 @@
+//! A TCP connection whose other end can be watched while somebody else reads and writes it.
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+/// Where more requests lie unread, the end behind them is looked for so often.
+const UNREAD_LOOK: Duration = Duration::from_millis(250);
+
+/// Says nothing, and has to be taken by whoever is there.
+const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+/// Waits before each interim response: a reset that the first one causes is there when the second one is written.
+const ASK_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
+
+/// A TCP connection.
+#[derive(Debug)]
+pub struct Socket {
+    read: OwnedReadHalf,
+    write: Arc<OwnedWriteHalf>,
+}
+
+/// A look at a client that does not disturb its connection.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    socket: Weak<OwnedWriteHalf>,
+    /// Whether an interim response may be written to the client.
+    may_ask: bool,
+}
+
+// === impl Socket ===
+
+impl Socket {
+    /// Takes a connection over.
+    pub fn new(stream: TcpStream) -> Self {
+        let (read, write) = stream.into_split();
+        Self { read, write: Arc::new(write) }
+    }
+
+    /// Returns a look at its other end.
+    pub fn watch(&self) -> Watch {
+        Watch { socket: Arc::downgrade(&self.write), may_ask: true }
+    }
+
+    fn stream(&self) -> &TcpStream {
+        self.write.as_ref().as_ref()
+    }
+
+    /// Writes when there is room.
+    fn poll_with(
+        &self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream().poll_write_ready(cx))?;
+            match write(self.stream()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().read).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_with(cx, |stream| stream.try_write(buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_with(cx, |stream| stream.try_write_vectored(bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match rustix::net::shutdown(self.stream(), rustix::net::Shutdown::Write) {
+            // The other end is gone already.
+            Err(rustix::io::Errno::NOTCONN) | Ok(()) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
+    }
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// Returns a look at the same client that writes nothing.
+    pub fn silent(&self) -> Self {
+        Self { socket: Weak::clone(&self.socket), may_ask: false }
+    }
+
+    /// Waits until the client has hung up, while no byte of its answer is written yet. A client that has closed its half only
+    /// takes an interim response; one that is gone answers it with a reset (RFC 9110 §15.2: every client takes them). Where
+    /// none may be written, the end of what a client sends is taken for its leaving.
+    pub async fn hung_up(&self) {
+        self.finished().await;
+        if !self.may_ask {
+            return;
+        }
+        for wait in ASK_AFTER {
+            tokio::time::sleep(wait).await;
+            let Some(socket) = self.socket.upgrade() else { return };
+            match socket.try_write(INTERIM) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Waits until the client sends no more, whatever it has sent before: it has hung up, or closed its half only, or the
+    /// connection is over. Which of these it is, only the answer to something that is written tells.
+    pub async fn finished(&self) {
+        while let Some(socket) = self.socket.upgrade() {
+            match socket.ready(Interest::READABLE).await {
+                Ok(ready) if ready.is_read_closed() => return,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+            drop(socket);
+            tokio::time::sleep(UNREAD_LOOK).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    async fn pair() -> (Socket, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (Socket::new(accepted.expect("accepted").0), peer.expect("connected"))
+    }
+
+    #[tokio::test]
+    async fn bytes_go_both_ways_and_the_end_too() {
+        let (mut socket, mut peer) = pair().await;
+        peer.write_all(b"question").await.expect("written");
+        let mut read = [0; 8];
+        socket.read_exact(&mut read).await.expect("read");
+        socket.write_all(b"answer").await.expect("written");
+        socket.shutdown().await.expect("shut");
+        let mut answer = Vec::new();
+        peer.read_to_end(&mut answer).await.expect("read");
+        assert_eq!((&read, answer.as_slice()), (b"question", b"answer".as_slice()));
+    }
+
+    /// Covers: S-10.
+    #[tokio::test]
+    async fn half_closed_client_has_not_hung_up() {
+        let (socket, mut peer) = pair().await;
+        let watch = socket.watch();
+        peer.shutdown().await.expect("shut");
+        let mut said = [0; INTERIM.len()];
+        tokio::select! {
+            () = watch.hung_up() => panic!("it is there"),
+            read = async {
+                peer.read_exact(&mut said).await?;
+                peer.read_exact(&mut said).await
+            } => { read.expect("it is asked"); }
+        }
+        drop(peer);
+        watch.hung_up().await;
+        assert_eq!(said, INTERIM);
+    }
+
+    #[tokio::test]
+    async fn end_is_seen_behind_unread_bytes() {
+        let (mut socket, mut peer) = pair().await;
+        let watch = socket.watch();
+        assert!(timeout(Duration::from_millis(20), watch.finished()).await.is_err(), "nothing has ended");
+        peer.write_all(b"more than anybody reads").await.expect("written");
+        assert!(timeout(Duration::from_millis(20), watch.finished()).await.is_err(), "nothing has ended");
+        peer.shutdown().await.expect("shut");
+        watch.finished().await;
+        socket.write_all(b"still an answer").await.expect("written");
+        drop(socket);
+        watch.finished().await;
+    }
+}
