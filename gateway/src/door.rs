@@ -21,7 +21,7 @@ use crate::metrics::{Denial, Metrics};
 use crate::rates::{Meters, Pass, Teller};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use key::{ApiKey, KeyId};
-use keyring::{Bearer, Keyring};
+use keyring::{BadKey, Bearer, Keyring};
 use service::Service;
 use std::sync::Arc;
 use token::{BadToken, Subject};
@@ -59,8 +59,12 @@ pub enum Denied {
     Name,
     /// It shows no credential.
     Nothing,
-    /// What it shows is not good: unknown, wrong, revoked or over. Which of them is not told.
+    /// What it shows is unknown or wrong: nobody has made it.
     Credential,
+    /// What it shows was made, and was taken back or has ended. The client is not told the difference.
+    Ended,
+    /// What it shows is in no form in which credentials are shown here, so nothing of it was looked at.
+    Form,
     /// The same of a token; the reason is for operators.
     Token(BadToken),
     /// It names a user that the credential is not of, and may not act as.
@@ -104,17 +108,18 @@ struct Claim<'a> {
 // === impl Denied ===
 
 impl Denied {
-    /// Whether a credential was shown that nobody has made: so does who tries one after the other. A token of a key
-    /// that is not known may be the provider's, which cannot be reached; one that is over was good; and one that was
-    /// made for others was made.
+    /// Whether a credential was shown that nobody has made: an unknown name, a wrong secret, a forged signature. Only
+    /// these count towards the lockout of an address. A token of a key that is not known may be the provider's, which
+    /// cannot be reached; one that has ended was good; and one that was made for others was made. A good credential
+    /// with another user's name beside it is no guess either: it is refused each time, and tells nothing.
     pub fn is_guess(&self) -> bool {
         match self {
             Self::Token(bad) => match bad {
                 BadToken::Form | BadToken::Algorithm | BadToken::Signature => true,
                 BadToken::Key | BadToken::Claims | BadToken::Time => false,
             },
-            Self::Credential | Self::Other => true,
-            Self::Role | Self::Name | Self::Nothing => false,
+            Self::Credential => true,
+            Self::Role | Self::Name | Self::Nothing | Self::Ended | Self::Form | Self::Other => false,
         }
     }
 }
@@ -243,7 +248,10 @@ impl Door {
         let shown = claim.credential.ok_or(Denied::Nothing)?;
         let (bearer, proof) = match (ApiKey::parse(shown), keys, tokens) {
             (Some(key), Some(keys), _) => {
-                let bearer = keys.bearer(&key, now).ok_or(Denied::Credential)?;
+                let bearer = keys.bearer(&key, now).map_err(|bad| match bad {
+                    BadKey::Unknown => Denied::Credential,
+                    BadKey::Ended => Denied::Ended,
+                })?;
                 (bearer, Proof::Key(key.id().clone()))
             }
             (None, _, Some(tokens)) => {
@@ -263,7 +271,8 @@ impl Door {
                 Denied::Role => Denial::Role,
                 Denied::Name => Denial::Name,
                 Denied::Nothing => Denial::Nothing,
-                Denied::Credential => Denial::Credential,
+                Denied::Credential | Denied::Form => Denial::Credential,
+                Denied::Ended => Denial::Ended,
                 Denied::Token(BadToken::Form) => Denial::TokenForm,
                 Denied::Token(BadToken::Algorithm) => Denial::TokenAlgorithm,
                 Denied::Token(BadToken::Key) => Denial::TokenKey,
@@ -313,8 +322,8 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
     let text = value.to_str().ok().filter(|_| all.next().is_none());
-    let (scheme, shown) = text.and_then(|text| text.split_once(' ')).ok_or(Denied::Credential)?;
-    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(shown.trim())) } else { Err(Denied::Credential) }
+    let (scheme, shown) = text.and_then(|text| text.split_once(' ')).ok_or(Denied::Form)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(shown.trim())) } else { Err(Denied::Form) }
 }
 
 #[cfg(test)]

@@ -39,6 +39,15 @@ pub struct Bearer {
     pub serves: Serves,
 }
 
+/// A key that opens nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadKey {
+    /// Nobody has made it: its name is unknown, or its secret is wrong.
+    Unknown,
+    /// It was made, and was taken back, has ended, or belongs to another pepper.
+    Ended,
+}
+
 // === impl Keyring ===
 
 impl Keyring {
@@ -75,15 +84,23 @@ impl Keyring {
         undone
     }
 
-    /// Whose this key is, if it is one and opens anything now.
-    pub fn bearer(&self, key: &ApiKey, now: Millis) -> Option<Bearer> {
+    /// Returns whose this key is, if it is one and opens anything now. The secret is compared first: whoever does not
+    /// know it learns nothing of the key.
+    pub fn bearer(&self, key: &ApiKey, now: Millis) -> Result<Bearer, BadKey> {
         let known = self.known();
-        let record = known.keys.get(key.id())?;
-        if !key.is(&record.hash, &self.pepper) || !self.opens(record, now) {
-            return None;
+        let record = known.keys.get(key.id()).ok_or(BadKey::Unknown)?;
+        // A key of another pepper cannot be compared, so it cannot be guessed either.
+        if record.pepper != *self.pepper.id() {
+            return Err(BadKey::Ended);
+        }
+        if !key.is(&record.hash, &self.pepper) {
+            return Err(BadKey::Unknown);
+        }
+        if !self.opens(record, now) {
+            return Err(BadKey::Ended);
         }
         let (tenant, serves) = (record.tenant.clone(), record.serves.clone());
-        Some(Bearer { tenant, user: record.user(), scopes: record.scopes, serves })
+        Ok(Bearer { tenant, user: record.user(), scopes: record.scopes, serves })
     }
 
     /// Whether a key of this name opens anything now.

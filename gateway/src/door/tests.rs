@@ -137,18 +137,19 @@ fn what_is_no_good_key_opens_nothing() {
         &[("authorization", &key)],
         &[("authorization", "Basic Zm9v")],
     ] {
-        assert_eq!(door.admit_request(&headers(pairs), NOW), Err(Denied::Credential));
+        assert_eq!(door.admit_request(&headers(pairs), NOW), Err(Denied::Form));
     }
     assert_eq!(door.admit_request(&headers(&[]), NOW), Err(Denied::Nothing));
     let proof = door.admit(&hello(None, Some(&key)), NOW).expect("let in").proof;
     assert!(door.still_admits(&proof, NOW) && !door.still_admits(&Proof::Nothing, NOW));
     // In time, and not too late; then it is taken back.
-    assert_eq!(door.admit(&hello(None, Some(&key)), Millis(2_000_000)), Err(Denied::Credential));
+    assert_eq!(door.admit(&hello(None, Some(&key)), Millis(2_000_000)), Err(Denied::Ended));
+    assert_eq!(door.admit(&hello(None, Some(&guessed)), Millis(2_000_000)), Err(Denied::Credential));
     let keys = ring.keys();
     let revoked =
         keys.values().cloned().map(|record| Record { revoked: Some(NOW), ..record }.sealed(ring.pepper()));
     ring.replace(revoked.map(|record| (record.id.clone(), record)).collect());
-    assert_eq!(door.admit(&hello(None, Some(&key)), NOW), Err(Denied::Credential));
+    assert_eq!(door.admit(&hello(None, Some(&key)), NOW), Err(Denied::Ended));
     assert!(!door.still_admits(&proof, NOW));
 }
 
@@ -217,4 +218,23 @@ fn key_changed_in_the_store_opens_nothing() {
         assert!(ring.is_unsealed(&changed.id) && !ring.is_good(&changed.id, NOW));
     }
     assert_eq!(put(good), Ok(()));
+}
+
+/// Covers: S-05.
+#[test]
+fn only_what_nobody_has_made_is_a_guess() {
+    let guesses = [Denied::Credential, Denied::Token(BadToken::Form), Denied::Token(BadToken::Signature)];
+    assert!(guesses.iter().all(Denied::is_guess));
+    let made = [
+        Denied::Ended,
+        Denied::Other,
+        Denied::Form,
+        Denied::Nothing,
+        Denied::Name,
+        Denied::Role,
+        Denied::Token(BadToken::Key),
+        Denied::Token(BadToken::Claims),
+        Denied::Token(BadToken::Time),
+    ];
+    assert!(!made.iter().any(Denied::is_guess));
 }

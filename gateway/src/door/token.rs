@@ -96,7 +96,8 @@ pub fn verify(issuer: &Issuer, token: &str, keys: &KeySet, now: Millis) -> Resul
     if !key.verifies(signed.as_bytes(), &signature) {
         return Err(BadToken::Signature);
     }
-    subject(issuer, read(claims)?, now)
+    // It is the provider's: whatever is wrong with it from here on, nobody has forged it.
+    subject(issuer, read(claims).map_err(|_| BadToken::Claims)?, now)
 }
 
 fn subject(issuer: &Issuer, claims: Claims, now: Millis) -> Result<Subject, BadToken> {

@@ -130,7 +130,9 @@ impl From<Denied> for Problem {
                 Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text")
             }
             Denied::Nothing => Self::unauthorized("expected Authorization: Bearer, and a key or a token"),
-            Denied::Credential | Denied::Token(_) => Self::unauthorized("the credential is not good"),
+            Denied::Credential | Denied::Ended | Denied::Form | Denied::Token(_) => {
+                Self::unauthorized("the credential is not good")
+            }
             Denied::Other => Self::unauthorized("the credential is not that user's"),
         };
         Self { is_guess, ..problem }

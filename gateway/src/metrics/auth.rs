@@ -43,8 +43,10 @@ label_values! {
     pub Denial {
         /// It showed nothing.
         Nothing = "nothing",
-        /// What it showed was unknown, wrong, revoked or over.
+        /// What it showed was unknown or wrong.
         Credential = "credential",
+        /// What it showed was taken back, or has ended.
+        Ended = "ended",
         /// Its token was none.
         TokenForm = "token_form",
         /// Its token was signed in a way that is not allowed.

@@ -48,6 +48,34 @@ async fn who_tries_one_key_after_the_other_is_not_heard_for_a_while() {
     assert!(metrics.contains("turnway_auth_denied_total{reason=\"locked\"} 2\n"), "{metrics}");
 }
 
+/// Over every way in that shares the lockout: a key that was taken back, one that has ended, and a good one with another
+/// user's name beside it are refused each time, and count for nothing.
+///
+/// Covers: S-05.
+#[tokio::test]
+async fn credentials_that_were_made_do_not_lock_their_address() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--demo", "--per-address", "50"]).await;
+    let good = Key::make(&node, &["--user", "ann"]).await;
+    let gone = Key::make(&node, &["--user", "old"]).await;
+    let over = Key::make(&node, &["--user", "tmp", "--lasts", "1s"]).await;
+    gone.revoke(&node).await;
+    while Web::new(node.http, None).key(&over).get("/v1/sessions").await.status == 200 {}
+    for _ in 0..=limits::AUTH_FAILURES_MAX {
+        for key in [&gone, &over] {
+            assert_eq!(Web::new(node.http, None).key(key).get("/v1/sessions").await.status, 401);
+            assert_eq!(Web::new(node.http, None).key(key).get("/v1/models").await.status, 401);
+            assert!(matches!(key.hello(node.http, None).await, Err(Gone::Closed(4401))));
+        }
+        assert_eq!(Web::new(node.http, Some("bob")).key(&good).get("/v1/sessions").await.status, 401);
+        assert!(matches!(good.hello(node.http, Some("bob")).await, Err(Gone::Closed(4401))));
+    }
+    assert_eq!(Web::new(node.http, None).key(&good).get("/v1/sessions").await.status, 200);
+    good.hello(node.http, None).await.expect("let in");
+    let (_, metrics) = get(node.admin, "/metrics").await.expect("metrics");
+    assert!(metrics.contains("turnway_auth_denied_total{reason=\"locked\"} 0\n"), "{metrics}");
+}
+
 /// Programs of this machine may try, for whoever runs there can read the keys; pages in its browsers may not.
 ///
 /// Covers: S-05.

@@ -53,7 +53,7 @@ impl<W: Wire> Visit<'_, W> {
         if let Proof::Key(key) = &admitted.proof {
             self.seat.mark(key.as_str());
         }
-        if door.still_admits(&admitted.proof, now) { Ok(admitted) } else { Err(Denied::Credential) }
+        if door.still_admits(&admitted.proof, now) { Ok(admitted) } else { Err(Denied::Ended) }
     }
 
     /// It shows the next token.
