@@ -69,6 +69,10 @@ define_mutants! {
     NoRelisten,
     /// The same life is asked for twice, so a late copy of the first grant revives it.
     GrantRepeats,
+    /// A node asks for another life each time, though the last request is not answered yet.
+    GrantAnew,
+    /// A death is believed after [`crate::limits::LEASE_CONTACT`] only, whatever the dead one's lease tells.
+    ContactOnly,
     /// A node does not notice that the store forgot.
     EraIgnored,
     /// Who cannot be heard by the bus is struck from the listeners, leased or not.

@@ -150,6 +150,7 @@ mod tests {
             metrics: Arc::clone(&metrics),
             clock: Clock::start(),
             life: life.clone(),
+            durability: crate::bus::redis::Kept { level: "fsync".to_owned(), attested: false },
             fleet: None,
         };
         let pages = Pages { life, registry, metrics, backup, keys: KeyDesk::new(None), roster };

@@ -40,6 +40,7 @@ pub use welcome::{HostName, Hosts, Origin};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A node's configuration: values, no words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +152,10 @@ pub enum StoreConfig {
         durability: Durability,
         /// Who may load functions and read settings there, if that is not who the URL names.
         deployer: Option<redis::Login>,
+        /// What it keeps by the operator's word, where its settings cannot be seen.
+        attest: Option<Durability>,
+        /// How long a start waits for it.
+        wait: Duration,
     },
 }
 

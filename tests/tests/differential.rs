@@ -115,7 +115,8 @@ fn compare_redis(
         let (sender, receiver) = channel();
         // The last answers may come after the end.
         let sink = Arc::new(move |op, result| drop(sender.send((op, result))));
-        let options = redis::Options { durability: Level::Mem, deployer: None, clock: Some(clock) };
+        let options =
+            redis::Options { durability: Level::Mem, clock: Some(clock), ..redis::Options::default() };
         let store = runtime.block_on(redis::Redis::open(url.clone(), options, sink));
         (Box::new(store.expect("a store")), receiver)
     });

@@ -6,16 +6,22 @@ mod away;
 mod bell;
 #[path = "redis_store/desk.rs"]
 mod desk;
+#[path = "redis_store/far.rs"]
+mod far;
 #[path = "redis_store/harm.rs"]
 mod harm;
 #[path = "redis_store/library.rs"]
 mod library;
+#[path = "redis_store/managed.rs"]
+mod managed;
 #[path = "redis_store/pace.rs"]
 mod pace;
 #[path = "redis_store/proxy.rs"]
 mod proxy;
 #[path = "redis_store/race.rs"]
 mod race;
+#[path = "redis_store/refusals.rs"]
+mod refusals;
 #[path = "redis_store/replica.rs"]
 mod replica;
 #[path = "redis_store/rewind.rs"]

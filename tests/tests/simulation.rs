@@ -103,11 +103,34 @@ fn failover_is_quick() {
 #[test]
 fn what_outlives_its_owner_goes_on() {
     for (how, half_max, max) in [(Parting::Crash, 700, 1200), (Parting::Leave, 300, 600)] {
-        let mut waits: Vec<u64> = (0..60).filter_map(|seed| cases::goes_on_ms(seed, how)).collect();
+        let mut waits: Vec<u64> = (0..60).filter_map(|seed| cases::goes_on_ms(seed, how, 8)).collect();
         waits.sort_unstable();
         let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
         eprintln!("{how:?}: {half} ms at the median, {most} ms at most, {} cases", waits.len());
         assert!(waits.len() > 20 && half <= half_max && most <= max, "{how:?}: {half} ms, {most} ms at most");
+    }
+}
+
+/// An owner that dies in the first seconds of a fleet is replaced as fast as later.
+///
+/// Covers: G9.
+#[test]
+fn owner_dies_in_a_young_fleet_and_is_replaced_as_fast() {
+    for age_s in [1, 2] {
+        let cases = (0..60).filter_map(|seed| cases::goes_on_ms(seed, Parting::Crash, age_s));
+        let mut waits: Vec<u64> = cases.collect();
+        waits.sort_unstable();
+        let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+        eprintln!("{age_s} s old: {half} ms at the median, {most} ms at most, {} cases", waits.len());
+        assert!(waits.len() > 20 && half <= 700 && most <= 1200, "{half} ms, {most} ms at most");
+    }
+}
+
+/// Covers: G9.
+#[test]
+fn turns_end_at_a_store_beyond_a_renewal_away() {
+    for seed in 0..20 {
+        cases::far_store(seed);
     }
 }
 

@@ -311,16 +311,19 @@ impl Switchboard {
                 self.tell_askers(now, ask_key, &accepted);
                 self.onward(now, ask_key, &accepted);
             }
-            Ok(Reply::Refused(refused)) => self.drop_ask(ask_key, refusal_of(refused)),
+            // A store that refuses everything for now says nothing of an earlier try, which may have been taken.
+            Ok(Reply::Refused(refused)) if ask.doubt.is_none() || !refused.is_of_store() => {
+                self.drop_ask(ask_key, refusal_of(refused));
+            }
             Err(StoreError::Unavailable) if ask.place.is_none() && ask.doubt.is_none() => {
                 let refusal =
-                    Refusal::new(Code::StoreUnavailable, "the store cannot be reached; nothing was accepted");
+                    Refusal::new(Code::StoreUnavailable, "the store does not answer; nothing was accepted");
                 self.drop_ask(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
                 let since = *ask.doubt.get_or_insert(now.mono);
                 if ask.may_be_asked_again() && now.mono - since >= limits::STORE_DOUBT {
-                    let why = "the store cannot be reached; say it again by the same name, for it may have been accepted";
+                    let why = "the store has not confirmed it; say it again by the same name, for it may have been accepted";
                     let refusal = Refusal::new(Code::StoreUnavailable, why);
                     return self.drop_ask(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
                 }
@@ -423,5 +426,11 @@ fn refusal_of(refused: Refused) -> Refusal {
             .retry_after(limits::INBOX_RETRY_AFTER),
         Refused::Full => Refusal::new(Code::StoreUnavailable, "the store has no room left")
             .retry_after(limits::STORE_RETRY_AFTER),
+        Refused::ReadOnly => Refusal::new(Code::StoreUnavailable, "the store takes no writes for now")
+            .retry_after(limits::STORE_RETRY_AFTER),
+        Refused::Forbidden => {
+            let why = "the store refuses what this node asks; an operator has to see to it";
+            Refusal::new(Code::StoreUnavailable, why).retry_after(limits::STORE_RETRY_AFTER)
+        }
     }
 }

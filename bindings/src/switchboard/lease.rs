@@ -14,6 +14,12 @@ use turnway_core::time::{Mono, Now};
 const STALE: Duration = Duration::from_millis(650);
 /// Without an answer of the store for so long, leases of nodes that live may have run out too.
 const BREAK: Duration = Duration::from_millis(2000);
+/// A request for a first lease that is not answered for so long is given up, and another life is asked for. The
+/// store's shell answers each op, so this is for an answer that never comes.
+const GRANT_WITHIN: Duration = limits::LEASE.saturating_mul(3);
+
+/// Before a renewal that need not wait for its time.
+const AT_ONCE: Duration = Duration::from_millis(10);
 
 /// This node's lease.
 #[derive(Debug)]
@@ -21,6 +27,9 @@ pub(super) struct Lease {
     pub(super) holder: Holder,
     held: bool,
     until: Mono,
+    /// When the life was asked for that has no answer yet. Until then no other is asked for: at a round trip of
+    /// more than [`limits::LEASE_RENEW`] every answer would be to a life that was given up.
+    asked: Option<Mono>,
     /// Since when the store has answered without a break that matters, and when it last did.
     contact: Option<Mono>,
     answered: Mono,
@@ -45,6 +54,7 @@ impl Lease {
             holder,
             held: false,
             until: Mono::default(),
+            asked: None,
             contact: None,
             answered: Mono::default(),
             era: None,
@@ -75,7 +85,12 @@ impl Switchboard {
         self.timers.set(Timer::Renew, now.mono + (limits::LEASE_RENEW - tenth) + spread);
         // A life is asked for once: a late copy of an older request grants what nobody lives.
         if !self.lease.held && !planted(Mutant::GrantRepeats) {
+            let waits = self.lease.asked.is_some_and(|asked| now.mono < asked + GRANT_WITHIN);
+            if waits && !planted(Mutant::GrantAnew) {
+                return;
+            }
             self.lease.holder.life = Life(self.rng.next_u128());
+            self.lease.asked = Some(now.mono);
         }
         let (holder, fresh) = (self.lease.holder, !self.lease.held);
         self.store(Op::Renew { holder, ttl: limits::LEASE, fresh, sent: now.mono });
@@ -89,6 +104,9 @@ impl Switchboard {
         sent: Mono,
         result: Result<Reply, StoreError>,
     ) {
+        if fresh && holder == self.lease.holder {
+            self.lease.asked = None;
+        }
         match result {
             Err(StoreError::Unavailable) => self.lease.contact = None,
             Ok(Reply::Renewed { era, .. }) if holder == self.lease.holder => {
@@ -113,6 +131,11 @@ impl Switchboard {
                         self.reclaim(now, &key, mine);
                     }
                 }
+                if new && !self.is_lawful(now) {
+                    // It came from so far away that it is over. The store still has it: a renewal takes one round
+                    // trip, where a first lease takes two.
+                    self.timers.set(Timer::Renew, now.mono + AT_ONCE);
+                }
                 if lapsed {
                     for key in self.seats.keys().cloned().collect::<Vec<_>>() {
                         self.pump(now, &key);
@@ -125,7 +148,7 @@ impl Switchboard {
                 self.lose_seats();
                 self.lease.held = false;
                 self.lease.until = Mono::default();
-                self.timers.set(Timer::Renew, now.mono + Duration::from_millis(10));
+                self.timers.set(Timer::Renew, now.mono + AT_ONCE);
             }
             Ok(_) | Err(StoreError::Unknown) => {}
         }
@@ -144,6 +167,13 @@ impl Switchboard {
     /// one that nobody renews.
     pub(super) fn is_sound(&self, now: Now) -> bool {
         self.lease.contact.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono)
+    }
+
+    /// Whether a node with so much left of its lease has renewed it since this node came in touch with the store: the
+    /// store was there for both, so a node that does not renew any more is gone, and not cut off like all.
+    fn has_seen_renewal(&self, sent: Mono, left: Option<Duration>) -> bool {
+        let Some((since, left)) = self.lease.contact.zip(left) else { return false };
+        !planted(Mutant::ContactOnly) && since + limits::LEASE <= sent + left
     }
 
     // === others ===
@@ -228,7 +258,7 @@ impl Switchboard {
                     return self.timers.set(Timer::Suspect(node), now.mono + spare);
                 }
                 self.unsuspect(node);
-                if !renewed && self.is_sound(now) {
+                if !renewed && (self.is_sound(now) || self.has_seen_renewal(sent, left)) {
                     self.died(now, node);
                     self.sweep_after(now, left);
                 }

@@ -103,6 +103,20 @@ pub enum Refused {
     TooMany,
     /// The store has no room.
     Full,
+    /// The store takes no writes for now.
+    ReadOnly,
+    /// The store does not allow this node to write.
+    Forbidden,
+}
+
+impl Refused {
+    /// Whether the store refuses anything for now, whatever it is: that says nothing of an earlier try.
+    pub fn is_of_store(self) -> bool {
+        match self {
+            Self::Full | Self::ReadOnly | Self::Forbidden => true,
+            Self::NotFound | Self::Conflict | Self::Closed | Self::Busy | Self::TooMany => false,
+        }
+    }
 }
 
 /// An ownership, and what its holder has to know.

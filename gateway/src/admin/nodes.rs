@@ -1,6 +1,6 @@
 //! `GET /v1/nodes`: which nodes there are, and what each has to do.
 use crate::answer::{self, Body};
-use crate::bus::redis::{Record, Redis, Seen, State};
+use crate::bus::redis::{Kept, Record, Redis, Seen, State};
 use crate::clock::Clock;
 use crate::metrics::{Load, Metrics};
 use crate::phase::{Life, Phase};
@@ -29,6 +29,8 @@ pub struct Roster {
     pub clock: Clock,
     /// What it does.
     pub life: Life,
+    /// What its acknowledgements survive.
+    pub durability: Kept,
     /// Its place among others; none: it is alone.
     pub fleet: Option<Arc<Redis>>,
 }
@@ -51,6 +53,9 @@ struct Node {
     seen_ago_ms: u64,
     /// The node that was asked: what it says of itself is of now.
     answering: bool,
+    /// What its acknowledgements survive, and whether only `store.attest` says so; none: of a release that does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durability: Option<Kept>,
     /// None: of a release that does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     load: Option<Load>,
@@ -99,13 +104,14 @@ impl Roster {
             seen_ms: self.clock.now().store.0,
             seen_ago_ms: 0,
             answering: true,
+            durability: Some(self.durability.clone()),
             load: Some(Load { bus_lag_us: lag, ..Load::of(&self.metrics) }),
         }
     }
 }
 
 fn other(node: NodeId, Seen { record, leased }: Seen, now: u64) -> Node {
-    let Record { name, address, state, frames, release, seen_ms, load } = record;
+    let Record { name, address, state, frames, release, seen_ms, durability, load } = record;
     let phase = match (leased, state) {
         // Dead, asleep, or cut off from the store.
         (false, State::Serving | State::Draining) => "gone",
@@ -114,5 +120,17 @@ fn other(node: NodeId, Seen { record, leased }: Seen, now: u64) -> Node {
     };
     let seen_ago_ms = now.saturating_sub(seen_ms);
     let node_id = node.to_string();
-    Node { node_id, name, address, phase, release, frames, seen_ms, seen_ago_ms, answering: false, load }
+    Node {
+        node_id,
+        name,
+        address,
+        phase,
+        release,
+        frames,
+        seen_ms,
+        seen_ago_ms,
+        answering: false,
+        durability,
+        load,
+    }
 }

@@ -1,6 +1,7 @@
 //! Putting a node together. Whatever cannot be had is found out here, before the first client.
 mod callers;
 mod identity;
+mod office;
 mod quic;
 mod store;
 
@@ -11,13 +12,12 @@ use crate::bus::alone::Alone;
 use crate::bus::{self, Bus, Mouth};
 use crate::cli::plan::Plan;
 use crate::clock::Clock;
-use crate::config::{Networks, StoreConfig};
-use crate::door::{Door, browser::Rules, pepper::BadPepper};
+use crate::config::StoreConfig;
+use crate::door::{Door, pepper::BadPepper};
 use crate::driver::{AnswerQueue, Driver, Hands, Inbox};
 use crate::keys::Keys;
 use crate::keys::provider::NoProvider;
 use crate::links::{self, Board, Links};
-use crate::listen::crowd::Crowd;
 use crate::listen::turnstile::Turnstile;
 use crate::listen::upgrade::Reception;
 use crate::listen::{House, Listener};
@@ -34,10 +34,12 @@ use futures_util::FutureExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use identity::Identity;
+use office::Office;
 use prometheus::Registry;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use store::{Opened, Promise};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::task::TaskTracker;
@@ -45,8 +47,6 @@ use turnway_bindings::switchboard::{self, Switchboard};
 use turnway_core::id::NodeId;
 use turnway_core::limits;
 
-/// Connections of operators at a time: a scraper, a probe, a few people.
-const ADMIN_CONNECTIONS_MAX: usize = 128;
 /// Reports of agents on their way; an agent that waits here is not read.
 const REPORTS_MAX: usize = limits::DRIVER_QUEUE_MAX;
 
@@ -54,6 +54,8 @@ const REPORTS_MAX: usize = limits::DRIVER_QUEUE_MAX;
 pub struct App {
     pub(super) plan: Plan,
     pub(super) node: NodeId,
+    /// What an answer promises.
+    pub(super) promise: &'static str,
     /// Its place among other nodes, where it shares a store with them.
     pub(super) fleet: Option<Arc<bus::redis::Redis>>,
     pub(super) life: Life,
@@ -64,7 +66,8 @@ pub struct App {
     pub(super) driver: Driver,
     pub(super) public: (Listener, Arc<House>),
     pub(super) quic: Option<Served>,
-    pub(super) admin: (Listener, Arc<House>),
+    /// Where operators are served already.
+    pub(super) admin: SocketAddr,
     /// Keeps the certificate up to date, where there is one.
     pub(super) keeper: Option<Keeper>,
     /// Keeps up to date what credentials are held against.
@@ -119,6 +122,9 @@ pub enum BuildError {
     /// The agents cannot be reached as configured.
     #[error(transparent)]
     Agents(#[from] BadAgent),
+    /// The operators' listener has no thread.
+    #[error("the operators' listener cannot be started: {0}")]
+    Office(io::Error),
     /// The system has no randomness to give, and ids and fences are made of it.
     #[error("no randomness: {0}")]
     Chance(getrandom::Error),
@@ -163,13 +169,15 @@ impl App {
         };
         // Until the driver has its first one.
         shared.life.report(Reason::LeaseMissing, true);
+        // Before the store, which may have to be waited for: who asks is told so.
+        let office = Office::open(admin, &shared, registry.clone(), &plan, &public)?;
         let keeper = |files| Keeper::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
         let keeper = plan.config.tls.clone().map(keeper).transpose()?;
         let shown = keeper.as_ref().map(Keeper::shown);
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
         let counter = Counter::default();
         let sink = counter.before(answers.sink());
-        let (store, copier) = shared.store(&plan.config.store, &fatal, sink, runtime)?;
+        let Opened { store, copier, promise } = shared.store(&plan.config.store, &fatal, sink, runtime)?;
         let Identity { door, keys, upkeep } =
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
@@ -188,7 +196,8 @@ impl App {
         let (telling, told) = mpsc::channel(REPORTS_MAX);
         let tools = Tools::new(telling, runtime, shared.clock.clone(), plan.config.tools_served_by.clone());
         let inbox = Inbox::new(asked, reports, told, answers, ear);
-        let fleet = shared.fleet(&plan, &public, mouth.clone().with(Arc::new(lines.clone())), runtime);
+        let fleet =
+            shared.fleet(&plan, &public, promise, mouth.clone().with(Arc::new(lines.clone())), runtime);
         let bus: Arc<dyn Bus> = match &fleet {
             Some(fleet) => {
                 lines.join(Arc::<bus::redis::Redis>::clone(fleet));
@@ -197,15 +206,21 @@ impl App {
             None => Arc::new(Alone::new(mouth)),
         };
         let driver = shared.driver(store, (&agents, &tools), bus, inbox, &plan)?;
-        let office = shared.office(registry, copier, keys, shared.roster(&plan, &public, fleet.clone()));
-        let house = shared.house(&plan, board, (&agents, &tools), door, shown);
+        office.complete(shared.pages(
+            registry,
+            copier,
+            keys,
+            shared.roster(&plan, &public, promise, fleet.clone()),
+        ));
+        let house = shared.house((&plan, promise), board, (&agents, &tools), door, shown);
         let quic = quic.map(|quic| shared.quic(&plan.config, quic, &house)).transpose()?.flatten();
         Ok(Self {
             public: (public, Arc::new(house)),
             quic,
-            admin: (admin, Arc::new(office)),
+            admin: office.address,
             plan,
             node: shared.node,
+            promise: promise.level,
             fleet,
             life: shared.life,
             links: shared.links,
@@ -228,6 +243,7 @@ impl Shared {
         &self,
         plan: &Plan,
         public: &Listener,
+        promise: Promise,
         mouth: Mouth,
         runtime: &Handle,
     ) -> Option<Arc<bus::redis::Redis>> {
@@ -241,6 +257,7 @@ impl Shared {
             metrics: Arc::clone(&self.metrics),
             clock: self.clock.clone(),
             life: self.life.clone(),
+            durability: bus::redis::Kept { level: promise.level.to_owned(), attested: promise.is_attested },
         };
         Some(Arc::new(bus::redis::Redis::open(place, runtime)))
     }
@@ -286,7 +303,7 @@ impl Shared {
     /// Behind the public listener.
     fn house(
         &self,
-        plan: &Plan,
+        (plan, promise): (&Plan, Promise),
         board: Board,
         (agents, tools): (&Agents, &Tools),
         door: Door,
@@ -301,7 +318,7 @@ impl Shared {
             clock: self.clock.clone(),
             began: self.clock.now().store,
             life: self.life.clone(),
-            durability: plan.config.store.promise(),
+            durability: promise.level,
             node: http::Node { name: plan.config.node_name.clone() },
         };
         let reception = Reception {
@@ -315,7 +332,7 @@ impl Shared {
             clock: self.clock.clone(),
             metrics: Arc::clone(&self.metrics),
             node: self.node,
-            durability: plan.config.store.promise(),
+            durability: promise.level,
             tasks: self.tasks.clone(),
         };
         let (metrics, clock) = (Arc::clone(&self.metrics), self.clock.clone());
@@ -338,7 +355,13 @@ impl Shared {
     }
 
     /// Who is there, for operators.
-    fn roster(&self, plan: &Plan, public: &Listener, fleet: Option<Arc<bus::redis::Redis>>) -> admin::Roster {
+    fn roster(
+        &self,
+        plan: &Plan,
+        public: &Listener,
+        promise: Promise,
+        fleet: Option<Arc<bus::redis::Redis>>,
+    ) -> admin::Roster {
         admin::Roster {
             node: self.node,
             name: plan.config.node_name.clone(),
@@ -346,35 +369,22 @@ impl Shared {
             metrics: Arc::clone(&self.metrics),
             clock: self.clock.clone(),
             life: self.life.clone(),
+            durability: bus::redis::Kept { level: promise.level.to_owned(), attested: promise.is_attested },
             fleet,
         }
     }
 
-    /// Behind the operators' listener.
-    fn office(
+    /// What operators are shown.
+    fn pages(
         &self,
         registry: Registry,
         copier: Option<Copier>,
         keys: Option<Arc<Keys>>,
         roster: admin::Roster,
-    ) -> House {
+    ) -> admin::Pages {
         let (life, metrics) = (self.life.clone(), Arc::clone(&self.metrics));
         let (backup, keys) = (admin::Backup::new(copier), admin::KeyDesk::new(keys));
-        let pages = admin::Pages { life, metrics, registry, backup, keys, roster };
-        House {
-            pages: Arc::new(move |request| pages.clone().serve(request).boxed()),
-            rules: Rules::local(),
-            proxies: Networks::default(),
-            crowd: Crowd::default(),
-            reception: None,
-            tls: None,
-            until: Phase::Leaving,
-            life: self.life.clone(),
-            metrics: Arc::clone(&self.metrics),
-            connections_max: ADMIN_CONNECTIONS_MAX,
-            // Of its own: nobody waits for operators.
-            tasks: TaskTracker::new(),
-        }
+        admin::Pages { life, metrics, registry, backup, keys, roster }
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Addresses {
 }
 
 /// The first line on stdout; whoever started the node may wait for it.
-pub(super) fn announce(plan: &Plan, node: NodeId, at: Addresses) {
+pub(super) fn announce(plan: &Plan, durability: &str, node: NodeId, at: Addresses) {
     let Addresses { http, quic, admin } = at;
     let quic = quic.map_or_else(|| "off".to_owned(), |quic| quic.to_string());
     // Nobody listening is no reason to leave.
@@ -24,7 +24,6 @@ pub(super) fn announce(plan: &Plan, node: NodeId, at: Addresses) {
     if plan.agents.is_empty() {
         tracing::warn!("there are no agents: --agent ID=URL or --demo brings some");
     }
-    let durability = plan.config.store.promise();
     tracing::info!(%http, %quic, %admin, %node, name = plan.config.node_name, durability, "turnway serves");
 }
 

@@ -10,7 +10,6 @@ use crate::listen::{House, Listener};
 use crate::phase::{Life, Phase, Reason};
 use crate::signal::{Leave, Reload};
 use crate::tls::Keeper;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +18,12 @@ use turnway_core::limits;
 
 /// What the switchboard may take beyond [`limits::DRAIN`] to record, hand over and give its lease back.
 const HANDOVER: Duration = limits::DRAIN_RECORD.saturating_add(Duration::from_secs(1));
-/// What it may take to get a place among other nodes: the store has just been seen to be there.
-const JOIN: Duration = Duration::from_secs(10);
+/// What it may take to get a place among other nodes, and to read the keys. The store has just been seen to be there: a
+/// server that has gone away since is waited for like one that was away at the start.
+const JOIN: Duration = Duration::from_secs(60);
 /// How long a start waits for its first lease before it serves without one: longer than that takes at the
 /// longest round trip at which a lease can be held.
-const FIRST_LEASE: Duration = Duration::from_secs(4);
+const FIRST_LEASE: Duration = Duration::from_secs(8);
 /// Between two tries to read the keys.
 const AGAIN: Duration = Duration::from_millis(500);
 /// What it may take to leave it.
@@ -46,7 +46,8 @@ impl App {
             tokio::select! {
                 () = fleet.joined() => {}
                 () = tokio::time::sleep(JOIN) => {
-                    tracing::error!("the other nodes cannot be reached: Redis is away");
+                    let said = fleet.refusal().unwrap_or_else(|| "Redis does not answer".to_owned());
+                    tracing::error!(said, "no place among the other nodes can be had");
                     return Exit::Unavailable;
                 }
                 _ = &mut hurried => return Exit::Failed,
@@ -56,7 +57,7 @@ impl App {
         let Upkeep { keys, provider } = self.upkeep;
         if let Some(keys) = keys {
             if !known(&keys).await {
-                tracing::error!("the keys cannot be read: the store does not answer");
+                tracing::error!(reasons = ?self.life.reasons(), "the keys cannot be read from the store");
                 return Exit::Unavailable;
             }
             tokio::spawn(keys.keep());
@@ -67,12 +68,7 @@ impl App {
         let public = listener.address();
         tokio::spawn(accept(listener, house));
         let quic = self.quic.map(quic);
-        let (listener, house) = self.admin;
-        let admin = listener.address();
-        if let Err(error) = office(listener, house) {
-            tracing::error!(%error, "the operators' listener cannot be started");
-            return Exit::Unavailable;
-        }
+        let admin = self.admin;
         // With its first lease turns can begin. Without one it serves what needs none, and is not ready.
         tokio::select! {
             () = self.life.without(Reason::LeaseMissing) => {}
@@ -82,7 +78,7 @@ impl App {
             _ = &mut hurried => return Exit::Failed,
         }
         self.life.advance(Phase::Serving);
-        ready::announce(&self.plan, self.node, Addresses { http: public, quic, admin });
+        ready::announce(&self.plan, self.promise, self.node, Addresses { http: public, quic, admin });
 
         let exit = tokio::select! {
             exit = serve_and_drain(&mut driver, &self.lines, &self.life) => exit,
@@ -193,18 +189,4 @@ fn quic((listener, house): Served) -> SocketAddr {
         }
     });
     address
-}
-
-/// Operators are served by a thread of their own: health is asked for most when everything else is busy.
-fn office(listener: Listener, house: Arc<House>) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let serve = move || runtime.block_on(during(house.life.clone(), accept(listener, house)));
-    std::thread::Builder::new().name("admin".to_owned()).spawn(serve).map(|_| ())
-}
-
-/// The listener stops accepting when the process leaves, but what is being answered is.
-async fn during(life: Life, serving: impl Future<Output = ()>) {
-    serving.await;
-    life.reached(Phase::Leaving).await;
-    tokio::time::sleep(GOODBYE).await;
 }

@@ -11,7 +11,7 @@ mod pulse;
 mod roll;
 mod speak;
 
-pub use roll::{Record, Seen, State};
+pub use roll::{Kept, Record, Seen, State};
 
 use crate::bus::{Bus, Mail, Mouth};
 use crate::clock::Clock;
@@ -34,7 +34,7 @@ use turnway_bindings::peer::trunk::EVERYONE;
 use turnway_core::id::NodeId;
 
 /// A publish without an answer for so long is given up: its words are lost, or were said.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
 /// One node's place on the bus. Ends when dropped.
 pub struct Redis {
@@ -64,8 +64,10 @@ pub struct Place {
     pub metrics: Arc<Metrics>,
     /// What times heartbeats.
     pub clock: Clock,
-    /// Whether it leaves.
+    /// Whether it leaves, and why it is not ready.
     pub life: Life,
+    /// What its acknowledgements survive.
+    pub durability: Kept,
 }
 
 /// Where words to a node go.
@@ -78,7 +80,7 @@ pub fn channel(node: NodeId) -> String {
 impl Redis {
     /// Takes a place; it is there once [`Self::joined`] returns.
     pub fn open(place: Place, runtime: &Handle) -> Self {
-        let Place { url, node, name, address, mouth, metrics, clock, life } = place;
+        let Place { url, node, name, address, mouth, metrics, clock, life, durability } = place;
         let (outbox, pulse) = (Arc::new(Outbox::default()), Arc::new(Pulse::new(clock.clone())));
         let inbox = Arc::new(Inbox::new(Arc::clone(&pulse), Arc::clone(&metrics)));
         let settings = Settings {
@@ -99,6 +101,7 @@ impl Redis {
             pulse: Arc::clone(&pulse),
             mouth: mouth.clone(),
             metrics: Arc::clone(&metrics),
+            life: life.clone(),
         };
         let (enters, entered) = watch::channel(false);
         let roll = Roll {
@@ -107,7 +110,8 @@ impl Redis {
             address,
             line: says.clone(),
             clock,
-            life,
+            life: life.clone(),
+            durability,
             metrics: Arc::clone(&metrics),
             pulse: Arc::clone(&pulse),
             mouth: mouth.clone(),
@@ -128,6 +132,12 @@ impl Redis {
         self.hears.ready().await;
         // Whoever enters lives as long as this.
         let _ = self.entered.clone().wait_for(|entered| *entered).await;
+    }
+
+    /// What Redis said when it did not let this node listen or speak.
+    pub fn refusal(&self) -> Option<String> {
+        let (code, detail) = self.hears.refusal().or_else(|| self.says.refusal())?;
+        Some(format!("{code} {detail}"))
     }
 
     /// Who is there, or was until a while ago.

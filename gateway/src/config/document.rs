@@ -205,7 +205,7 @@ mod tests {
             on.push('\n');
         }
         // Some are for a Redis only.
-        let on = on.replace("embedded:./turnway-data", "redis://h");
+        let on = on.replace("embedded:./turnway-data", "rediss://h");
         let config = read(&on);
         assert_eq!(config.node_name, "edge-1");
         for setting in &SETTINGS {

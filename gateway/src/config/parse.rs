@@ -1,18 +1,19 @@
 //! Words become values here, and nowhere else; then the values must fit each other.
-use super::amount::{parse_size, show_size};
+use super::amount::{parse_size, parse_wait, show_size};
 use super::auth::{Algorithm, Auth, AuthMode, Issuer, Jwks};
 use super::key::Key;
 use super::mistake::{Mistake, Place};
 use super::network::Networks;
 use super::rate::{self, Asked};
 use super::raw::Raw;
-use super::redis::{Login, RedisUrl};
+use super::redis::{Login, RedisUrl, TlsClient};
 use super::served::ServedBy;
 use super::share::{self, Holding};
 use super::welcome::{Hosts, Origin};
 use super::{Config, Durability, LogFormat, PerAddress, Rates, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 use turnway_core::limits;
 use turnway_core::share::Shares;
 
@@ -48,6 +49,10 @@ struct Draft {
     store: (StoreUrl, Place),
     durability: Option<(Durability, Place)>,
     deployer: Option<(Login, Place)>,
+    attest: Option<(Durability, Place)>,
+    wait: Duration,
+    /// Files of a login and of TLS to a Redis, by the key that names them.
+    store_files: Vec<(Key, PathBuf, Place)>,
     keep_facts: Option<u64>,
     cache_bytes: u64,
     reserve_bytes: u64,
@@ -132,6 +137,9 @@ impl Default for Draft {
             store: (StoreUrl::Memory, Place::Default),
             durability: None,
             deployer: None,
+            attest: None,
+            wait: Duration::ZERO,
+            store_files: Vec::new(),
             keep_facts: None,
             cache_bytes: 0,
             reserve_bytes: 0,
@@ -161,6 +169,12 @@ impl Draft {
             Key::StoreUrl => self.store = (store_url(text)?, place.clone()),
             Key::StoreDurability => self.durability = Some((durability(text)?, place.clone())),
             Key::StoreDeployer => self.deployer = Some((Login::parse(text)?, place.clone())),
+            Key::StoreAttest => self.attest = Some((attested(text)?, place.clone())),
+            Key::StoreWait => self.wait = parse_wait(text).ok_or("expected a wait such as 30s, 2m or 0s")?,
+            Key::StorePasswordFile | Key::StoreCa | Key::StoreClientCert | Key::StoreClientKey => {
+                self.store_files.retain(|(named, _, _)| *named != key);
+                self.store_files.push((key, file(text)?, place.clone()));
+            }
             Key::StoreRetention => self.keep_facts = retention(text)?,
             Key::StoreCache => self.cache_bytes = size(text, CACHE_BYTES_MIN)?,
             Key::StoreReserve => self.reserve_bytes = size(text, 0)?,
@@ -203,6 +217,11 @@ impl Draft {
         if let (Some((_, place)), false) = (&self.deployer, matches!(self.store.0, StoreUrl::Redis(_))) {
             not_here(Key::StoreDeployer, place, "only a Redis has users".to_owned());
         }
+        if !matches!(self.store.0, StoreUrl::Redis(_)) {
+            let what = || "only a Redis needs it".to_owned();
+            self.attest.iter().for_each(|(_, place)| not_here(Key::StoreAttest, place, what()));
+            self.store_files.iter().for_each(|(key, _, place)| not_here(*key, place, what()));
+        }
         match &self.store.0 {
             StoreUrl::Embedded(dir) => {
                 if let Some((level @ Durability::FsyncReplica, place)) = &self.durability {
@@ -224,11 +243,47 @@ impl Draft {
                 StoreConfig::Memory
             }
             StoreUrl::Redis(url) => StoreConfig::Redis {
-                url: url.clone(),
+                url: self.with_files(url.clone(), mistakes),
                 durability: asked.unwrap_or_default(),
                 deployer: self.deployer.as_ref().map(|(login, _)| login.clone()),
+                attest: self.attest.as_ref().map(|(level, _)| *level),
+                wait: self.wait,
             },
         }
+    }
+
+    /// Adds the files of a login and of TLS to where a Redis is.
+    fn with_files(&self, mut url: RedisUrl, mistakes: &mut Vec<Mistake>) -> RedisUrl {
+        let named = |of: Key| self.store_files.iter().find(|(key, _, _)| *key == of);
+        let path = |of: Key| named(of).map(|(_, path, _)| path.clone());
+        let mut wrong = |key: Key, what: &str| {
+            if let Some((_, _, place)) = named(key) {
+                mistakes.push(Mistake::of(key, place, what.to_owned()));
+            }
+        };
+        if url.login.password.is_some() {
+            wrong(Key::StorePasswordFile, "store.url names a password as well");
+        }
+        url.login.password_file = path(Key::StorePasswordFile);
+        let client = match (path(Key::StoreClientCert), path(Key::StoreClientKey)) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (Some(_), None) => {
+                wrong(Key::StoreClientCert, "needs store.client_key as well");
+                None
+            }
+            (None, Some(_)) => {
+                wrong(Key::StoreClientKey, "needs store.client_cert as well");
+                None
+            }
+            (None, None) => None,
+        };
+        match &mut url.tls {
+            Some(tls) => *tls = TlsClient { ca: path(Key::StoreCa), client },
+            None => [Key::StoreCa, Key::StoreClientCert, Key::StoreClientKey]
+                .into_iter()
+                .for_each(|key| wrong(key, "needs TLS: a store.url that begins with rediss")),
+        }
+        url
     }
 
     /// Neither is of use without the other.
@@ -363,6 +418,14 @@ fn durability(text: &str) -> Result<Durability, String> {
         "fsync" => Ok(Durability::Fsync),
         "fsync+replica" => Ok(Durability::FsyncReplica),
         _ => Err("expected mem, os, fsync or fsync+replica".into()),
+    }
+}
+
+/// What an operator vouches for: `mem` needs no word.
+fn attested(text: &str) -> Result<Durability, String> {
+    match durability(text) {
+        Ok(Durability::Mem) | Err(_) => Err("expected os, fsync or fsync+replica".into()),
+        Ok(level) => Ok(level),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where a Redis is: `redis://`, `rediss://` with TLS, `redis+sentinel://` and `rediss+sentinel://`.
 use std::fmt;
+use std::path::PathBuf;
 use turnway_core::private::Private;
 
 /// Of Redis.
@@ -16,6 +17,17 @@ pub struct Login {
     pub user: Option<String>,
     /// Its password.
     pub password: Option<Private<String>>,
+    /// A file with its password, read at each connection.
+    pub password_file: Option<PathBuf>,
+}
+
+/// Files of TLS, in PEM, each read at each connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsClient {
+    /// Certificates that vouch for the server; none: those of the system.
+    pub ca: Option<PathBuf>,
+    /// The client's certificate with those that vouch for it, and its key.
+    pub client: Option<(PathBuf, PathBuf)>,
 }
 
 /// One server.
@@ -48,8 +60,8 @@ pub enum Place {
 pub struct RedisUrl {
     /// Where it is.
     pub place: Place,
-    /// Whether TLS lies between, also to the Sentinels.
-    pub tls: bool,
+    /// What TLS needs, also to the Sentinels; none: there is no TLS.
+    pub tls: Option<TlsClient>,
     /// Who one is.
     pub login: Login,
     /// Its database.
@@ -66,7 +78,7 @@ impl Login {
             None => (text, None),
         };
         let user = if user.is_empty() { None } else { Some(decode(user)?) };
-        Ok(Self { user, password })
+        Ok(Self { user, password, password_file: None })
     }
 }
 
@@ -114,14 +126,14 @@ impl RedisUrl {
             }
             Place::At(host(hosts, PORT)?)
         };
-        Ok(Self { place, tls, login, db: asked.db })
+        Ok(Self { place, tls: tls.then(TlsClient::default), login, db: asked.db })
     }
 }
 
 impl fmt::Display for RedisUrl {
     /// For people; without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.tls { "rediss" } else { "redis" })?;
+        f.write_str(if self.tls.is_some() { "rediss" } else { "redis" })?;
         match &self.place {
             Place::At(host) => write!(f, "://{host}")?,
             Place::Sentinel { sentinels, master, .. } => {

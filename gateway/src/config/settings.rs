@@ -186,6 +186,70 @@ pub const SETTINGS: [Setting; 37] = [
               user of `store.url` may not.",
     },
     Setting {
+        key: Key::StoreAttest,
+        name: "store.attest",
+        kind: Kind::Text,
+        form: "os|fsync|fsync+replica",
+        flag: None,
+        default: Fallback::Found { how: "what the server's settings show", example: "fsync" },
+        doc: "What a Redis keeps that does not show its settings (`CONFIG`), as managed services do not: the operator's \
+              word for it. Without it such a server is used at the level that can be shown, which is told.",
+    },
+    Setting {
+        key: Key::StoreWait,
+        name: "store.wait",
+        kind: Kind::Text,
+        form: "WAIT",
+        flag: None,
+        default: Fallback::Fixed("60s"),
+        doc: "How long a start waits for a Redis that is away, loads its data, or has no room for the functions, before it \
+              leaves with 69: whoever supervises it starts it again.",
+    },
+    Setting {
+        key: Key::StorePasswordFile,
+        name: "store.password_file",
+        kind: Kind::Text,
+        form: "FILE",
+        flag: None,
+        default: Fallback::Found {
+            how: "the password of `store.url`",
+            example: "/etc/turnway/redis-password",
+        },
+        doc: "A file with the password of the user of `store.url`, which then names none. It is read at each connection, so \
+              also after a refused login, and at SIGHUP.",
+    },
+    Setting {
+        key: Key::StoreCa,
+        name: "store.ca",
+        kind: Kind::Text,
+        form: "FILE",
+        flag: None,
+        default: Fallback::Found { how: "the system's certificates", example: "/etc/turnway/redis-ca.pem" },
+        doc: "Certificates that vouch for a Redis by `rediss://…` and its Sentinels, in PEM, in place of the system's.",
+    },
+    Setting {
+        key: Key::StoreClientCert,
+        name: "store.client_cert",
+        kind: Kind::Text,
+        form: "FILE",
+        flag: None,
+        default: Fallback::Found { how: "none", example: "/etc/turnway/redis-cert.pem" },
+        doc: "The certificate that this node shows a Redis by `rediss://…` and its Sentinels, in PEM, followed by those that \
+              vouch for it. It is read at each connection, as are `store.ca` and `store.client_key`.",
+    },
+    Setting {
+        key: Key::StoreClientKey,
+        name: "store.client_key",
+        kind: Kind::Text,
+        form: "FILE",
+        flag: None,
+        default: Fallback::Found {
+            how: "none, as for `store.client_cert`",
+            example: "/etc/turnway/redis-key.pem",
+        },
+        doc: "The key of `store.client_cert`, in PEM and not encrypted.",
+    },
+    Setting {
         key: Key::StoreRetention,
         name: "store.retention",
         kind: Kind::Text,

@@ -16,6 +16,7 @@ pub struct StoreMetrics {
     commits: IntCounter,
     commit_seconds: Histogram,
     batch_ops: Histogram,
+    attested: IntGauge,
 }
 
 /// When the unanswered ops of each kind were asked; whoever asks keeps it. Answers carry no ticket, so
@@ -136,7 +137,16 @@ impl StoreMetrics {
                 "Ops of the embedded store that shared one commit.",
                 &buckets::BATCH,
             )?,
+            attested: workshop.gauge(
+                "turnway_store_attested",
+                "1 where only `store.attest` says what the store keeps, for its settings cannot be seen, else 0.",
+            )?,
         })
+    }
+
+    /// Notes on whose word it rests what an acknowledgement survives.
+    pub fn promise(&self, is_attested: bool) {
+        self.attested.set(i64::from(is_attested));
     }
 
     /// The embedded store committed a batch of so many ops.

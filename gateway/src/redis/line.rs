@@ -1,6 +1,6 @@
 //! One connection, made again whenever it is lost.
 use crate::config::redis::RedisUrl;
-use crate::redis::reach;
+use crate::redis::reach::{self, Patience, Unreached};
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
     AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value, cmd,
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Before the second try to connect, and twice as long before each later one …
 const RETRY: Duration = Duration::from_millis(100);
@@ -21,6 +21,8 @@ const WATCH: Duration = Duration::from_millis(500);
 /// A server that gives none for so long is left, and looked for again: a Sentinel may know another by then.
 /// Longer than a fork or a slow fsync takes.
 const WATCH_WITHIN: Duration = Duration::from_secs(2);
+/// … and so long where the last sign of life took more than half of that: a server that far away is not gone.
+const WATCH_WITHIN_FAR: Duration = Duration::from_secs(4);
 
 /// Takes what the server says unasked, the news of a lost connection included. Must not block.
 pub type Hears = Arc<dyn Fn(PushInfo) + Send + Sync>;
@@ -71,6 +73,8 @@ struct Open {
 #[derive(Clone)]
 pub struct Line {
     open: watch::Receiver<Option<Open>>,
+    /// What the server said when it was last greeted in vain; none: it was greeted well since, or said nothing.
+    refused: watch::Receiver<Option<(String, String)>>,
     _keeper: Arc<Keeper>,
 }
 
@@ -87,9 +91,9 @@ impl Drop for Keeper {
 impl Line {
     /// A line that begins to connect at once, and does so again for ever.
     pub fn open(url: RedisUrl, settings: Settings, runtime: &Handle) -> Self {
-        let (shown, open) = watch::channel(None);
-        let task = runtime.spawn(keep(url, settings, shown));
-        Self { open, _keeper: Arc::new(Keeper(task.abort_handle())) }
+        let ((shown, open), (refusing, refused)) = (watch::channel(None), watch::channel(None));
+        let task = runtime.spawn(keep(url, settings, shown, refusing));
+        Self { open, refused, _keeper: Arc::new(Keeper(task.abort_handle())) }
     }
 
     /// Waits until there is a connection.
@@ -106,6 +110,11 @@ impl Line {
     /// Which connection this is, from 1; none while there is none. A new number is a gap in what was heard.
     pub fn turn(&self) -> Option<u64> {
         self.open.borrow().as_ref().map(|open| open.turn)
+    }
+
+    /// Returns the first word and the rest of what the server said when it did not let this line in.
+    pub fn refusal(&self) -> Option<(String, String)> {
+        self.refused.borrow().clone()
     }
 
     /// Waits until [`Self::turn`] is another than it was when this was last asked of this clone.
@@ -182,13 +191,22 @@ impl From<&ServerError> for Missed {
 
 // === the keeper ===
 
-async fn keep(url: RedisUrl, settings: Settings, shown: watch::Sender<Option<Open>>) {
+async fn keep(
+    url: RedisUrl,
+    settings: Settings,
+    shown: watch::Sender<Option<Open>>,
+    refused: watch::Sender<Option<(String, String)>>,
+) {
     let (mut turn, mut wait, mut told) = (0, Duration::ZERO, false);
+    let mut patience = Patience::default();
     loop {
         let lost = Arc::new(Notify::new());
-        match greet(&url, &settings, &lost).await {
+        let greeted = greet(&url, &settings, &lost, patience.next()).await;
+        refused.send_replace(greeted.as_ref().err().and_then(|unreached| unreached.said()));
+        match greeted {
             Ok(connection) => {
                 (turn, wait, told) = (turn + 1, Duration::ZERO, false);
+                patience = Patience::default();
                 tracing::info!(line = settings.name, turn, "connected to Redis");
                 let open = Open { connection: connection.clone(), lost: Arc::clone(&lost), turn };
                 let _ = shown.send(Some(open));
@@ -214,10 +232,11 @@ async fn greet(
     url: &RedisUrl,
     settings: &Settings,
     lost: &Arc<Notify>,
-) -> Result<MultiplexedConnection, Box<dyn std::error::Error + Send + Sync>> {
+    within: Duration,
+) -> Result<MultiplexedConnection, Unreached> {
     let (rings, hears) = (Arc::clone(lost), settings.hears.clone());
     let config = AsyncConnectionConfig::new()
-        .set_response_timeout(Some(settings.answer_within))
+        .set_response_timeout(Some(settings.answer_within.max(within)))
         .set_push_sender(move |push: PushInfo| {
             if push.kind == PushKind::Disconnection {
                 rings.notify_one();
@@ -227,28 +246,36 @@ async fn greet(
             }
             Ok::<(), std::convert::Infallible>(())
         });
-    let mut connection = reach::connect(url, config).await?;
+    let mut connection = reach::connect_within(url, config, within).await?;
     // While it still loads its data it answers a greeting, and nothing else.
     if let Err(error) = cmd("PING").query_async::<Value>(&mut connection).await
         && (error.code().is_none() || matches!(error.code(), Some("LOADING" | "MASTERDOWN")))
     {
-        return Err(error.into());
+        return Err(Unreached::Greeting { error });
     }
     for channel in &settings.channels {
-        connection.subscribe(channel).await?;
+        connection.subscribe(channel).await.map_err(|error| Unreached::Greeting { error })?;
     }
+    connection.set_response_timeout(settings.answer_within);
     Ok(connection)
 }
 
 /// Returns when the server has given no sign of life for too long.
 async fn silent(mut connection: MultiplexedConnection) {
-    // The line's own patience may be shorter than that of this watch.
-    connection.set_response_timeout(WATCH_WITHIN);
     let ping = cmd("PING");
+    // A connection is greeted in several round trips, so the first of these may be as slow as any.
+    let mut within = WATCH_WITHIN_FAR;
     loop {
-        match timeout(WATCH_WITHIN, connection.send_packed_command(&ping)).await.map(heard) {
+        // The line's own patience may be shorter than that of this watch.
+        connection.set_response_timeout(within);
+        let asked = Instant::now();
+        match timeout(within, connection.send_packed_command(&ping)).await.map(heard) {
             // A refusal is a sign of life too: one of a full disk, for example.
-            Ok(Ok(_) | Err(Missed::Refused { .. })) => sleep(WATCH).await,
+            Ok(Ok(_) | Err(Missed::Refused { .. })) => {
+                let is_far = asked.elapsed() * 2 > WATCH_WITHIN;
+                within = if is_far { WATCH_WITHIN_FAR } else { WATCH_WITHIN };
+                sleep(WATCH).await;
+            }
             Ok(Err(Missed::Unanswered | Missed::NotSent)) | Err(_) => return,
         }
     }

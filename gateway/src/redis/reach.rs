@@ -3,13 +3,17 @@ use crate::config::redis::{Host, Login, Place, RedisUrl};
 use ::redis::aio::MultiplexedConnection;
 use ::redis::io::tcp::TcpSettings;
 use ::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, RedisError, Value, cmd,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, RedisConnectionInfo, RedisError, TlsCertificates, Value, cmd,
 };
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use turnway_core::private::Private;
 
-/// For the connection and the greeting, each.
+/// For the connection and the greeting, each, at the first try; a server that is only far away is given more.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// The most that is given: a server that takes longer cannot keep a node's lease.
+const CONNECT_WITHIN_MAX: Duration = Duration::from_secs(8);
 /// Commands between a line and its socket: past it whoever asks waits for the socket.
 const PIPELINE_MAX: usize = 1024;
 
@@ -30,6 +34,22 @@ pub enum Unreached {
         /// Which.
         host: Host,
     },
+    /// The server let this node in and does not do what it needs first.
+    #[error("{error}")]
+    Greeting {
+        /// What it said.
+        error: RedisError,
+    },
+    /// A file that a login or TLS needs cannot be read.
+    #[error("{setting}: {}: {error}", path.display())]
+    File {
+        /// Which setting names it.
+        setting: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        error: std::io::Error,
+    },
     /// No Sentinel knows where the primary is.
     #[error("no Sentinel knows the primary `{master}`; the last said: {last}")]
     Sentinels {
@@ -40,15 +60,64 @@ pub enum Unreached {
     },
 }
 
+/// How long a connection is waited for: longer with each try, for a server that is far away.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Patience(u32);
+
+impl Patience {
+    /// Returns how long the next try may take.
+    pub fn next(&mut self) -> Duration {
+        let within = (CONNECT_WITHIN * 2_u32.pow(self.0)).min(CONNECT_WITHIN_MAX);
+        self.0 = (self.0 + 1).min(3);
+        within
+    }
+}
+
+impl Unreached {
+    /// Returns the first word and the rest of what the server said, where one said something.
+    pub fn said(&self) -> Option<(String, String)> {
+        let (Self::Server { error, .. } | Self::Greeting { error }) = self else { return None };
+        Some((error.code()?.to_owned(), error.detail().unwrap_or_default().to_owned()))
+    }
+
+    /// Whether a later try may find what this one did not: a server that is away, loads its data, or is no primary
+    /// yet. A login or a certificate that is not taken has to be seen to by somebody.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Server { error, .. } | Self::Greeting { error } => match error.code() {
+                Some(code) => matches!(code, "LOADING" | "MASTERDOWN" | "OOM" | "BUSY" | "MISCONF"),
+                // TLS tells of certificates, and of peers that do not speak it, in these words.
+                None => {
+                    let said = error.to_string();
+                    error.is_io_error() && !said.contains("ertificate") && !said.contains("corrupt message")
+                }
+            },
+            Self::Replica { .. } | Self::Sentinels { .. } => true,
+            Self::File { .. } => false,
+        }
+    }
+}
+
 /// Opens a connection to the primary, by RESP3.
 pub async fn connect(
     url: &RedisUrl,
     config: AsyncConnectionConfig,
 ) -> Result<MultiplexedConnection, Unreached> {
-    let host = find(url).await?;
-    let config = config.set_connection_timeout(Some(CONNECT_WITHIN)).set_pipeline_buffer_size(PIPELINE_MAX);
+    connect_within(url, config, CONNECT_WITHIN).await
+}
+
+/// The same, where the connection and its greeting may take so long.
+pub async fn connect_within(
+    url: &RedisUrl,
+    config: AsyncConnectionConfig,
+    within: Duration,
+) -> Result<MultiplexedConnection, Unreached> {
+    let tls = Tls::read(url)?;
+    let login = known(&url.login)?;
+    let host = find(url, tls.as_ref(), within).await?;
+    let config = config.set_connection_timeout(Some(within)).set_pipeline_buffer_size(PIPELINE_MAX);
     let opened = async {
-        let mut connection = open(&host, url.tls, &url.login, url.db, &config).await?;
+        let mut connection = open(&host, tls.as_ref(), &login, url.db, &config).await?;
         // A Sentinel may not know yet that its primary was deposed. HELLO says it to everybody; ROLE and
         // INFO need rights that a node does not have.
         let hello = cmd("HELLO").query_async::<Value>(&mut connection).await?;
@@ -61,14 +130,46 @@ pub async fn connect(
     }
 }
 
-async fn find(url: &RedisUrl) -> Result<Host, Unreached> {
+/// A login with its password, which is read anew for each connection where it lies in a file: whoever changes it there
+/// need tell nobody.
+fn known(login: &Login) -> Result<Login, Unreached> {
+    let Some(path) = &login.password_file else { return Ok(login.clone()) };
+    let text = read("store.password_file", path)?;
+    let password = String::from_utf8_lossy(&text).trim_end_matches(['\r', '\n']).to_owned();
+    Ok(Login { password: Some(Private(password)), ..login.clone() })
+}
+
+fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, Unreached> {
+    std::fs::read(path).map_err(|error| Unreached::File { setting, path: path.to_owned(), error })
+}
+
+/// What TLS needs beside the system's certificates: read anew for each connection, so that files may be replaced.
+struct Tls(TlsCertificates);
+
+impl Tls {
+    /// Reads the files; none: there is no TLS.
+    fn read(url: &RedisUrl) -> Result<Option<Self>, Unreached> {
+        let Some(files) = &url.tls else { return Ok(None) };
+        let root_cert = files.ca.as_deref().map(|path| read("store.ca", path)).transpose()?;
+        let client_tls = match &files.client {
+            Some((cert, key)) => Some(ClientTlsConfig {
+                client_cert: read("store.client_cert", cert)?,
+                client_key: read("store.client_key", key)?,
+            }),
+            None => None,
+        };
+        Ok(Some(Self(TlsCertificates { client_tls, root_cert })))
+    }
+}
+
+async fn find(url: &RedisUrl, tls: Option<&Tls>, within: Duration) -> Result<Host, Unreached> {
     let (sentinels, master, login) = match &url.place {
         Place::At(host) => return Ok(host.clone()),
         Place::Sentinel { sentinels, master, login } => (sentinels, master, login),
     };
     let mut last = String::new();
     for sentinel in sentinels {
-        match ask(sentinel, url.tls, login, master).await {
+        match ask(sentinel, tls, login, master, within).await {
             Ok(Some((name, port))) => return Ok(Host { name, port }),
             Ok(None) => last = format!("{sentinel}: no such primary"),
             Err(error) => last = format!("{sentinel}: {error}"),
@@ -79,25 +180,29 @@ async fn find(url: &RedisUrl) -> Result<Host, Unreached> {
 
 async fn ask(
     sentinel: &Host,
-    tls: bool,
+    tls: Option<&Tls>,
     login: &Login,
     master: &str,
+    within: Duration,
 ) -> Result<Option<(String, u16)>, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_WITHIN))
-        .set_response_timeout(Some(CONNECT_WITHIN));
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(within)).set_response_timeout(Some(within));
     let mut connection = open(sentinel, tls, login, 0, &config).await?;
     cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).query_async(&mut connection).await
 }
 
 async fn open(
     host: &Host,
-    tls: bool,
+    tls: Option<&Tls>,
     login: &Login,
     db: u32,
     config: &AsyncConnectionConfig,
 ) -> Result<MultiplexedConnection, RedisError> {
-    let client = Client::open(info(host, tls, login, db)?)?;
+    let info = info(host, tls.is_some(), login, db)?;
+    let client = match tls {
+        Some(Tls(files)) => Client::build_with_tls(info, files.clone())?,
+        None => Client::open(info)?,
+    };
     client.get_multiplexed_async_connection_with_config(config).await
 }
 

@@ -4,7 +4,8 @@
 //! - `desk`: makes calls of ops and replies of answers; `intake`, `owning`, `log`, `listening`, `lease`,
 //!   `listing`, `sweep`, `sight` are its parts.
 //! - `registrar`, `book`: what this process registers, and has registered, where a sweep will look.
-//! - `library`, `probe`: what has to be so before anything is asked; `guard`: and stays so.
+//! - `library`, `probe`, `rights`: what has to be so before anything is asked; `guard`: and stays so; `health`: what
+//!   Redis says against it.
 //! - `replicas`: waits for them.
 //! - [`tally`]: what nodes tell each other of the rates they share.
 //!
@@ -16,6 +17,7 @@ mod book;
 mod call;
 mod desk;
 mod guard;
+mod health;
 mod intake;
 mod key;
 mod lease;
@@ -27,23 +29,29 @@ mod owning;
 mod probe;
 mod registrar;
 mod replicas;
+mod rights;
 mod sight;
 mod sweep;
 pub mod tally;
 
 pub use library::LibraryError;
+pub use rights::{Missing, Rights};
 
 use crate::config::Durability;
 use crate::config::redis::{Login, RedisUrl};
-use crate::redis::reach::Unreached;
+use crate::phase::{Life, Reason};
+use crate::redis::reach::{Patience, Unreached};
+use crate::redis::refusal::advice;
 use crate::redis::{Line, Settings};
 use crate::store::embedded::Clock;
 use crate::store::{Answers, Store};
 use ::redis::RedisError;
 use book::Book;
 use desk::Desk;
-use guard::Guard;
+use guard::{Guard, Watched};
+use health::Health;
 use library::Library;
+use probe::Given;
 use registrar::Registrar;
 use replicas::Replicas;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -56,14 +64,17 @@ use turnway_core::store::{Op, Reply, StoreError};
 
 /// How long a command may take, fsyncs and forks of the server included. Whoever waits longer would
 /// rather know that nobody knows.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// How long a renewal may take: five of them fit in a lease (ownership.md §1.6).
-const RENEW_WITHIN: Duration = Duration::from_millis(400);
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// How long a renewal may take: what comes later is of no use any more. Others set out meanwhile, and each counts from
+/// when it did (ownership.md §1.6), so a longer way costs no renewal.
+const RENEW_WITHIN: Duration = limits::LEASE;
 /// `WAIT` waits for one second by itself.
-const WAIT_WITHIN: Duration = Duration::from_secs(3);
+const WAIT_WITHIN: Duration = Duration::from_secs(4);
+/// Between two tries of a start to reach a server that is away.
+const START_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long a start waits for its connections, once the server was looked at.
-const READY_WITHIN: Duration = Duration::from_secs(5);
+const READY_WITHIN: Duration = Duration::from_secs(15);
 
 /// How a store behaves.
 #[derive(Clone, Default)]
@@ -72,6 +83,12 @@ pub struct Options {
     pub durability: Durability,
     /// Who may load functions and read the server's settings, if that is not who the store is.
     pub deployer: Option<Login>,
+    /// What the operator vouches for where the server's settings cannot be seen.
+    pub attest: Option<Durability>,
+    /// How long a start waits for a server that is away, loads its data, or has no room for the functions.
+    pub wait: Duration,
+    /// The process that is told why it is not ready.
+    pub life: Life,
     /// A test's time instead of the server's.
     pub clock: Option<Clock>,
 }
@@ -88,15 +105,12 @@ pub enum OpenError {
         /// What it said.
         error: RedisError,
     },
-    /// Its settings cannot be read, so nobody knows what it promises.
+    /// The user may not do all that a node does.
     #[error(
-        "this user may not read the settings of Redis, so what it promises is not known: {error}; \
-         name one who may in store.deployer"
+        "the user of store.url lacks rights: {0}; give it those of deploy/redis-users.acl. A command that the server \
+         does not have cannot be given: such a server cannot be used"
     )]
-    Unseen {
-        /// What it said.
-        error: RedisError,
-    },
+    Rights(Rights),
     /// It has no functions.
     #[error("Redis {version} has no functions; 7.0 is the first that has")]
     TooOld {
@@ -132,6 +146,46 @@ pub struct Redis {
     under_way: Arc<AtomicUsize>,
     answers: Answers,
     runtime: Handle,
+    given: Given,
+}
+
+// === impl OpenError ===
+
+impl OpenError {
+    /// Whether a later try may find what this one did not.
+    fn may_pass(&self) -> bool {
+        let later = |error: &RedisError| match error.code() {
+            Some(code) => matches!(code, "LOADING" | "MASTERDOWN" | "OOM" | "BUSY" | "MISCONF" | "READONLY"),
+            None => error.is_io_error(),
+        };
+        match self {
+            Self::Unreached(unreached) | Self::Library(LibraryError::Unreached(unreached)) => {
+                unreached.may_pass()
+            }
+            Self::Asked { error } | Self::Library(LibraryError::Failed(error)) => later(error),
+            Self::Library(LibraryError::Busy) => true,
+            Self::Library(LibraryError::Forbidden(_))
+            | Self::Rights(_)
+            | Self::TooOld { .. }
+            | Self::Evicts
+            | Self::Level { .. }
+            | Self::Chance(_) => false,
+        }
+    }
+
+    /// What an operator can do, where the server said something.
+    fn advice(&self) -> &'static str {
+        let code = match self {
+            Self::Unreached(unreached) | Self::Library(LibraryError::Unreached(unreached)) => {
+                unreached.said().map(|(code, _)| code)
+            }
+            Self::Asked { error } | Self::Library(LibraryError::Failed(error)) => {
+                error.code().map(str::to_owned)
+            }
+            _ => None,
+        };
+        code.map_or("check that Redis runs, and that this node reaches it", |code| advice(&code))
+    }
 }
 
 // === impl Redis ===
@@ -143,10 +197,7 @@ impl Redis {
             Some(login) => RedisUrl { login: login.clone(), ..url.clone() },
             None => url.clone(),
         };
-        probe::probe(&deployer, options.durability).await?;
-        if library::ensure(&deployer).await? {
-            tracing::info!(version = library::VERSION, "loaded the functions of this release");
-        }
+        let given = enter(&url, &deployer, &options).await?;
         let mut chance = [0; 16];
         getrandom::fill(&mut chance).map_err(OpenError::Chance)?;
         let name = format!("{:032x}", u128::from_be_bytes(chance));
@@ -155,11 +206,20 @@ impl Redis {
             let settings = Settings { name, answer_within, channels: Vec::new(), hears: None };
             Line::open(url.clone(), settings, &runtime)
         };
-        let replicas = (options.durability == Durability::FsyncReplica)
+        let replicas = (given.level == Durability::FsyncReplica)
             .then(|| Replicas::new(line("replicas", WAIT_WITHIN), &name, &runtime));
         let commands = line("commands", ANSWER_WITHIN);
+        let health = Arc::new(Health::new(options.life));
+        let watched = Watched {
+            url: url.clone(),
+            deployer: deployer.clone(),
+            wanted: given.level,
+            attest: options.attest,
+            health: Arc::clone(&health),
+        };
         let desk = Desk {
-            guard: Guard::new(commands.clone(), deployer.clone(), options.durability, &runtime),
+            guard: Guard::new(commands.clone(), watched, &runtime),
+            health,
             commands,
             leases: line("leases", RENEW_WITHIN),
             library: Library::new(deployer),
@@ -171,10 +231,20 @@ impl Redis {
             well: AtomicBool::new(true),
         };
         let (desk, under_way) = (Arc::new(desk), Arc::default());
-        let store = Self { desk, under_way, answers, runtime };
+        let store = Self { desk, under_way, answers, runtime, given };
         // It was there a moment ago. If it is gone again, that is an outage like any other.
         let _ = timeout(READY_WITHIN, store.ready()).await;
         Ok(store)
+    }
+
+    /// Returns what an answer survives: less than was asked for where the server's settings cannot be seen.
+    pub fn level(&self) -> Durability {
+        self.given.level
+    }
+
+    /// Whether only the operator's word says so.
+    pub fn is_attested(&self) -> bool {
+        self.given.attested
     }
 
     /// Waits until it is connected, to a server that is good enough.
@@ -191,6 +261,45 @@ impl Redis {
     pub async fn lost(&self) {
         self.desk.commands.gone().await;
     }
+}
+
+/// Looks at a server, brings it the functions, and sees that the node may use it. One that is away is waited for.
+async fn enter(url: &RedisUrl, deployer: &RedisUrl, options: &Options) -> Result<Given, OpenError> {
+    let (began, mut patience, mut told) = (Instant::now(), Patience::default(), String::new());
+    loop {
+        let error = match look(url, deployer, options, patience.next()).await {
+            Ok(given) => {
+                options.life.report(Reason::StoreAway, false);
+                return Ok(given);
+            }
+            Err(error) => error,
+        };
+        let left = options.wait.saturating_sub(began.elapsed());
+        if left.is_zero() || !error.may_pass() {
+            return Err(error);
+        }
+        options.life.report(Reason::StoreAway, true);
+        let said = error.to_string();
+        if told != said {
+            tracing::warn!(redis = %url, error = said, ?left, "waiting for Redis: {}", error.advice());
+            told = said;
+        }
+        tokio::time::sleep(START_AGAIN.min(left)).await;
+    }
+}
+
+async fn look(
+    url: &RedisUrl,
+    deployer: &RedisUrl,
+    options: &Options,
+    within: Duration,
+) -> Result<Given, OpenError> {
+    let given = probe::probe(deployer, options.durability, options.attest, within).await?;
+    if library::ensure(deployer, within).await? {
+        tracing::info!(version = library::VERSION, "loaded the functions of this release");
+    }
+    rights::check(url, given.level == Durability::FsyncReplica, within).await?;
+    Ok(given)
 }
 
 impl Store for Redis {

@@ -83,13 +83,13 @@ pub enum Parting {
 
 /// Takes an owner away in the middle of an answer of an agent that outlives it, and that others watch:
 /// milliseconds until the attempt goes on elsewhere. It must be the same one, and end well.
-pub fn goes_on_ms(seed: u64, how: Parting) -> Option<u64> {
+pub fn goes_on_ms(seed: u64, how: Parting, age_s: u64) -> Option<u64> {
     let mut world = World::new(seed, 5, Faults::default().lasting());
     let key = cast::key("default", "s1");
     let user = cast::user("ann", "default", false);
     let talker = world.client(Kind::Talker, &key, user.clone());
     let watcher = world.client(Kind::Watcher, &key, user);
-    world.pass(8);
+    world.pass(age_s);
     world.utter(talker, 40, Manner::Slow, Strategy::Enqueue, (0, 1));
     world.sayings.get_mut(&40)?.agent_id = Some(cast::agent("lasting"));
     world.later(400, 401, Happening::Client { client: watcher, act: Act::Connect });
@@ -119,6 +119,26 @@ pub fn goes_on_ms(seed: u64, how: Parting) -> Option<u64> {
     let end = story.and_then(|story| story.ended.clone());
     assert!(end.is_some_and(|end| end.done && end.attempt == 1), "G3: it is the same attempt (seed {seed})");
     wait
+}
+
+/// A store that is some 0.2 to 1.6 s away, there and back, from the first moment on: somebody must own the session all
+/// the same, and its turn must end.
+pub fn far_store(seed: u64) {
+    let mut world = World::new(seed, 3, Faults::default());
+    world.slow_until = world.now + Duration::from_secs(60);
+    let key = cast::key("default", "s1");
+    let talker = world.client(Kind::Talker, &key, cast::user("ann", "default", false));
+    world.later(0, 100, Happening::Client { client: talker, act: Act::Connect });
+    world.utter(talker, 1, Manner::Plain, Strategy::Enqueue, (200, 300));
+    world.pass(30);
+    let run_id = world.sayings[&1].run_id.clone();
+    let story = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
+    assert!(
+        story.is_some_and(|story| story.ended.is_some()),
+        "G9: no turn ends at a far store (seed {seed})"
+    );
+    world.heal();
+    world.come_to_rest(super::scenario::REST_S);
 }
 
 /// Grants of leases have late copies; then a node that shows a session loses touch with the store and the

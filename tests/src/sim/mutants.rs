@@ -1,5 +1,5 @@
 //! Hunting planted bugs: first where they are likely to show, then wherever chance leads.
-use super::cases;
+use super::cases::{self, Parting};
 use super::faults::Faults;
 use super::verdict::{judge, verdict};
 use super::world::World;
@@ -18,6 +18,14 @@ struct Trap {
 fn idle(_: u64) {
     let (few, many) = (cases::idle_minute(10), cases::idle_minute(60));
     assert!(many.0 <= few.0 + 20 && many.1 <= few.1, "G8: idle sessions cost: {few:?} {many:?}");
+}
+
+fn young_fleet(seed: u64) {
+    let wait = cases::goes_on_ms(seed, Parting::Crash, 1);
+    assert!(
+        wait.is_none_or(|wait| wait <= 1200),
+        "G9: a death in a young fleet is believed late: {wait:?} ms"
+    );
 }
 
 fn scenario(seed: u64, faults: Faults) {
@@ -130,6 +138,8 @@ const TRAPS: &[Trap] = &[
         often: 32,
         spring: cases::handed_over_unheard,
     },
+    Trap { name: "far store", for_bugs: &[Mutant::GrantAnew], often: 1, spring: cases::far_store },
+    Trap { name: "young fleet", for_bugs: &[Mutant::ContactOnly], often: 32, spring: young_fleet },
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
 ];
 

@@ -174,6 +174,8 @@ fn kind(reply: &Reply) -> &'static str {
         Reply::Refused(Refused::Busy) => "refused: busy",
         Reply::Refused(Refused::TooMany) => "refused: too many",
         Reply::Refused(Refused::Full) => "refused: full",
+        Reply::Refused(Refused::ReadOnly) => "refused: read only",
+        Reply::Refused(Refused::Forbidden) => "refused: forbidden",
         Reply::Claimed(_) => "claimed",
         Reply::Held { .. } => "held",
         Reply::Appended { listeners: None, .. } => "appended",

@@ -32,7 +32,7 @@ impl Pair {
         let clock = Arc::new(Mutex::new(DAWN));
         let reads = Arc::clone(&clock);
         let reads: turnway::store::embedded::Clock = Arc::new(move || *reads.lock().expect("a clock"));
-        let options = Options { durability, deployer: None, clock: Some(reads) };
+        let options = Options { durability, clock: Some(reads), ..Options::default() };
         let desk = Desk::try_open(url, options).await.expect("a store");
         let (script, shelf) = (Script::new(seed, true), Shelf::new(false));
         Self { desk, script, shelf, clock, now: DAWN, repeated: 0 }

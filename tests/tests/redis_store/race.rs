@@ -57,7 +57,7 @@ impl World {
     async fn node(&mut self, n: usize) -> Node {
         let (now, (sender, answers)) = (Arc::clone(&self.now), channel());
         let clock: Clock = Arc::new(move || *now.lock().expect("a clock"));
-        let options = Options { durability: Durability::Mem, deployer: None, clock: Some(clock) };
+        let options = Options { durability: Durability::Mem, clock: Some(clock), ..Options::default() };
         // The last answers may come after the end.
         let sink = Arc::new(move |op, result| drop(sender.send((op, result))));
         let store = RedisStore::open(self.url.clone(), options, sink).await.expect("a store");

@@ -16,7 +16,8 @@ use turnway_tests::script::DAWN;
 
 /// A node whose store's clock stands still.
 async fn node(server: &Redis, n: u128) -> Desk {
-    let options = Options { durability: Durability::Mem, deployer: None, clock: Some(Arc::new(|| DAWN)) };
+    let options =
+        Options { durability: Durability::Mem, clock: Some(Arc::new(|| DAWN)), ..Options::default() };
     let mut desk = Desk::try_open(&server.url(), options).await.expect("a store");
     desk.era(holder(n, n), true).await;
     desk

@@ -36,7 +36,9 @@ async fn a_level_that_is_not_given_is_refused_before_anybody_is_served() {
                 "--durability",
                 level,
             ];
-            run(&dir, &[&args[..], &["--store", &url]].concat(), &[]).await
+            // One that is away is not waited for.
+            let env = [("TURNWAY_STORE_WAIT", "0s")];
+            run(&dir, &[&args[..], &["--store", &url]].concat(), &env).await
         }
     };
     let ended = serve("fsync", server.url()).await;

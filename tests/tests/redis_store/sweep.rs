@@ -35,7 +35,7 @@ impl Scene {
     async fn node(&self, n: u128) -> Desk {
         let now = Arc::clone(&self.now);
         let clock: Clock = Arc::new(move || *now.lock().expect("a clock"));
-        let options = Options { durability: Durability::Mem, deployer: None, clock: Some(clock) };
+        let options = Options { durability: Durability::Mem, clock: Some(clock), ..Options::default() };
         let mut desk = Desk::try_open(&self.server.url(), options).await.expect("a store");
         desk.era(holder(n, n), true).await;
         desk

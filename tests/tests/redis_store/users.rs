@@ -60,7 +60,7 @@ fn deployer() -> Login {
 async fn a_node_does_all_it_has_to_as_its_user() {
     let (_dir, server) = start();
     let url = format!("redis://turnway:{NODE}@127.0.0.1:{}", server.port);
-    let options = Options { durability: Durability::Mem, deployer: Some(deployer()), clock: None };
+    let options = Options { durability: Durability::Mem, deployer: Some(deployer()), ..Options::default() };
     let mut desk = Desk::try_open(&url, options).await.expect("a store");
     let me = holder(1, 1);
     desk.era(me, true).await;

@@ -9,6 +9,30 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+/// What an answer promises: `turn_accepted.durability`, and on whose word.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Promise {
+    /// The level.
+    pub(super) level: &'static str,
+    /// Only the operator vouches for it (`store.attest`).
+    pub(super) is_attested: bool,
+}
+
+/// A store that is ready to be asked.
+pub(super) struct Opened {
+    pub(super) store: Arc<dyn Store>,
+    /// Copies an embedded one.
+    pub(super) copier: Option<Copier>,
+    pub(super) promise: Promise,
+}
+
+impl Opened {
+    fn of(store: Arc<dyn Store>, config: &StoreConfig) -> Self {
+        let promise = Promise { level: config.promise(), is_attested: false };
+        Self { store, copier: None, promise }
+    }
+}
+
 impl Shared {
     /// The one that is configured; of an embedded one also what copies it.
     pub(super) fn store(
@@ -17,11 +41,11 @@ impl Shared {
         fatal: &Arc<Notify>,
         answers: Answers,
         runtime: &Handle,
-    ) -> Result<(Arc<dyn Store>, Option<Copier>), BuildError> {
+    ) -> Result<Opened, BuildError> {
         let clock = self.clock.clone();
         let clock: embedded::Clock = Arc::new(move || clock.now());
         match config {
-            StoreConfig::Memory => Ok((Arc::new(Memory::new(clock, answers)), None)),
+            StoreConfig::Memory => Ok(Opened::of(Arc::new(Memory::new(clock, answers)), config)),
             StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes } => {
                 let fatal = Arc::clone(fatal);
                 let mut options = embedded::Options::new(clock, Arc::new(move |_| fatal.notify_one()));
@@ -38,16 +62,24 @@ impl Shared {
                 let metrics = Arc::clone(&self.metrics);
                 options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
                 let store = Embedded::open(dir, options, answers)?;
-                let copier = store.copier();
-                Ok((Arc::new(store), Some(copier)))
+                let copier = Some(store.copier());
+                Ok(Opened { copier, ..Opened::of(Arc::new(store), config) })
             }
-            StoreConfig::Redis { url, durability, deployer } => {
-                let options =
-                    redis::Options { durability: *durability, deployer: deployer.clone(), clock: None };
+            StoreConfig::Redis { url, durability, deployer, attest, wait } => {
+                let options = redis::Options {
+                    durability: *durability,
+                    deployer: deployer.clone(),
+                    attest: *attest,
+                    wait: *wait,
+                    life: self.life.clone(),
+                    clock: None,
+                };
                 let store = runtime.block_on(Redis::open(url.clone(), options, answers));
                 let store = store
                     .map_err(|error| BuildError::Redis { url: url.to_string(), error: Box::new(error) })?;
-                Ok((Arc::new(store), None))
+                let promise = Promise { level: store.level().word(), is_attested: store.is_attested() };
+                self.metrics.store.promise(promise.is_attested);
+                Ok(Opened { promise, store: Arc::new(store), copier: None })
             }
         }
     }

@@ -10,12 +10,15 @@ use turnway_core::time::Mono;
 pub(super) const BEAT: Duration = Duration::from_millis(500);
 /// Beats that the server took and that were not heard a beat later: so many are no accident.
 const MISSED: usize = 2;
+/// A node that has not heard itself for so long does not hear others either.
+const UNHEARD: Duration = Duration::from_secs(3);
 /// Beats that are remembered: more than are under way while a server answers at all.
 const KEPT: usize = 16;
 
 /// What was said to oneself and not heard yet.
 pub(super) struct Pulse {
     clock: Clock,
+    began: Mono,
     beats: Mutex<Beats>,
 }
 
@@ -32,15 +35,16 @@ struct Beats {
 struct Beat {
     number: u64,
     sent: Mono,
-    /// The server has it.
-    taken: bool,
+    /// When the server was known to have it. From then on it is about to come: also from far away, where one way may be
+    /// slower than the other.
+    taken: Option<Mono>,
 }
 
 // === impl Pulse ===
 
 impl Pulse {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, beats: Mutex::default() }
+        Self { began: clock.mono(), clock, beats: Mutex::default() }
     }
 
     /// Another beat: its number.
@@ -48,7 +52,7 @@ impl Pulse {
         let (sent, mut beats) = (self.clock.mono(), self.beats());
         beats.number += 1;
         let number = beats.number;
-        beats.waiting.push_back(Beat { number, sent, taken: false });
+        beats.waiting.push_back(Beat { number, sent, taken: None });
         if beats.waiting.len() > KEPT {
             beats.waiting.pop_front();
         }
@@ -57,8 +61,9 @@ impl Pulse {
 
     /// The server has taken this one.
     pub(super) fn taken(&self, number: u64) {
+        let now = self.clock.mono();
         if let Some(beat) = self.beats().waiting.iter_mut().find(|beat| beat.number == number) {
-            beat.taken = true;
+            beat.taken = Some(now);
         }
     }
 
@@ -83,8 +88,16 @@ impl Pulse {
     pub(super) fn is_deaf(&self) -> bool {
         let now = self.clock.mono();
         let beats = self.beats();
-        let missed = beats.waiting.iter().filter(|beat| beat.taken && beat.sent + BEAT <= now);
+        let usual = beats.heard.map_or(BEAT, |(_, took)| took.max(BEAT));
+        let missed = beats.waiting.iter().filter(|beat| beat.taken.is_some_and(|taken| taken + usual <= now));
         missed.count() >= MISSED
+    }
+
+    /// Whether nothing has come back for so long that this node hears nobody.
+    pub(super) fn is_unheard(&self) -> bool {
+        let now = self.clock.mono();
+        let last = self.beats().heard.map_or(self.began, |(at, _)| at);
+        last + UNHEARD <= now
     }
 
     /// The subscription is given up.

@@ -28,6 +28,9 @@ const KEPT: Duration = Duration::from_secs(60 * 60);
 /// Before the first record is tried again, and the look of a node that leaves.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// Before a record is tried again that was refused: somebody has to do something.
+const REFUSED_AGAIN: Duration = Duration::from_secs(1);
+
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -43,9 +46,22 @@ pub struct Record {
     pub release: String,
     /// When it last said so, by the store's clock.
     pub seen_ms: u64,
+    /// What its acknowledgements survive; earlier builds do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Kept>,
     /// What it had to do then; earlier builds do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
+}
+
+/// What a node's acknowledgements survive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The level, as in `store.durability`.
+    pub level: String,
+    /// Only the operator vouches for it (`store.attest`).
+    #[serde(default)]
+    pub attested: bool,
 }
 
 /// A node's record, and whether it lives.
@@ -75,6 +91,7 @@ pub(super) struct Roll {
     pub(super) line: Line,
     pub(super) clock: Clock,
     pub(super) life: Life,
+    pub(super) durability: Kept,
     pub(super) metrics: Arc<Metrics>,
     pub(super) pulse: Arc<Pulse>,
     pub(super) mouth: Mouth,
@@ -85,8 +102,20 @@ pub(super) struct Roll {
 impl Roll {
     /// Keeps the record as it should be; tells once it is there.
     pub(super) async fn keep(self, entered: watch::Sender<bool>) {
-        while self.write().await.is_err() {
-            sleep(AGAIN).await;
+        let mut told = false;
+        loop {
+            match self.write().await {
+                Ok(()) => break,
+                // Others need not see it in the list: a full server must not keep a node from what it can do.
+                Err(error @ Missed::Refused { .. }) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(%error, "Redis does not take this node's record; it is not in the list of nodes");
+                    }
+                    entered.send_replace(true);
+                    sleep(REFUSED_AGAIN).await;
+                }
+                Err(Missed::NotSent | Missed::Unanswered) => sleep(AGAIN).await,
+            }
         }
         entered.send_replace(true);
         let mut again = interval(EVERY);
@@ -143,6 +172,7 @@ impl Roll {
             frames: Kind::Frame.version(),
             release: env!("CARGO_PKG_VERSION").to_owned(),
             seen_ms: clocked(&self.clock),
+            durability: Some(self.durability.clone()),
             load: Some(Load { bus_lag_us: self.pulse.lag().map(micros), ..Load::of(&self.metrics) }),
         };
         // A struct of texts and numbers always serialises.

@@ -4,6 +4,7 @@ use super::outbox::Outbox;
 use super::pulse::{BEAT, Pulse};
 use crate::bus::{Heard, Mail, Mouth};
 use crate::metrics::{Direction, Loss, Metrics};
+use crate::phase::{Life, Reason};
 use crate::redis::{Line, Missed};
 use ::redis::{Pipeline, Value, cmd, pipe};
 use futures_util::future::BoxFuture;
@@ -30,6 +31,8 @@ pub(super) struct Speaker {
     pub(super) pulse: Arc<Pulse>,
     pub(super) mouth: Mouth,
     pub(super) metrics: Arc<Metrics>,
+    /// Told whether this node hears.
+    pub(super) life: Life,
 }
 
 /// What goes in one pipeline.
@@ -126,6 +129,7 @@ impl Speaker {
 
     /// Subscribes anew where the subscription seems to be there and nothing comes by it.
     fn listen(&self) {
+        self.life.report(Reason::BusUnheard, self.pulse.is_unheard());
         if self.own.turn().is_some() && self.pulse.is_deaf() {
             tracing::warn!("the subscription to this node's inbox is dead; subscribing again");
             self.pulse.fell_silent();

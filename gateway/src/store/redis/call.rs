@@ -1,5 +1,6 @@
 //! One call of one function, and what became of it.
 use crate::redis::Missed;
+use crate::redis::refusal::{Complaint, complaint};
 use crate::store::redis::key;
 use ::redis::{Cmd, RedisWrite, ToRedisArgs};
 use turnway_core::store::StoreError;
@@ -23,6 +24,10 @@ pub(super) enum Trouble {
     Doubt,
     /// It did not happen: the server has no room.
     Full,
+    /// It did not happen: the server takes no writes.
+    ReadOnly,
+    /// It did not happen: the server does not allow it to this user.
+    Forbidden,
 }
 
 // === impl Call ===
@@ -100,7 +105,7 @@ impl From<&Missed> for Trouble {
 impl From<Trouble> for StoreError {
     fn from(trouble: Trouble) -> Self {
         match trouble {
-            Trouble::NotDone | Trouble::Full => Self::Unavailable,
+            Trouble::NotDone | Trouble::Full | Trouble::ReadOnly | Trouble::Forbidden => Self::Unavailable,
             Trouble::Doubt => Self::Unknown,
         }
     }
@@ -110,15 +115,26 @@ impl From<Trouble> for StoreError {
 /// done a part.
 fn refusal(code: &str, detail: &str) -> Trouble {
     match code {
+        "NOPERM" if is_before_first_write(detail) => Trouble::Forbidden,
         _ if detail.contains("script:") => Trouble::Doubt,
-        "OOM" => Trouble::Full,
-        "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" | "READONLY" | "NOPERM" | "NOAUTH"
-        | "WRONGPASS" | "BUSY" | "CLUSTERDOWN" | "MOVED" | "ASK" | "TRYAGAIN" | "CROSSSLOT" => {
-            Trouble::NotDone
-        }
+        "BUSY" | "MOVED" | "ASK" | "TRYAGAIN" | "CROSSSLOT" => Trouble::NotDone,
         _ if is_unknown_function(code, detail) => Trouble::NotDone,
-        _ => Trouble::Doubt,
+        _ => match complaint(code, detail) {
+            Some(Complaint::Full) => Trouble::Full,
+            Some(Complaint::ReadOnly) => Trouble::ReadOnly,
+            Some(Complaint::Forbidden) => Trouble::Forbidden,
+            None => Trouble::Doubt,
+        },
     }
+}
+
+/// Whether a function that takes something in was refused a command before it had written anything: clients that cannot
+/// say the same again would wait for as long as the right is missing.
+fn is_before_first_write(detail: &str) -> bool {
+    let takes = ["script: turnway1_accept", "script: turnway1_control"];
+    let commands = ["'hmget'", "'hget'", "'hexists'", "'xlen'", "'xrange'", "'time'", "'xadd'"];
+    let has = |words: &[&str]| words.iter().any(|word| detail.contains(word));
+    has(&takes) && has(&commands)
 }
 
 /// Functions are part of the data: a wiped or exchanged server has none.
@@ -135,11 +151,18 @@ mod tests {
         let refused = |code: &str, detail: &str| {
             Trouble::from(&Missed::Refused { code: code.into(), detail: detail.into() })
         };
-        assert_eq!(refused("LOADING", "Redis is loading the dataset in memory"), Trouble::NotDone);
+        assert_eq!(refused("LOADING", "Redis is loading the dataset in memory"), Trouble::ReadOnly);
+        assert_eq!(refused("NOPERM", "User n has no permissions to run 'fcall'"), Trouble::Forbidden);
+        assert_eq!(refused("ERR", "unknown command 'FCALL', with args"), Trouble::Forbidden);
         assert_eq!(refused("ERR", "Function not found"), Trouble::NotDone);
         assert_eq!(refused("OOM", "allow-oom flag is not set on the function"), Trouble::Full);
-        let inside = "User n has no permissions to run the 'xadd' command script: turnway1_accept, on @user_function:9.";
+        let inside = "User n has no permissions to run the 'hset' command script: turnway1_accept, on @user_function:9.";
         assert_eq!(refused("NOPERM", inside), Trouble::Doubt);
+        assert_eq!(refused("NOPERM", &inside.replace("hset", "xadd")), Trouble::Forbidden);
+        assert_eq!(
+            refused("NOPERM", &inside.replace("hset", "xadd").replace("accept", "append")),
+            Trouble::Doubt
+        );
         assert_eq!(refused("ERR", "anything else"), Trouble::Doubt);
     }
 

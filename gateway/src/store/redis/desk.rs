@@ -1,17 +1,19 @@
 //! Where ops become calls: what all of them share.
+use crate::redis::refusal::Complaint;
 use crate::redis::{Line, Missed};
 use crate::store::embedded::Clock;
 use crate::store::redis::answer::Answer;
 use crate::store::redis::book::Book;
 use crate::store::redis::call::{Call, Trouble, is_unknown_function};
 use crate::store::redis::guard::Guard;
+use crate::store::redis::health::Health;
 use crate::store::redis::library::Library;
 use crate::store::redis::registrar::Registrar;
 use crate::store::redis::replicas::Replicas;
 use ::redis::{Cmd, Pipeline, Value};
 use futures_util::FutureExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 use turnway_core::store::{Op, Refused, Reply};
 use turnway_core::time::Mono;
@@ -41,6 +43,8 @@ pub(super) struct Desk {
     pub(super) registrar: Registrar,
     /// Whether the last call was answered: each kind of trouble is told once.
     pub(super) well: AtomicBool,
+    /// What the server says against being used.
+    pub(super) health: Arc<Health>,
 }
 
 impl Desk {
@@ -143,6 +147,9 @@ impl Desk {
         if self.well.swap(false, Ordering::Relaxed) {
             tracing::warn!(%missed, "Redis did not do as asked");
         }
+        if let Missed::Refused { code, detail } = missed {
+            self.health.refused(code, detail);
+        }
         missed.into()
     }
 
@@ -158,6 +165,10 @@ impl Desk {
 
     /// Each in a box of its own: without, every op would have the size of all of them, and thousands may be under way.
     pub(super) async fn perform(&self, op: &Op) -> Done<Reply> {
+        // What would fail in the middle of a function, nobody knows how far. Whoever asks now is better told at once.
+        if matches!(op, Op::Accept { .. } | Op::Control { .. }) && self.health.has(Complaint::Forbidden) {
+            return Ok(Reply::Refused(Refused::Forbidden));
+        }
         let reply = match op {
             Op::Accept { key, principal, input, hash } => {
                 self.accept(key, principal, input, *hash).boxed().await
@@ -195,10 +206,13 @@ impl Desk {
             Op::Expire { key, before_ms } => self.expire(key, *before_ms).boxed().await,
         };
         match reply {
-            // Only these may be refused for want of room.
-            Err(Trouble::Full) if matches!(op, Op::Accept { .. } | Op::Control { .. }) => {
-                Ok(Reply::Refused(Refused::Full))
-            }
+            // Somebody asks for these, and is told why they are refused.
+            Err(trouble) if matches!(op, Op::Accept { .. } | Op::Control { .. }) => match trouble {
+                Trouble::Full => Ok(Reply::Refused(Refused::Full)),
+                Trouble::ReadOnly => Ok(Reply::Refused(Refused::ReadOnly)),
+                Trouble::Forbidden => Ok(Reply::Refused(Refused::Forbidden)),
+                Trouble::NotDone | Trouble::Doubt => Err(trouble),
+            },
             reply => reply,
         }
     }

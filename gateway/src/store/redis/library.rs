@@ -1,6 +1,7 @@
 //! The library of functions: brought to a server that has none, or an older one of the same major.
 use crate::config::redis::RedisUrl;
 use crate::redis::reach::{self, Unreached};
+use crate::redis::refusal::{Complaint, complaint};
 use crate::store::redis::call::is_unknown_function;
 use crate::store::redis::key;
 use ::redis::aio::MultiplexedConnection;
@@ -12,9 +13,10 @@ use tokio::sync::Mutex;
 /// The functions of this release.
 pub(super) const SOURCE: &str = include_str!("turnway.lua");
 /// `VERSION` of [`SOURCE`]: within a major it only grows.
-pub(super) const VERSION: u64 = 5;
-/// How long one command of a loading may take: compiling the library takes some milliseconds.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const VERSION: u64 = 6;
+/// How long one command of a loading may take: compiling the library takes some milliseconds, and the way to a server
+/// that a node can use up to two seconds.
+const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 /// Between two tries of a node whose functions went missing and could not be brought back.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Others may load at the same time, each of them once.
@@ -27,7 +29,10 @@ pub enum LibraryError {
     #[error(transparent)]
     Unreached(#[from] Unreached),
     /// The server does not let us.
-    #[error("the functions of Turnway are not there, and this user may not load them: {0}")]
+    #[error(
+        "the functions of Turnway are not there, and this user may not load them: {0}; name in store.deployer a user \
+         who may, such as that of deploy/redis-users.acl: it is needed once for each release"
+    )]
     Forbidden(RedisError),
     /// Something else.
     #[error("the functions of Turnway cannot be loaded: {0}")]
@@ -53,7 +58,7 @@ impl Library {
     /// others are better told at once that nothing was done.
     pub(super) async fn bring(&self) -> bool {
         let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else { return false };
-        match ensure(&self.url).await {
+        match ensure(&self.url, ANSWER_WITHIN).await {
             Ok(loaded) => {
                 if loaded {
                     tracing::warn!(version = VERSION, "the server had no functions; loaded them");
@@ -73,9 +78,9 @@ impl Library {
 }
 
 /// Loads the library where it is missing or older than this release's; whether it did.
-pub(super) async fn ensure(url: &RedisUrl) -> Result<bool, LibraryError> {
+pub(super) async fn ensure(url: &RedisUrl, within: Duration) -> Result<bool, LibraryError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
-    let mut connection = reach::connect(url, config).await?;
+    let mut connection = reach::connect_within(url, config, within).await?;
     for _ in 0..TRIES {
         if version(&mut connection).await?.is_some_and(|version| version >= VERSION) {
             return Ok(false);
@@ -105,7 +110,9 @@ pub(super) async fn version(connection: &mut MultiplexedConnection) -> Result<Op
 /// place of a newer one.
 async fn load(connection: &mut MultiplexedConnection) -> Result<bool, LibraryError> {
     let forbidden = |error: RedisError| match error.code() {
-        Some("NOPERM") => LibraryError::Forbidden(error),
+        Some(code) if complaint(code, error.detail().unwrap_or_default()) == Some(Complaint::Forbidden) => {
+            LibraryError::Forbidden(error)
+        }
         _ => LibraryError::Failed(error),
     };
     cmd("WATCH").arg(key::LIBRARY).query_async::<Value>(connection).await.map_err(forbidden)?;

@@ -1,11 +1,12 @@
 //! What a server is, and what it promises as it is set: looked at before
-//! anybody is served (S-42), and by `guard` ever after.
+//! anybody is served (S-42), and by `guard` ever after. Managed servers show no settings (`CONFIG`), and some show
+//! little by `INFO`: what cannot be seen the operator may vouch for (`store.attest`).
 use crate::config::Durability;
 use crate::config::redis::RedisUrl;
 use crate::redis::reach;
 use crate::store::redis::OpenError;
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{AsyncConnectionConfig, RedisError, cmd};
+use ::redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, cmd};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,60 +18,138 @@ type Version = (u32, u32, u32);
 /// may (S-41). Of 7.0.15 a distribution may have a version of its own, which cannot be seen.
 const UNSOUND: [(Version, Version); 3] =
     [((7, 0, 0), (7, 0, 15)), ((7, 2, 0), (7, 4, 3)), ((8, 0, 0), (8, 6, 3))];
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Longer than the round trip at which a node can hold a lease.
+const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+/// The settings that are looked at.
+const NAMES: [&str; 5] =
+    ["maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "protected-mode"];
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Found {
+    /// Empty: it cannot be seen.
     version: String,
+    /// Why the settings cannot be seen, in the server's words; none: they can.
+    unseen: Option<String>,
     /// Valkey calls itself a Redis of the version it began with.
     valkey: bool,
     settings: BTreeMap<String, String>,
-    replicas: u32,
+    /// None: it cannot be seen.
+    replicas: Option<u32>,
     /// Nobody had to say who asked.
     anonymous: bool,
     cluster: bool,
 }
 
-/// Refuses a server that would not keep the promise, and warns of what is unwise.
-pub(super) async fn probe(url: &RedisUrl, wanted: Durability) -> Result<(), OpenError> {
-    for warning in find(url).await?.check(wanted)? {
+/// What a server gives, as far as it can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    /// What an answer survives.
+    pub(super) level: Durability,
+    /// Only the operator's word says so.
+    pub(super) attested: bool,
+}
+
+/// Refuses a server that would not keep the promise, and warns of what is unwise. Where its settings cannot be seen
+/// the level is what can be shown or is attested, up to the one that is wanted.
+pub(super) async fn probe(
+    url: &RedisUrl,
+    wanted: Durability,
+    attest: Option<Durability>,
+    within: Duration,
+) -> Result<Given, OpenError> {
+    let found = find(url, within).await?;
+    let (given, warnings) = found.give(wanted, attest)?;
+    for warning in warnings {
         tracing::warn!(redis = %url, "{warning}");
     }
-    Ok(())
+    Ok(given)
 }
 
 /// Whether a server still keeps the promise by itself. Of its replicas each answer is witness.
-pub(super) async fn keeps(url: &RedisUrl, wanted: Durability) -> Result<(), OpenError> {
-    find(url).await?.check(wanted.min(Durability::Fsync)).map(drop)
+pub(super) async fn keeps(
+    url: &RedisUrl,
+    wanted: Durability,
+    attest: Option<Durability>,
+) -> Result<(), OpenError> {
+    let wanted = wanted.min(Durability::Fsync);
+    let (given, _) = find(url, ANSWER_WITHIN).await?.give(wanted, attest)?;
+    if given.level >= wanted {
+        return Ok(());
+    }
+    Err(OpenError::Level {
+        wanted: wanted.word(),
+        gives: given.level.word(),
+        missing: "its settings cannot be seen any more".to_owned(),
+    })
 }
 
-async fn find(url: &RedisUrl) -> Result<Found, OpenError> {
+async fn find(url: &RedisUrl, within: Duration) -> Result<Found, OpenError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
-    let mut connection = reach::connect(url, config).await?;
-    let found = look(&mut connection).await.map_err(|error| match error.code() {
-        Some("NOPERM") => OpenError::Unseen { error },
-        _ => OpenError::Asked { error },
-    })?;
-    Ok(Found { anonymous: url.login.password.is_none(), ..found })
+    let mut connection = reach::connect_within(url, config, within).await?;
+    let found = look(&mut connection).await.map_err(|error| OpenError::Asked { error })?;
+    let anonymous = url.login.password.is_none() && url.login.password_file.is_none();
+    Ok(Found { anonymous, ..found })
+}
+
+/// Asks for what is refused to this user, or by this server: what it says then is that it cannot be seen. A server that
+/// has no answer for now is another matter.
+async fn shown<T: FromRedisValue>(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<Result<T, String>, RedisError> {
+    match command.query_async(connection).await {
+        Ok(shown) => Ok(Ok(shown)),
+        Err(error) => match error.code() {
+            None | Some("LOADING" | "MASTERDOWN" | "BUSY" | "NOAUTH") => Err(error),
+            Some(code) => Ok(Err(format!("{code} {}", error.detail().unwrap_or_default()))),
+        },
+    }
 }
 
 async fn look(connection: &mut MultiplexedConnection) -> Result<Found, RedisError> {
-    let server: String = cmd("INFO").arg("server").query_async(connection).await?;
-    let replication: String = cmd("INFO").arg("replication").query_async(connection).await?;
-    let names = ["maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "protected-mode"];
-    let settings = cmd("CONFIG").arg("GET").arg(&names).query_async(connection).await?;
-    let line = |text: &str, name: &str| {
-        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        found.unwrap_or_default().trim().to_owned()
-    };
-    let replicas = line(&replication, "connected_slaves").parse().unwrap_or_default();
-    let (version, valkey) = (line(&server, "redis_version"), line(&server, "server_name") == "valkey");
-    let cluster = line(&server, "redis_mode") == "cluster";
-    Ok(Found { version, valkey, settings, replicas, anonymous: false, cluster })
+    let mut texts = Vec::new();
+    for section in ["server", "replication", "memory", "persistence"] {
+        texts.push(shown::<String>(connection, cmd("INFO").arg(section)).await?.unwrap_or_default());
+    }
+    let info = texts.join("\n");
+    let settings =
+        shown::<BTreeMap<String, String>>(connection, cmd("CONFIG").arg("GET").arg(&NAMES)).await?;
+    Ok(Found::read(&info, settings))
 }
 
 impl Found {
+    /// Puts together what `INFO` and `CONFIG` said. A server may hide single settings too.
+    fn read(info: &str, settings: Result<BTreeMap<String, String>, String>) -> Self {
+        let line = |name: &str| {
+            let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            found.map(|value| value.trim().to_owned())
+        };
+        let (mut settings, mut unseen) = match settings {
+            Ok(settings) => (settings, None),
+            Err(said) => (BTreeMap::new(), Some(said)),
+        };
+        if unseen.is_none() && !(settings.contains_key("appendonly") && settings.contains_key("appendfsync"))
+        {
+            unseen = Some("it shows neither `appendonly` nor `appendfsync`".to_owned());
+        }
+        let aof = line("aof_enabled").map(|on| if on == "1" { "yes" } else { "no" }.to_owned());
+        for (name, value) in [("maxmemory-policy", line("maxmemory_policy")), ("appendonly", aof)] {
+            if let Some(value) = value {
+                settings.entry(name.to_owned()).or_insert(value);
+            }
+        }
+        Self {
+            version: line("redis_version").unwrap_or_default(),
+            unseen,
+            valkey: line("server_name").is_some_and(|name| name == "valkey"),
+            settings,
+            replicas: line("connected_slaves").and_then(|count| count.parse().ok()),
+            anonymous: false,
+            cluster: line("redis_mode").is_some_and(|mode| mode == "cluster"),
+        }
+    }
+
     fn is(&self, setting: &str, value: &str) -> bool {
         self.settings.get(setting).is_some_and(|set| set == value)
     }
@@ -86,9 +165,46 @@ impl Found {
         match (self.is("appendonly", "yes"), self.is("appendfsync", "always")) {
             (false, _) => Durability::Mem,
             (true, false) => Durability::Os,
-            (true, true) if self.replicas == 0 => Durability::Fsync,
+            (true, true) if self.replicas.unwrap_or_default() == 0 => Durability::Fsync,
             (true, true) => Durability::FsyncReplica,
         }
+    }
+
+    /// What it gives of what is wanted, and what is unwise; or why it cannot be used at all.
+    fn give(
+        &self,
+        wanted: Durability,
+        attest: Option<Durability>,
+    ) -> Result<(Given, Vec<String>), OpenError> {
+        let Some(said) = &self.unseen else {
+            let mut warnings = self.check(wanted)?;
+            if attest.is_some() {
+                warnings
+                    .push("store.attest is not needed: the settings of this Redis can be seen".to_owned());
+            }
+            return Ok((Given { level: wanted, attested: false }, warnings));
+        };
+        let shown = self.gives();
+        let level = attest.unwrap_or(shown).max(shown).min(wanted);
+        let attested = level > shown;
+        let mut warnings = self.check(level.min(shown))?;
+        if level > Durability::Fsync && self.replicas == Some(0) {
+            let (wanted, gives) = (level.word(), Durability::Fsync.word());
+            return Err(OpenError::Level { wanted, gives, missing: "connect a replica".to_owned() });
+        }
+        if level < wanted {
+            warnings.push(format!(
+                "the settings of this Redis cannot be seen ({said}), so not {} is promised but {}: say in \
+                 store.attest what it keeps, or name in store.deployer a user who may see them",
+                wanted.word(),
+                level.word()
+            ));
+        }
+        if attested {
+            let level = level.word();
+            warnings.push(format!("that this Redis keeps {level} is only attested (store.attest): {said}"));
+        }
+        Ok((Given { level, attested }, warnings))
     }
 
     /// What to do for a level that is not given.
@@ -100,7 +216,7 @@ impl Found {
         if wanted > Durability::Os && !self.is("appendfsync", "always") {
             missing.push("set `appendfsync always`");
         }
-        if wanted > Durability::Fsync && self.replicas == 0 {
+        if wanted > Durability::Fsync && self.replicas.unwrap_or_default() == 0 {
             missing.push("connect a replica");
         }
         missing
@@ -109,18 +225,24 @@ impl Found {
     /// What is unwise, or why it cannot be used at all.
     fn check(&self, wanted: Durability) -> Result<Vec<String>, OpenError> {
         let (major, minor, _) = self.version();
-        if (major, minor) < OLDEST {
+        if !self.version.is_empty() && (major, minor) < OLDEST {
             return Err(OpenError::TooOld { version: self.version.clone() });
         }
-        if !self.is("maxmemory-policy", "noeviction") {
-            return Err(OpenError::Evicts);
+        let mut warnings = Vec::new();
+        match self.settings.get("maxmemory-policy") {
+            Some(policy) if policy != "noeviction" => return Err(OpenError::Evicts),
+            Some(_) => {}
+            None => warnings.push(
+                "whether Redis forgets sessions where memory runs out cannot be seen: it must be set to \
+                 `maxmemory-policy noeviction`"
+                    .to_owned(),
+            ),
         }
         let missing = self.missing(wanted);
         if !missing.is_empty() {
             let (wanted, gives) = (wanted.word(), self.gives().word());
             return Err(OpenError::Level { wanted, gives, missing: missing.join(", ") });
         }
-        let mut warnings = Vec::new();
         let version = self.version();
         if !self.valkey && UNSOUND.iter().any(|(from, to)| (*from..*to).contains(&version)) {
             let version = &self.version;
@@ -154,7 +276,7 @@ mod tests {
     use super::*;
 
     fn found(version: &str, settings: &[(&str, &str)], replicas: u32) -> Found {
-        let mut found = Found { version: version.into(), replicas, ..Found::default() };
+        let mut found = Found { version: version.into(), replicas: Some(replicas), ..Found::default() };
         let usual = [("maxmemory-policy", "noeviction"), ("appendonly", "yes"), ("appendfsync", "always")];
         for (name, value) in usual.iter().chain(settings) {
             found.settings.insert((*name).to_owned(), (*value).to_owned());
@@ -199,7 +321,62 @@ mod tests {
         assert!(said(open.clone(), Durability::Fsync).contains("anything"));
         (open.anonymous, open.cluster) = (false, true);
         assert!(said(open, Durability::Fsync).contains("Cluster"));
+        assert!(said(Found::default(), Durability::Mem).contains("noeviction"));
         let evicts = found(sound, &[("maxmemory-policy", "allkeys-lru")], 0);
         assert!(said(evicts, Durability::Mem).contains("noeviction"));
+    }
+
+    const INFO: &str =
+        "redis_version:7.0.15\r\nconnected_slaves:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
+
+    fn hidden(info: &str) -> Found {
+        Found::read(info, Err("ERR unknown command 'CONFIG'".to_owned()))
+    }
+
+    fn given(found: &Found, wanted: Durability, attest: Option<Durability>) -> (Durability, bool, String) {
+        let (given, warnings) = found.give(wanted, attest).expect("it can be used");
+        (given.level, given.attested, warnings.join(";"))
+    }
+
+    /// Covers: S-42.
+    #[test]
+    fn level_without_config_is_what_can_be_shown_or_is_attested() {
+        let found = hidden(INFO);
+        assert_eq!(given(&found, Durability::Mem, None), (Durability::Mem, false, String::new()));
+        let (level, attested, said) = given(&found, Durability::Fsync, None);
+        assert_eq!((level, attested), (Durability::Os, false));
+        assert!(said.contains("store.attest") && said.contains("unknown command 'CONFIG'"), "{said}");
+        let (level, attested, said) = given(&found, Durability::Fsync, Some(Durability::Fsync));
+        assert_eq!((level, attested), (Durability::Fsync, true));
+        assert!(said.contains("attested"), "{said}");
+        let off = hidden(&INFO.replace("aof_enabled:1", "aof_enabled:0"));
+        assert_eq!(given(&off, Durability::Fsync, None).0, Durability::Mem);
+        assert_eq!(given(&off, Durability::Os, Some(Durability::Fsync)).0, Durability::Os);
+    }
+
+    /// Covers: S-42.
+    #[test]
+    fn attested_replica_must_be_connected_where_that_can_be_seen() {
+        let all = Some(Durability::FsyncReplica);
+        let refused = hidden(INFO).give(Durability::FsyncReplica, all).expect_err("there is none");
+        assert!(refused.to_string().contains("connect a replica"), "{refused}");
+        let unseen = hidden("maxmemory_policy:noeviction");
+        assert_eq!(given(&unseen, Durability::FsyncReplica, all).0, Durability::FsyncReplica);
+    }
+
+    /// Covers: S-42.
+    #[test]
+    fn server_without_info_is_used_at_mem_with_a_warning() {
+        let (level, _, said) = given(&hidden(""), Durability::Mem, None);
+        assert!(level == Durability::Mem && said.contains("noeviction"), "{said}");
+        let evicts = hidden("maxmemory_policy:volatile-lru").give(Durability::Mem, Some(Durability::Fsync));
+        assert!(matches!(evicts, Err(OpenError::Evicts)), "nobody can attest that away");
+    }
+
+    /// Covers: S-42.
+    #[test]
+    fn settings_that_are_seen_outweigh_what_is_attested() {
+        let everysec = found("7.0.15", &[("appendfsync", "everysec")], 0);
+        assert!(everysec.give(Durability::Fsync, Some(Durability::Fsync)).is_err());
     }
 }

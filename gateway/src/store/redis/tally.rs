@@ -15,9 +15,9 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use turnway_core::limits;
 
-/// How long an answer may take. Whoever waits longer would hear of a fleet that is no more: a node goes on by itself
-/// meanwhile, and tells again with what comes next.
-const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+/// How long an answer may take: as long as a store may be away at all, or rates would never be shared with one that is
+/// far. What is taken meanwhile is told with the next.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Tells of what is put into the one end, for as long as that is there.
 struct Tally {

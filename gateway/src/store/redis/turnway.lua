@@ -6,7 +6,7 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 5
+local VERSION = 6
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
@@ -625,7 +625,9 @@ end
 -- keys: realm; args: candidate
 local function realm(keys, args)
   redis.call('SET', keys[1], args[1], 'NX')
-  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  -- Who may not see this, or is shown nothing of it, notices a restart by what it has lost alone.
+  local server = redis.pcall('INFO', 'server')
+  local run = type(server) == 'string' and string.match(server, 'run_id:(%x+)')
   return { redis.call('GET', keys[1]), run or '' }
 end
 

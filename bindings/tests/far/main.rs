@@ -1,0 +1,144 @@
+//! A node's lease where the store is far away: every op takes a round trip, and a first lease takes two.
+#[path = "../scene/scene.rs"]
+mod scene;
+
+use scene::board;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use turnway_bindings::switchboard::{Input, Output, Switchboard};
+use turnway_core::id::NodeId;
+use turnway_core::machine::Machine;
+use turnway_core::protocol::agent::AgentPolicy;
+use turnway_core::rng::Rng;
+use turnway_core::store::{Op, Shelf};
+use turnway_core::time::{Millis, Mono, Now};
+
+/// Renewals that may be under way at a time: one each half second, for as long as a lease takes.
+const UNDER_WAY_MAX: usize = 8;
+
+/// An op on its way to the store, or its answer on the way back.
+enum Mail {
+    Op(Op),
+    Answer(Input),
+}
+
+/// One node and its far store.
+struct Far {
+    board: Switchboard,
+    shelf: Shelf,
+    now: Now,
+    mail: BTreeMap<(Mono, u64), Mail>,
+    posted: u64,
+    renewals: usize,
+    renewals_max: usize,
+    /// One way.
+    way: fn(Mono, &mut Rng) -> Duration,
+    rng: Rng,
+}
+
+impl Far {
+    fn new(way: fn(Mono, &mut Rng) -> Duration) -> Self {
+        Self {
+            board: board(NodeId(1), 3, AgentPolicy::default()),
+            shelf: Shelf::new(false),
+            now: Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) },
+            mail: BTreeMap::new(),
+            posted: 0,
+            renewals: 0,
+            renewals_max: 0,
+            way,
+            rng: Rng::from_seed([5; 32]),
+        }
+    }
+
+    fn post(&mut self, ways: u32, mail: Mail) {
+        let way = (self.way)(self.now.mono, &mut self.rng);
+        self.posted += 1;
+        self.mail.insert((self.now.mono + way * ways, self.posted), mail);
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.board.poll_output() {
+            if let Output::Store(op) = output {
+                if matches!(op, Op::Renew { .. }) {
+                    self.renewals += 1;
+                    self.renewals_max = self.renewals_max.max(self.renewals);
+                }
+                // A first lease is enrolled before: there, back, and there again.
+                let ways = if matches!(op, Op::Renew { fresh: true, .. }) { 3 } else { 1 };
+                self.post(ways, Mail::Op(op));
+            }
+        }
+    }
+
+    /// Lets time pass; returns for how long the node had no lease meanwhile.
+    fn pass(&mut self, wait: Duration) -> Duration {
+        let (end, mut without) = (self.now.mono + wait, Duration::ZERO);
+        while self.now.mono < end {
+            let step = Duration::from_millis(5);
+            self.now = Now { mono: self.now.mono + step, store: self.now.store.after(step) };
+            while let Some(first) = self.mail.first_entry().filter(|first| first.key().0 <= self.now.mono) {
+                match first.remove() {
+                    Mail::Op(op) => {
+                        let result = Ok(self.shelf.apply(self.now, &op));
+                        self.post(1, Mail::Answer(Input::Stored { op, result }));
+                    }
+                    Mail::Answer(input) => {
+                        self.renewals -=
+                            usize::from(matches!(&input, Input::Stored { op: Op::Renew { .. }, .. }));
+                        self.board.handle_input(self.now, input);
+                        self.drain();
+                    }
+                }
+            }
+            self.board.handle_timeout(self.now);
+            self.drain();
+            if !self.board.is_leased(self.now) {
+                without += step;
+            }
+        }
+        without
+    }
+}
+
+/// Passes the time in which a first lease must be had, and then a minute.
+fn lasting(way: fn(Mono, &mut Rng) -> Duration) -> Duration {
+    let mut far = Far::new(way);
+    far.pass(Duration::from_secs(8));
+    assert!(far.board.is_leased(far.now), "a lease is had in time");
+    let without = far.pass(Duration::from_secs(60));
+    assert!(far.renewals_max <= UNDER_WAY_MAX, "{} renewals under way", far.renewals_max);
+    without
+}
+
+/// Covers: G9.
+#[test]
+fn lease_is_held_at_any_round_trip_below_its_life() {
+    let ways: [fn(Mono, &mut Rng) -> Duration; 5] = [
+        |_, _| Duration::from_millis(5),
+        |_, _| Duration::from_millis(160),
+        |_, _| Duration::from_millis(260),
+        |_, _| Duration::from_millis(400),
+        |_, _| Duration::from_secs(1),
+    ];
+    for way in ways {
+        assert_eq!(lasting(way), Duration::ZERO);
+    }
+}
+
+/// Covers: G9.
+#[test]
+fn lease_is_held_while_round_trips_vary_and_grow() {
+    assert_eq!(lasting(|_, rng| Duration::from_millis(100 + rng.below(700))), Duration::ZERO);
+    let grows = |now: Mono, _: &mut Rng| now.0 / 72 + Duration::from_millis(1);
+    assert_eq!(lasting(grows), Duration::ZERO);
+}
+
+/// Covers: G1.
+#[test]
+fn lease_is_not_believed_where_its_answer_comes_after_its_life() {
+    let mut far = Far::new(|_, _| Duration::from_secs(2));
+    let without = far.pass(Duration::from_secs(60));
+    assert_eq!(without, Duration::from_secs(60));
+    assert!(far.renewals_max <= 2 * UNDER_WAY_MAX, "{} renewals under way", far.renewals_max);
+}

@@ -1,0 +1,83 @@
+//! What a server says when it does not do as asked, in the few kinds that an operator can do something about.
+
+/// A kind of refusal that lasts until somebody does something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Complaint {
+    /// It has no room.
+    Full,
+    /// It takes no writes.
+    ReadOnly,
+    /// It does not allow this user the command, the key or the channel, or has no such command.
+    Forbidden,
+}
+
+/// Returns the kind of a refusal, told by its first word and the rest; none: it says nothing of the server.
+pub fn complaint(code: &str, detail: &str) -> Option<Complaint> {
+    match code {
+        "OOM" => Some(Complaint::Full),
+        "READONLY" | "MISCONF" | "NOREPLICAS" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" => {
+            Some(Complaint::ReadOnly)
+        }
+        "NOPERM" | "NOAUTH" | "WRONGPASS" | "DENIED" => Some(Complaint::Forbidden),
+        "ERR" if detail.starts_with("unknown command") || detail.contains("Unknown Redis command") => {
+            Some(Complaint::Forbidden)
+        }
+        // A command within a function names its own error first.
+        "ERR" if detail.contains("NOPERM") || detail.contains("has no permissions") => {
+            Some(Complaint::Forbidden)
+        }
+        // Redis 7.0 of a command or a key within a function.
+        "ERR" if detail.contains("user executing the script can't") => Some(Complaint::Forbidden),
+        "ERR" if detail.contains("invalid username-password") => Some(Complaint::Forbidden),
+        _ => None,
+    }
+}
+
+/// Returns what an operator can do about a refusal.
+pub fn advice(code: &str) -> &'static str {
+    match code {
+        "OOM" => "raise `maxmemory` of Redis, or free memory there",
+        "MISCONF" => "Redis cannot write its own files: look at its disk and its log",
+        "READONLY" => "this Redis is a replica: name the primary in store.url, or the Sentinels",
+        "NOREPLICAS" => "too few replicas are connected: see `min-replicas-to-write`",
+        "LOADING" => "Redis is still loading its data: wait until it is done",
+        "MASTERDOWN" => "this Redis is a replica without its primary: look at the primary",
+        "WRONGPASS" | "NOAUTH" => "check user and password of store.url, and store.password_file",
+        "NOPERM" => "give the user of store.url the rights of deploy/redis-users.acl",
+        _ => {
+            "give the user of store.url the rights of deploy/redis-users.acl; a server without a command cannot be used"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_apart_by_what_the_server_said() {
+        let said = [
+            ("OOM", "command not allowed when used memory > 'maxmemory'.", Some(Complaint::Full)),
+            ("READONLY", "You can't write against a read only replica.", Some(Complaint::ReadOnly)),
+            ("MISCONF", "Errors writing to the AOF file: No space left on device", Some(Complaint::ReadOnly)),
+            ("NOREPLICAS", "Not enough good replicas to write.", Some(Complaint::ReadOnly)),
+            ("LOADING", "Redis is loading the dataset in memory", Some(Complaint::ReadOnly)),
+            ("MASTERDOWN", "Link with MASTER is down", Some(Complaint::ReadOnly)),
+            ("NOPERM", "User app has no permissions to run the 'fcall' command", Some(Complaint::Forbidden)),
+            ("NOAUTH", "Authentication required.", Some(Complaint::Forbidden)),
+            ("WRONGPASS", "invalid username-password pair or user is disabled.", Some(Complaint::Forbidden)),
+            ("ERR", "unknown command 'FCALL', with args beginning with: ", Some(Complaint::Forbidden)),
+            (
+                "ERR",
+                "The user executing the script can't run this command or subcommand script: f, on @user_function:9.",
+                Some(Complaint::Forbidden),
+            ),
+            ("ERR", "Function not found", None),
+            ("WRONGTYPE", "Operation against a key holding the wrong kind of value", None),
+        ];
+        for (code, detail, expected) in said {
+            assert_eq!(complaint(code, detail), expected, "{code} {detail}");
+            assert!(!advice(code).is_empty());
+        }
+    }
+}

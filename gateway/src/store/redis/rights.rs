@@ -1,0 +1,216 @@
+//! Whether the user of `store.url` may do everything that a node does: each command, and each pattern of keys and
+//! channels, tried in a form that changes nothing, before anybody is served and again while one is refused.
+use crate::config::redis::RedisUrl;
+use crate::redis::reach;
+use crate::redis::refusal::{Complaint, complaint};
+use crate::store::redis::OpenError;
+use ::redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, ServerError, Value, cmd};
+use std::fmt;
+use std::time::Duration;
+
+/// Longer than the round trip at which a node can hold a lease.
+const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+/// Missing rights that are named; more say the same.
+const NAMED_MAX: usize = 6;
+
+/// Every pattern of keys that a node touches, and a key that fits it: where others may have that key, a hash's field
+/// or a wrong type sees to it that nothing is changed.
+pub(super) const KEYS: [(&str, &str); 18] = [
+    ("own:*", "own:{turnway/probe}"),
+    ("in:*", "in:{turnway/probe}"),
+    ("ctl:*", "ctl:{turnway/probe}"),
+    ("log:*", "log:{turnway/probe}"),
+    ("dd:*", "dd:{turnway/probe}"),
+    ("ap:*", "ap:{turnway/probe}"),
+    ("ls:*", "ls:{turnway/probe}"),
+    ("snap:*", "snap:{turnway/probe}"),
+    ("node:*", "node:{turnway/probe}"),
+    ("nidx:*", "nidx:{turnway/probe}"),
+    ("ix:*", "ix:{turnway/probe}"),
+    ("val:*", "val:{turnway/probe}"),
+    ("mark:*", "mark:{turnway/probe}"),
+    ("rate:*", "rate:{turnway/probe}"),
+    ("lives", "lives"),
+    ("tenants", "tenants"),
+    ("realm", "realm"),
+    ("nodes", "nodes"),
+];
+
+/// Every command that a node or one of its functions uses, in a form that changes nothing: on a key that is not there,
+/// under a condition that is not met, or with an argument that is looked at after the user's rights. The mark is a
+/// text, so that nothing can be added to it as to a set, and is taken away again.
+pub(super) const COMMANDS: [&str; 32] = [
+    "FCALL turnway1_mark 1 mark:{turnway/probe} 1",
+    "FCALL_RO turnway1_version 0",
+    "PING",
+    "TIME",
+    "HGET own:{turnway/probe} f",
+    "HMGET own:{turnway/probe} f",
+    "HGETALL own:{turnway/probe}",
+    "HVALS own:{turnway/probe}",
+    "HLEN own:{turnway/probe}",
+    "HEXISTS own:{turnway/probe} f",
+    "HSCAN own:{turnway/probe} 0",
+    "HDEL own:{turnway/probe} f",
+    "HSET own:{turnway/probe} f v odd",
+    "HINCRBY own:{turnway/probe} f none",
+    "XLEN own:{turnway/probe}",
+    "XRANGE own:{turnway/probe} - + COUNT 1",
+    "XADD own:{turnway/probe} NOMKSTREAM * f v",
+    "XDEL own:{turnway/probe} 1-1",
+    "XTRIM own:{turnway/probe} MAXLEN 0",
+    "ZADD own:{turnway/probe} XX 0 m",
+    "ZREM own:{turnway/probe} m",
+    "ZSCORE own:{turnway/probe} m",
+    "ZRANGE own:{turnway/probe} 0 0",
+    "ZREVRANGEBYLEX own:{turnway/probe} + - LIMIT 0 1",
+    "SADD mark:{turnway/probe} m",
+    "SMEMBERS own:{turnway/probe}",
+    "SET own:{turnway/probe} v XX",
+    "GET own:{turnway/probe}",
+    "PEXPIREAT own:{turnway/probe} 1",
+    "PUBLISH inbox:{turnway/probe} x",
+    "DEL mark:{turnway/probe}",
+    "WAIT 0 1",
+];
+/// Needed only where replicas are waited for.
+const WAIT: &str = "WAIT";
+/// The channel of a node that nobody is.
+const CHANNEL: &str = "inbox:{turnway/probe}";
+
+/// A right that is missing: the rule that would give it, and what the server said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    rule: String,
+    said: String,
+}
+
+/// Rights that are missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights(Vec<Missing>);
+
+/// Looks whether this user may do all that a node does. Fails where the server could not be asked.
+pub(super) async fn check(url: &RedisUrl, with_wait: bool, within: Duration) -> Result<(), OpenError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
+    let mut connection = reach::connect_within(url, config, within).await?;
+    let commands = COMMANDS.iter().filter(|words| with_wait || !words.starts_with(WAIT));
+    let mut tries: Vec<(String, Cmd)> = commands.map(|words| (rule_of(words), parse(words))).collect();
+    for (pattern, key) in KEYS {
+        for words in [format!("HGET {key} turnway-probe"), format!("HDEL {key} turnway-probe")] {
+            tries.push((format!("~{pattern}"), parse(&words)));
+        }
+    }
+    let mut pipeline = Pipeline::with_capacity(tries.len());
+    for (_, command) in &tries {
+        pipeline.add_command(command.clone());
+    }
+    let answers = connection.send_packed_commands(&pipeline, 0, tries.len()).await;
+    let answers = answers.map_err(|error| OpenError::Asked { error })?;
+    let mut missing: Vec<Missing> = tries
+        .into_iter()
+        .zip(answers)
+        .filter_map(|((rule, _), answer)| match answer {
+            Value::ServerError(error) => Missing::of(rule, &error),
+            _ => None,
+        })
+        .collect();
+    if let Err(error) = connection.subscribe(CHANNEL).await {
+        missing.extend(Missing::of_channel(&error));
+    }
+    // The keys are told by the rule of the keys, and each rule once.
+    missing.dedup_by(|later, first| later.rule == first.rule);
+    if missing.is_empty() { Ok(()) } else { Err(OpenError::Rights(Rights(missing))) }
+}
+
+fn parse(words: &str) -> Cmd {
+    let mut words = words.split(' ');
+    let mut command = cmd(words.next().unwrap_or_default());
+    for word in words {
+        command.arg(word);
+    }
+    command
+}
+
+/// The rule of an ACL that allows a command.
+fn rule_of(words: &str) -> String {
+    format!("+{}", words.split(' ').next().unwrap_or_default().to_ascii_lowercase())
+}
+
+// === impl Missing ===
+
+impl Missing {
+    fn of(rule: String, error: &ServerError) -> Option<Self> {
+        let detail = error.details().unwrap_or_default();
+        if complaint(error.code(), detail) != Some(Complaint::Forbidden) {
+            return None;
+        }
+        // Of a command that is allowed only its keys may be missing; those are tried by themselves.
+        let is_about_keys =
+            error.code() == "NOPERM" && (detail.contains("key") || detail.contains("channel"));
+        if is_about_keys && rule.starts_with('+') && rule != "+publish" {
+            return None;
+        }
+        let rule = if is_about_keys && rule == "+publish" { "&inbox:*".to_owned() } else { rule };
+        Some(Self { rule, said: format!("{} {detail}", error.code()) })
+    }
+
+    fn of_channel(error: &RedisError) -> Option<Self> {
+        let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
+        if complaint(code, detail) != Some(Complaint::Forbidden) {
+            return None;
+        }
+        let rule = if detail.contains("channel") { "&inbox:*" } else { "+subscribe" };
+        Some(Self { rule: rule.to_owned(), said: format!("{code} {detail}") })
+    }
+}
+
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, Missing { rule, said }) in self.0.iter().take(NAMED_MAX).enumerate() {
+            write!(f, "{}`{rule}` ({said})", if n > 0 { ", " } else { "" })?;
+        }
+        match self.0.len().checked_sub(NAMED_MAX) {
+            Some(more @ 1..) => write!(f, ", and {more} more"),
+            Some(0) | None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::library::SOURCE;
+    use std::collections::BTreeSet;
+
+    /// Commands that the library names, in lower case.
+    fn called() -> BTreeSet<String> {
+        let calls = SOURCE.split("redis.call('").skip(1).chain(SOURCE.split("redis.pcall('").skip(1));
+        calls.filter_map(|rest| rest.split('\'').next()).map(str::to_ascii_lowercase).collect()
+    }
+
+    /// Covers: S-40.
+    #[test]
+    fn every_command_of_the_functions_is_tried() {
+        let tried: BTreeSet<String> = COMMANDS.iter().map(|words| rule_of(words)[1..].to_owned()).collect();
+        let missing: Vec<String> = called().difference(&tried).cloned().collect();
+        // The function does without what INFO would say.
+        assert_eq!(missing, ["info"]);
+    }
+
+    /// Covers: S-40.
+    #[test]
+    fn shipped_user_has_every_right_that_is_tried() {
+        let shipped = include_str!("../../../../deploy/redis-users.acl");
+        let node =
+            shipped.lines().find(|line| line.starts_with("user turnway on")).expect("the user of nodes");
+        let rules: BTreeSet<&str> = node.split(' ').collect();
+        for rule in COMMANDS.iter().map(|words| rule_of(words)) {
+            assert!(rules.contains(rule.as_str()), "{rule}");
+        }
+        for (pattern, _) in KEYS {
+            assert!(rules.contains(format!("~{pattern}").as_str()), "{pattern}");
+        }
+        let patterns = node.split(' ').filter(|rule| rule.starts_with('~')).count();
+        assert_eq!(patterns, KEYS.len(), "every pattern is tried");
+    }
+}

@@ -1,0 +1,76 @@
+//! Redis as managed services have it: without `CONFIG`, with little of `INFO`, and behind client certificates.
+use crate::refusals::until_ready;
+use redis::Value;
+use serde_json::{Value as Json, json};
+use std::path::Path;
+use tempfile::tempdir;
+use turnway_tests::real::http::get;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::{Redis, free_port};
+use turnway_tests::real::wire::{Wire, invoke};
+
+/// What a node says that an input survives: to its client, and to operators.
+async fn durability(node: &Node, session: &str) -> (Json, Json) {
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let accepted = wire.ask(session, invoke(session, "echo", "hello")).await.expect("accepted");
+    assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
+    let (_, nodes) = get(node.admin, "/v1/nodes").await.expect("it answers");
+    let nodes: Json = serde_json::from_str(&nodes).expect("JSON");
+    (accepted["durability"].clone(), nodes["nodes"][0]["durability"].clone())
+}
+
+/// Covers: S-42.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_without_config_is_used_at_what_is_shown_or_attested() {
+    let dir = tempdir().expect("a directory");
+    let args = ["--appendonly", "yes", "--appendfsync", "always", "--rename-command", "CONFIG", ""];
+    let server = Redis::start(&dir.path().join("redis"), &args);
+    for (config, level, attested) in
+        [("durability = \"mem\"", "mem", false), ("", "os", false), ("attest = \"fsync\"", "fsync", true)]
+    {
+        std::fs::write(dir.path().join("turnway.toml"), format!("[store]\n{config}\n")).expect("a file");
+        let node = Node::start_on(&server.url(), dir.path(), &["--demo"]).await;
+        until_ready(node.admin, 200, "true").await;
+        let (told, shown) = durability(&node, &format!("s-{level}")).await;
+        assert_eq!((&told, &shown["level"]), (&json!(level), &json!(level)));
+        assert_eq!(shown["attested"], json!(attested));
+        let (_, metrics) = get(node.admin, "/metrics").await.expect("it answers");
+        assert!(metrics.contains(&format!("turnway_store_attested {}\n", u8::from(attested))));
+        let log = std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+        assert!(level == "mem" || log.is_empty() || log.contains("store.attest"), "{log}");
+    }
+}
+
+/// Covers: S-40, S-42.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn user_that_sees_neither_config_nor_info_is_enough_at_mem() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    let rules = ["on", ">pw", "+@all", "-config", "-info", "-client", "~*", "&*"];
+    let _: Value = server.command(&[&["ACL", "SETUSER", "app"], &rules[..]].concat());
+    let url = format!("redis://app:pw@127.0.0.1:{}", server.port);
+    let node = Node::start_on(&url, dir.path(), &["--demo", "--durability", "mem"]).await;
+    until_ready(node.admin, 200, "true").await;
+    assert_eq!(durability(&node, "s1").await.0, "mem");
+}
+
+/// Covers: S-42.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_certificate_is_shown_where_one_is_asked_for() {
+    let dir = tempdir().expect("a directory");
+    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tls");
+    let file = |name: &str| tls.join(name).display().to_string();
+    let (port, ca, own, secret) =
+        (free_port().to_string(), file("ca.pem"), file("server.pem"), file("server.key"));
+    let args = ["--tls-port", &port, "--tls-auth-clients", "yes"];
+    let files = ["--tls-ca-cert-file", &ca, "--tls-cert-file", &own, "--tls-key-file", &secret];
+    let _server = Redis::start(&dir.path().join("redis"), &[&args[..], &files].concat());
+    let config = format!(
+        "[store]\nca = {ca:?}\nclient_cert = {own:?}\nclient_key = {secret:?}\ndurability = \"mem\"\n"
+    );
+    std::fs::write(dir.path().join("turnway.toml"), config).expect("a file");
+    let url = format!("rediss://localhost:{port}");
+    let node = Node::start_on(&url, dir.path(), &["--demo"]).await;
+    until_ready(node.admin, 200, "true").await;
+    assert_eq!(durability(&node, "s1").await.0, "mem");
+}

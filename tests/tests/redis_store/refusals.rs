@@ -1,0 +1,163 @@
+//! What Redis says against being used is told: at the start, while a node runs, to clients, and by `/readyz`.
+use redis::Value;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tempfile::tempdir;
+use tokio::time::{interval, timeout};
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::command::run;
+use turnway_tests::real::http::get;
+use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::{Redis, free_port};
+use turnway_tests::real::wire::{Wire, invoke};
+
+/// Any level, and a start that waits for nobody.
+const NOW: &str = "[store]\ndurability = \"mem\"\nwait = \"0s\"\n";
+
+/// Waits until `/readyz` answers so, and says so.
+pub(crate) async fn until_ready(admin: SocketAddr, status: u16, says: &str) -> String {
+    let mut again = interval(Duration::from_millis(20));
+    let answered = async {
+        loop {
+            again.tick().await;
+            if let Some((code, body)) = get(admin, "/readyz").await
+                && code == status
+                && body.contains(says)
+            {
+                return body;
+            }
+        }
+    };
+    timeout(PATIENCE, answered).await.unwrap_or_else(|_| panic!("never {status} {says}"))
+}
+
+fn user(server: &Redis, rules: &[&str]) {
+    let _: Value = server.command(&[&["ACL", "SETUSER", "app"], rules].concat());
+}
+
+fn all(server: &Redis) -> String {
+    user(server, &["reset"]);
+    user(server, &["on", ">pw", "+@all", "~*", "&*"]);
+    format!("redis://app:pw@127.0.0.1:{}", server.port)
+}
+
+async fn refusal(wire: &mut Wire, id: &str) -> String {
+    let answer = wire.ask(id, invoke(id, "echo", "hello")).await.expect("an answer");
+    assert_eq!(answer["code"], "store_unavailable", "{answer}");
+    assert!(answer["retry_after_ms"].is_u64(), "{answer}");
+    answer["message"].as_str().expect("a text").to_owned()
+}
+
+/// Covers: S-40, S-42.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn missing_right_is_named_before_anybody_is_served() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    std::fs::write(dir.path().join("turnway.toml"), NOW).expect("a file");
+    let url = all(&server);
+    // Its functions are there from now on, so that only what is taken away is missing.
+    drop(Node::start_on(&url, dir.path(), &["--demo"]).await);
+    for (taken, named) in [
+        (&["-xadd"][..], "`+xadd`"),
+        (&["-fcall"], "`+fcall`"),
+        (&["-subscribe"], "`+subscribe`"),
+        (&["resetchannels"], "`&inbox:*`"),
+        (&["resetkeys", "~own:*", "~mark:*"], "`~nidx:*`"),
+    ] {
+        all(&server);
+        user(&server, taken);
+        let args =
+            ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &url];
+        let ended = run(dir.path(), &args, &[]).await;
+        assert_eq!(ended.code, Some(69), "{ended:?}");
+        assert!(ended.err.contains(named) && ended.err.contains("NOPERM"), "{named}: {}", ended.err);
+    }
+}
+
+/// Covers: S-46.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn right_taken_away_is_told_until_it_is_back() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    let url = all(&server);
+    let node = Node::start_on(&url, dir.path(), &["--demo", "--durability", "mem"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    wire.ask("r1", invoke("s1", "echo", "hello")).await.expect("accepted");
+    for (n, rule) in ["-fcall", "-xadd", "-hset"].into_iter().enumerate() {
+        user(&server, &[rule]);
+        // What is under way when it happens may have happened, and is to be said again.
+        let first = refusal(&mut wire, &format!("first-{n}")).await;
+        assert!(!first.contains("reached"), "{first}");
+        until_ready(node.admin, 503, "store_forbidden").await;
+        let said = refusal(&mut wire, &format!("then-{n}")).await;
+        assert!(said.contains("refuses"), "{said}");
+        all(&server);
+        until_ready(node.admin, 200, "true").await;
+        let answer = wire.ask("r", invoke(&format!("again-{n}"), "echo", "x")).await.expect("an answer");
+        assert_eq!(answer["type"], "turn_accepted", "{answer}");
+    }
+}
+
+/// Covers: S-46.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_on_a_full_redis_comes_up_and_says_so() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    let args = ["--demo", "--durability", "mem"];
+    let first = Node::start_on(&server.url(), dir.path(), &args).await;
+    let _: Value = server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
+    until_ready(first.admin, 503, "store_full").await;
+    let second = Node::start_on(&server.url(), &dir.path().join("b"), &args).await;
+    until_ready(second.admin, 503, "store_full").await;
+    let mut wire = Wire::hello(second.http, "ann", vec![]).await.expect("it serves what it can");
+    let said = refusal(&mut wire, "r1").await;
+    assert!(said.contains("no room"), "{said}");
+    let _: Value = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    for node in [&first, &second] {
+        until_ready(node.admin, 200, "true").await;
+    }
+    let answer = wire.ask("r2", invoke("s2", "echo", "x")).await.expect("an answer");
+    assert_eq!(answer["type"], "turn_accepted", "{answer}");
+}
+
+/// A start waits for a server that is away, and says so where operators look; another one ends in time.
+///
+/// Covers: S-46.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn start_waits_for_a_redis_that_is_away() {
+    let dir = tempdir().expect("a directory");
+    let mut server = Redis::start(&dir.path().join("redis"), &[]);
+    server.kill();
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let (url, at) = (server.url(), admin.to_string());
+    let files = dir.path().join("b");
+    let starts = tokio::spawn(async move {
+        Node::start_on(&url, &files, &["--demo", "--durability", "mem", "--admin", &at]).await
+    });
+    let body = until_ready(admin, 503, "starting").await;
+    assert!(body.contains("store_away"), "{body}");
+    assert_eq!(get(admin, "/livez").await.expect("it answers").0, 200);
+    server.restart();
+    let node = timeout(PATIENCE, starts).await.expect("in time").expect("it starts");
+    until_ready(node.admin, 200, "true").await;
+}
+
+/// Covers: S-46.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_password_is_read_from_its_file() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    all(&server);
+    let file = dir.path().join("password");
+    std::fs::write(&file, "pw\n").expect("a file");
+    let config = format!("[store]\npassword_file = {:?}\n", file.display().to_string());
+    std::fs::write(dir.path().join("turnway.toml"), config).expect("a file");
+    let url = format!("redis://app@127.0.0.1:{}", server.port);
+    let node = Node::start_on(&url, dir.path(), &["--demo", "--durability", "mem"]).await;
+    until_ready(node.admin, 200, "true").await;
+    user(&server, &["<pw", ">other"]);
+    let _: Value = server.command(&["CLIENT", "KILL", "USER", "app"]);
+    until_ready(node.admin, 503, "store_forbidden").await;
+    std::fs::write(&file, "other\n").expect("a file");
+    until_ready(node.admin, 200, "true").await;
+}
