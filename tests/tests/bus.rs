@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use turnway::bus::redis::{Place, Redis as Bus, State, channel};
+use turnway::bus::redis::{Kept, Place, Redis as Bus, State, channel};
 use turnway::bus::{self, Bus as _, Ear, Heard, Mail};
 use turnway::clock::Clock;
 use turnway::config::redis::RedisUrl;
@@ -47,7 +47,8 @@ impl Node {
         let url = RedisUrl::parse(url).expect("a URL");
         let (name, address, life) = ("test".to_owned(), "127.0.0.1:1".to_owned(), Life::default());
         let clock = Clock::start();
-        let place = Place { url, node, name, address, mouth, metrics, clock, life: life.clone() };
+        let durability = Kept { level: "mem".to_owned(), attested: false };
+        let place = Place { url, node, name, address, mouth, metrics, clock, life: life.clone(), durability };
         let bus = Bus::open(place, &Handle::current());
         timeout(PATIENCE, bus.joined()).await.expect("it gets there");
         Self { bus, ear, registry, life }

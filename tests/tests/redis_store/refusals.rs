@@ -1,13 +1,16 @@
 //! What Redis says against being used is told: at the start, while a node runs, to clients, and by `/readyz`.
 use redis::Value;
 use std::net::SocketAddr;
+use std::process::Stdio;
 use std::time::Duration;
 use tempfile::tempdir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
 use tokio::time::{interval, timeout};
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::command::run;
 use turnway_tests::real::http::get;
-use turnway_tests::real::node::Node;
+use turnway_tests::real::node::{Node, binary};
 use turnway_tests::real::redis::{Redis, free_port};
 use turnway_tests::real::wire::{Wire, invoke};
 
@@ -107,7 +110,8 @@ async fn node_on_a_full_redis_comes_up_and_says_so() {
     let first = Node::start_on(&server.url(), dir.path(), &args).await;
     let _: Value = server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
     until_ready(first.admin, 503, "store_full").await;
-    let second = Node::start_on(&server.url(), &dir.path().join("b"), &args).await;
+    let other = tempdir().expect("a directory");
+    let second = Node::start_on(&server.url(), other.path(), &args).await;
     until_ready(second.admin, 503, "store_full").await;
     let mut wire = Wire::hello(second.http, "ann", vec![]).await.expect("it serves what it can");
     let said = refusal(&mut wire, "r1").await;
@@ -130,16 +134,23 @@ async fn start_waits_for_a_redis_that_is_away() {
     server.kill();
     let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let (url, at) = (server.url(), admin.to_string());
-    let files = dir.path().join("b");
-    let starts = tokio::spawn(async move {
-        Node::start_on(&url, &files, &["--demo", "--durability", "mem", "--admin", &at]).await
-    });
+    let args = ["serve", "--demo", "--listen", "127.0.0.1:0", "--quic", "off", "--durability", "mem"];
+    let mut node = Command::new(binary())
+        .args(args)
+        .args(["--admin", &at, "--store", &url])
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the node's binary starts");
     let body = until_ready(admin, 503, "starting").await;
     assert!(body.contains("store_away"), "{body}");
     assert_eq!(get(admin, "/livez").await.expect("it answers").0, 200);
     server.restart();
-    let node = timeout(PATIENCE, starts).await.expect("in time").expect("it starts");
-    until_ready(node.admin, 200, "true").await;
+    let mut lines = BufReader::new(node.stdout.take().expect("piped")).lines();
+    let ready = timeout(PATIENCE, lines.next_line()).await.expect("in time").expect("a line");
+    assert!(ready.is_some_and(|line| line.starts_with("turnway ready ")));
+    until_ready(admin, 200, "true").await;
 }
 
 /// Covers: S-46.
