@@ -21,7 +21,7 @@ fn idle(_: u64) {
 }
 
 fn young_fleet(seed: u64) {
-    let wait = cases::goes_on_ms(seed, Parting::Crash, 1);
+    let wait = cases::goes_on_ms(seed, Parting::Crash, 0);
     assert!(
         wait.is_none_or(|wait| wait <= 1200),
         "G9: a death in a young fleet is believed late: {wait:?} ms"

@@ -17,6 +17,36 @@ fn goes_on(message: &Value) -> bool {
     restarted(message) || message["type"] == "done" || (message["type"] == "delta" && message["attempt"] == 2)
 }
 
+/// The store was there for both since before the dead one last renewed, so no outage explains its silence: nobody waits
+/// for the contact of 3.5 s that a node needs to believe in other deaths.
+///
+/// Covers: G-01, G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn owner_killed_right_after_its_start_is_replaced_as_fast() {
+    let mut taken_over = Vec::new();
+    for n in 0..3 {
+        let mut fleet = Fleet::start(2).await;
+        let session = format!("s{n}");
+        let mut asker = View::open(fleet.nodes[1].http, "ann", &session).await;
+        let run = asker.ask("r1", "first").await;
+        let mut watcher = View::open(fleet.nodes[0].http, "ann", &session).await;
+        fleet.pace.add_permits(3);
+        watcher.until_said(&run, 1, 1).await;
+        fleet.nodes[1].kill().await;
+        let dead = Instant::now();
+        watcher.until(goes_on).await;
+        taken_over.push(dead.elapsed());
+        fleet.pace.add_permits(2 * PIECES);
+        assert_eq!(watcher.until_done(&run).await["status"], "completed");
+    }
+    let half = quantile(&mut taken_over, 0.5);
+    figure(
+        "kill -9 of an owner in a fleet's first seconds: until it goes on elsewhere",
+        format!("{taken_over:?}"),
+    );
+    assert!(half < Duration::from_secs(2), "{taken_over:?}");
+}
+
 /// Covers: G-01, G3, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_death_of_an_owner_costs_a_moment() {
