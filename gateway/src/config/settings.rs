@@ -216,7 +216,7 @@ pub const SETTINGS: [Setting; 37] = [
             example: "/etc/turnway/redis-password",
         },
         doc: "A file with the password of the user of `store.url`, which then names none. It is read at each connection, so \
-              also after a refused login, and at SIGHUP.",
+              also after a refused login: a change needs no signal.",
     },
     Setting {
         key: Key::StoreCa,

@@ -182,7 +182,12 @@ impl OpenError {
             Self::Asked { error } | Self::Library(LibraryError::Failed(error)) => {
                 error.code().map(str::to_owned)
             }
-            _ => None,
+            Self::Library(LibraryError::Busy | LibraryError::Forbidden(_))
+            | Self::Rights(_)
+            | Self::TooOld { .. }
+            | Self::Evicts
+            | Self::Level { .. }
+            | Self::Chance(_) => None,
         };
         code.map_or("check that Redis runs, and that this node reaches it", |code| advice(&code))
     }

@@ -4,6 +4,7 @@ use redis::Value;
 use serde_json::{Value as Json, json};
 use std::path::Path;
 use tempfile::tempdir;
+use turnway_tests::real::command::run;
 use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::{Redis, free_port};
@@ -62,14 +63,31 @@ async fn client_certificate_is_shown_where_one_is_asked_for() {
     let file = |name: &str| tls.join(name).display().to_string();
     let (port, ca, own, secret) =
         (free_port().to_string(), file("ca.pem"), file("server.pem"), file("server.key"));
+    // A client that vouches for itself, and a server that believes it.
+    let client = rcgen::generate_simple_self_signed(["node".to_owned()]).expect("a certificate");
+    let write = |name: &str, text: String| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let cert = write("client.pem", client.cert.pem());
+    let key = write("client.key", client.signing_key.serialize_pem());
+    let both = std::fs::read_to_string(&ca).expect("a file") + &client.cert.pem();
+    let both = write("both.pem", both);
     let args = ["--tls-port", &port, "--tls-auth-clients", "yes"];
-    let files = ["--tls-ca-cert-file", &ca, "--tls-cert-file", &own, "--tls-key-file", &secret];
+    let files = ["--tls-ca-cert-file", &both, "--tls-cert-file", &own, "--tls-key-file", &secret];
     let _server = Redis::start(&dir.path().join("redis"), &[&args[..], &files].concat());
-    let config = format!(
-        "[store]\nca = {ca:?}\nclient_cert = {own:?}\nclient_key = {secret:?}\ndurability = \"mem\"\n"
-    );
-    std::fs::write(dir.path().join("turnway.toml"), config).expect("a file");
     let url = format!("rediss://localhost:{port}");
+    let config = |files: &str| {
+        let text = format!("[store]\nca = {ca:?}\ndurability = \"mem\"\nwait = \"0s\"\n{files}");
+        std::fs::write(dir.path().join("turnway.toml"), text).expect("a file");
+    };
+    config("");
+    let args =
+        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &url];
+    let stranger = run(dir.path(), &args, &[]).await;
+    assert_eq!(stranger.code, Some(69), "{stranger:?}");
+    config(&format!("client_cert = {cert:?}\nclient_key = {key:?}\n"));
     let node = Node::start_on(&url, dir.path(), &["--demo"]).await;
     until_ready(node.admin, 200, "true").await;
     assert_eq!(durability(&node, "s1").await.0, "mem");

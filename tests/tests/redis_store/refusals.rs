@@ -65,7 +65,7 @@ async fn missing_right_is_named_before_anybody_is_served() {
         (&["-fcall"], "`+fcall`"),
         (&["-subscribe"], "`+subscribe`"),
         (&["resetchannels"], "`&inbox:*`"),
-        (&["resetkeys", "~own:*", "~mark:*"], "`~nidx:*`"),
+        (&["resetkeys", "~own:*", "~mark:*"], "`~in:*`"),
     ] {
         all(&server);
         user(&server, taken);

@@ -109,9 +109,9 @@ pub(super) async fn check(url: &RedisUrl, with_wait: bool, within: Duration) -> 
     let mut missing: Vec<Missing> = tries
         .into_iter()
         .zip(answers)
-        .filter_map(|((rule, _), answer)| match answer {
-            Value::ServerError(error) => Missing::of(rule, &error),
-            _ => None,
+        .filter_map(|((rule, _), answer)| {
+            let Value::ServerError(error) = answer else { return None };
+            Missing::of(rule, &error)
         })
         .collect();
     if let Err(error) = connection.subscribe(CHANNEL).await {
