@@ -130,6 +130,7 @@ pub struct TlsFiles {
 
 /// Where facts live, and what an acknowledgement promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it, made at the start")]
 pub enum StoreConfig {
     /// In a directory of this machine.
     Embedded {

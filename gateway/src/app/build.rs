@@ -182,16 +182,7 @@ impl App {
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let lines = Lines::new(shared.node, runtime, shared.clock.clone(), Arc::clone(&shared.metrics));
-        let agents = Agents::new(
-            plan.agents.clone(),
-            plan.default_agent.clone(),
-            plugins,
-            reporter,
-            shared.files.attempts,
-            &lines,
-            shared.clock.clone(),
-            Arc::clone(&shared.metrics),
-        )?;
+        let agents = shared.agents(&plan, plugins, reporter, &lines)?;
         let ((board, asked), (mouth, ear)) = (links::board(), bus::ear());
         let (telling, told) = mpsc::channel(REPORTS_MAX);
         let tools = Tools::new(telling, runtime, shared.clock.clone(), plan.config.tools_served_by.clone());
@@ -238,6 +229,18 @@ impl App {
 // === impl Shared ===
 
 impl Shared {
+    fn agents(
+        &self,
+        plan: &Plan,
+        plugins: Plugins,
+        reporter: mpsc::Sender<Report>,
+        lines: &Lines,
+    ) -> Result<Agents, BadAgent> {
+        let (agents, default) = (plan.agents.clone(), plan.default_agent.clone());
+        let (places, clock) = (self.files.attempts, self.clock.clone());
+        Agents::new(agents, default, plugins, reporter, places, lines, clock, Arc::clone(&self.metrics))
+    }
+
     /// A place among the nodes on one store; without any company none.
     fn fleet(
         &self,

@@ -71,10 +71,7 @@ impl App {
         let admin = self.admin;
         // With its first lease turns can begin. Without one it serves what needs none, and is not ready.
         tokio::select! {
-            () = self.life.without(Reason::LeaseMissing) => {}
-            () = tokio::time::sleep(FIRST_LEASE) => {
-                tracing::warn!(reason = Reason::LeaseMissing.code(), "no lease yet; serving, and not ready");
-            }
+            () = leased(&self.life) => {}
             _ = &mut hurried => return Exit::Failed,
         }
         self.life.advance(Phase::Serving);
@@ -107,6 +104,13 @@ impl App {
         }
         tracing::info!(?exit, "turnway ends");
         exit
+    }
+}
+
+/// Waits for the first lease, as long as one may take.
+async fn leased(life: &Life) {
+    if tokio::time::timeout(FIRST_LEASE, life.without(Reason::LeaseMissing)).await.is_err() {
+        tracing::warn!(reason = Reason::LeaseMissing.code(), "no lease yet; serving, and not ready");
     }
 }
 

@@ -62,6 +62,7 @@ struct Draft {
     log: LogFormat,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one of it, made at the start")]
 enum StoreUrl {
     Embedded(PathBuf),
     Memory,

@@ -201,7 +201,7 @@ async fn keep(
     let mut patience = Patience::default();
     loop {
         let lost = Arc::new(Notify::new());
-        let greeted = greet(&url, &settings, &lost, patience.next()).await;
+        let greeted = greet(&url, &settings, &lost, patience.next_wait()).await;
         refused.send_replace(greeted.as_ref().err().and_then(|unreached| unreached.said()));
         match greeted {
             Ok(connection) => {

@@ -66,7 +66,7 @@ pub struct Patience(u32);
 
 impl Patience {
     /// Returns how long the next try may take.
-    pub fn next(&mut self) -> Duration {
+    pub fn next_wait(&mut self) -> Duration {
         let within = (CONNECT_WITHIN * 2_u32.pow(self.0)).min(CONNECT_WITHIN_MAX);
         self.0 = (self.0 + 1).min(3);
         within

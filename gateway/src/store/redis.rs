@@ -272,7 +272,7 @@ impl Redis {
 async fn enter(url: &RedisUrl, deployer: &RedisUrl, options: &Options) -> Result<Given, OpenError> {
     let (began, mut patience, mut told) = (Instant::now(), Patience::default(), String::new());
     loop {
-        let error = match look(url, deployer, options, patience.next()).await {
+        let error = match look(url, deployer, options, patience.next_wait()).await {
             Ok(given) => {
                 options.life.report(Reason::StoreAway, false);
                 return Ok(given);

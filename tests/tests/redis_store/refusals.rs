@@ -96,7 +96,10 @@ async fn right_taken_away_is_told_until_it_is_back() {
         assert!(said.contains("refuses"), "{said}");
         all(&server);
         until_ready(node.admin, 200, "true").await;
-        let answer = wire.ask("r", invoke(&format!("again-{n}"), "echo", "x")).await.expect("an answer");
+        let answer = wire
+            .ask(&format!("back-{n}"), invoke(&format!("again-{n}"), "echo", "x"))
+            .await
+            .expect("an answer");
         assert_eq!(answer["type"], "turn_accepted", "{answer}");
     }
 }

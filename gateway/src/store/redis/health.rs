@@ -2,8 +2,13 @@
 //! not ready. Calls report what they are refused; `guard` finds out when it is over.
 use crate::phase::{Life, Reason};
 use crate::redis::refusal::{Complaint, advice, complaint};
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use turnway_core::limits;
+
+/// A renewal that takes so long is told of: half of what is possible.
+const FAR: Duration = Duration::from_secs(1);
 
 /// What holds now. Shared by everything that asks the store something.
 #[derive(Debug, Default)]
@@ -11,12 +16,14 @@ pub(super) struct Health {
     life: Life,
     /// What was told in the log of each kind, and is not over.
     told: Mutex<Vec<(Complaint, String)>>,
+    /// The server was found to be far away.
+    far: AtomicBool,
 }
 
 impl Health {
     /// The health of a store, reported to this process.
     pub(super) fn new(life: Life) -> Self {
-        Self { life, told: Mutex::default() }
+        Self { life, told: Mutex::default(), far: AtomicBool::default() }
     }
 
     /// Notes a refusal. Only one that an operator can do something about is reported.
@@ -43,6 +50,16 @@ impl Health {
     /// Whether something of this kind was refused and is not known to be over.
     pub(super) fn has(&self, kind: Complaint) -> bool {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(of, _)| *of == kind)
+    }
+
+    /// Notes how long a renewal of the lease took: from so far away that it may be lost, it is told.
+    pub(super) fn renewal_took(&self, took: Duration) {
+        if took >= FAR && !self.far.swap(true, Ordering::Relaxed) {
+            let (lease, most) = (limits::LEASE, limits::LEASE - limits::LEASE_MARGIN - limits::LEASE_RENEW);
+            tracing::warn!(?took, ?lease, ?most, "Redis is far away: beyond `most` no lease can be held");
+        } else if took < FAR / 2 && self.far.swap(false, Ordering::Relaxed) {
+            tracing::info!(?took, "Redis is near again");
+        }
     }
 
     /// Reports whether the server gives less than is promised.

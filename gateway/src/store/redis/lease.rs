@@ -3,6 +3,7 @@ use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key;
 use std::time::Duration;
+use tokio::time::Instant;
 use turnway_core::id::{Holder, NodeId};
 use turnway_core::store::Reply;
 use turnway_core::time::Millis;
@@ -24,9 +25,10 @@ impl Desk {
         let mut chance = [0; 16];
         getrandom::fill(&mut chance).map_err(|_| Trouble::NotDone)?;
         let realm = Call::to("realm", [key::REALM]).name(u128::from_be_bytes(chance));
-        let [mut renewed, mut realm] =
-            <[_; 2]>::try_from(self.calls_on(&self.leases, vec![renew, realm]).await?)
-                .map_err(|_| Trouble::Doubt)?;
+        let asked = Instant::now();
+        let answers = self.calls_on(&self.leases, vec![renew, realm]).await;
+        self.health.renewal_took(asked.elapsed());
+        let [mut renewed, mut realm] = <[_; 2]>::try_from(answers?).map_err(|_| Trouble::Doubt)?;
         match renewed.text()?.as_str() {
             "OK" => {
                 let clock = Millis(renewed.number()?);
