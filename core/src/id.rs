@@ -1,4 +1,8 @@
 //! Names for things, so that they cannot be mixed up.
+mod qualified;
+
+pub use qualified::{QualifiedAction, QualifiedRun, QualifiedSession};
+
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use std::cmp::Ordering;
@@ -157,6 +161,11 @@ impl TenantId {
         static DEFAULT: LazyLock<TenantId> = LazyLock::new(|| TenantId("default".into()));
         DEFAULT.clone()
     }
+
+    /// Whether this is the tenant `default`.
+    pub fn is_default(&self) -> bool {
+        self.as_str() == "default"
+    }
 }
 
 impl UserId {
@@ -220,15 +229,10 @@ fn letters(digest: &[u8]) -> String {
 }
 
 impl SessionId {
-    /// The session of a call that names itself and no session: the same call of the same user finds the
-    /// same session again, and nobody else's call does.
-    pub fn derive(principal: &Principal, call: &MessageId) -> Self {
-        let mut hash = Sha256::new();
-        for part in ["call", principal.tenant.as_str(), principal.user.as_str(), call.as_str()] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part.as_bytes());
-        }
-        Self(format!("call-{}", letters(&hash.finalize())).into())
+    /// Returns the session of a call that names itself and no session. `tag` identifies the call and its user, and is made
+    /// with a secret, so that nobody knows the name before the call is made.
+    pub fn of_call(tag: &[u8]) -> Self {
+        Self(format!("call-{}", letters(tag)).into())
     }
 }
 

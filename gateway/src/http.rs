@@ -33,6 +33,7 @@ use crate::agent::Agents;
 use crate::answer::Body;
 use crate::clock::Clock;
 use crate::door::{Admitted, Door};
+use crate::keys::call_names::CallNames;
 use crate::links::{Board, Links};
 use crate::phase::Life;
 use axum::Router;
@@ -63,6 +64,8 @@ pub struct Desk {
     pub began: Millis,
     /// The process's phase.
     pub life: Life,
+    /// By which sessions are named that calls make for themselves.
+    pub call_names: CallNames,
     /// What an acknowledgement promises.
     pub durability: &'static str,
     /// The node itself.

@@ -1,12 +1,14 @@
 //! The API keys of a gateway: kept in its store, known to every node within seconds (S-01).
 //!
 //! - [`shelf`]: how they lie in the store.
+//! - [`call_names`]: the secret by which the sessions of named calls are named.
 //! - [`provider`]: the public keys that tokens of an identity provider are held against.
 //!
 //! A node asks for a number every [`LOOK_EVERY`], and for all keys when that has changed; and for all of them every
 //! [`READ_EVERY`], should whoever changed one have died before it changed the number. It asks again whether or not the
 //! last question is answered, and for all keys in one go: so a key that is taken back opens nothing after
 //! [`LOOK_EVERY`] and two answers, of 2 s each at the most.
+pub mod call_names;
 pub mod provider;
 pub mod shelf;
 

@@ -16,6 +16,7 @@ use crate::config::StoreConfig;
 use crate::door::{Door, pepper::BadPepper};
 use crate::driver::{AnswerQueue, Driver, Hands, Inbox};
 use crate::keys::Keys;
+use crate::keys::call_names::CallNames;
 use crate::keys::provider::NoProvider;
 use crate::links::{self, Board, Links};
 use crate::listen::turnstile::Turnstile;
@@ -178,7 +179,7 @@ impl App {
         let counter = Counter::default();
         let sink = counter.before(answers.sink());
         let Opened { store, copier, promise } = shared.store(&plan.config.store, &fatal, sink, runtime)?;
-        let Identity { door, keys, upkeep } =
+        let Identity { door, keys, call_names, upkeep } =
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
         let lines = Lines::new(shared.node, runtime, shared.clock.clone(), Arc::clone(&shared.metrics));
@@ -203,7 +204,7 @@ impl App {
             keys,
             shared.roster(&plan, &public, promise, fleet.clone()),
         ));
-        let house = shared.house((&plan, promise), board, (&agents, &tools), door, shown);
+        let house = shared.house((&plan, promise), board, (&agents, &tools), (door, call_names), shown);
         let quic = quic.map(|quic| shared.quic(&plan.config, quic, &house)).transpose()?.flatten();
         Ok(Self {
             public: (public, Arc::new(house)),
@@ -309,7 +310,7 @@ impl Shared {
         (plan, promise): (&Plan, Promise),
         board: Board,
         (agents, tools): (&Agents, &Tools),
-        door: Door,
+        (door, call_names): (Door, CallNames),
         tls: Option<Shown>,
     ) -> House {
         let desk = http::Desk {
@@ -321,6 +322,7 @@ impl Shared {
             clock: self.clock.clone(),
             began: self.clock.now().store,
             life: self.life.clone(),
+            call_names,
             durability: promise.level,
             node: http::Node { name: plan.config.node_name.clone() },
         };

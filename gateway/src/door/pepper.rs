@@ -83,6 +83,12 @@ impl Pepper {
         &self.id
     }
 
+    /// Returns a key for another purpose than hashing keys: it tells nothing about the pepper, or about other purposes.
+    pub fn key_for(&self, purpose: &str) -> hmac::Key {
+        let tag = hmac::sign(&self.key, format!("key for: {purpose}").as_bytes());
+        hmac::Key::new(hmac::HMAC_SHA256, tag.as_ref())
+    }
+
     pub(super) fn hash(&self, id: &str, secret: &str) -> Hash {
         let tag = hmac::sign(&self.key, message(id, secret).as_bytes());
         let mut hash = [0; 32];

@@ -17,24 +17,42 @@ pub struct Name {
 }
 
 impl Name {
-    /// A call of this principal that named its session, or itself, or both or neither. `fresh` stands in
-    /// for what it did not name.
-    pub fn of(
+    /// Names a call of this principal that goes on in a session. `fresh` stands in for the call's own name where it has
+    /// none.
+    pub fn within(
         principal: &Principal,
-        session: Option<SessionId>,
+        session: SessionId,
         call: Option<MessageId>,
         fresh: EventId,
     ) -> Self {
-        let (continues, once) = (session.is_some(), session.is_none() && call.is_none());
-        let fresh = fresh.to_string();
-        let message_id = call.unwrap_or_else(|| {
-            MessageId::parse(&fresh).unwrap_or_else(|_| unreachable!("a UUID is a label"))
-        });
-        let session = session.unwrap_or_else(|| SessionId::derive(principal, &message_id));
-        let key = SessionKey { tenant: principal.tenant.clone(), session: session.clone() };
-        let run_id = RunId::derive(&key, &principal.user, &message_id);
-        Self { session, message_id, run_id, continues, once }
+        let message_id = call.unwrap_or_else(|| message_id(fresh));
+        let run_id = run_of(principal, &session, &message_id);
+        Self { session, message_id, run_id, continues: true, once: false }
     }
+
+    /// Names a call of this principal that names no session: `session_of` does so. `fresh` stands in for the call's own
+    /// name where it has none.
+    pub fn alone(
+        principal: &Principal,
+        call: Option<MessageId>,
+        fresh: EventId,
+        session_of: impl FnOnce(&MessageId) -> SessionId,
+    ) -> Self {
+        let once = call.is_none();
+        let message_id = call.unwrap_or_else(|| message_id(fresh));
+        let session = session_of(&message_id);
+        let run_id = run_of(principal, &session, &message_id);
+        Self { session, message_id, run_id, continues: false, once }
+    }
+}
+
+fn message_id(fresh: EventId) -> MessageId {
+    MessageId::parse(&fresh.to_string()).unwrap_or_else(|_| unreachable!("a UUID is a label"))
+}
+
+fn run_of(principal: &Principal, session: &SessionId, message_id: &MessageId) -> RunId {
+    let key = SessionKey { tenant: principal.tenant.clone(), session: session.clone() };
+    RunId::derive(&key, &principal.user, message_id)
 }
 
 #[cfg(test)]
@@ -54,7 +72,12 @@ mod tests {
         let session = SessionId::parse("s1").ok();
         let key = MessageId::parse("k1").ok();
         let name = |who: &str, session: &Option<SessionId>, key: &Option<MessageId>, chance: u128| {
-            Name::of(&user(who), session.clone(), key.clone(), EventId::new(Millis(1), chance))
+            let session_of = |call: &MessageId| SessionId::of_call(format!("{who}/{call:<32}").as_bytes());
+            let fresh = EventId::new(Millis(1), chance);
+            match session.clone() {
+                Some(session) => Name::within(&user(who), session, key.clone(), fresh),
+                None => Name::alone(&user(who), key.clone(), fresh, session_of),
+            }
         };
         let named = name("ann", &None, &key, 1);
         assert_eq!(named, name("ann", &None, &key, u128::MAX), "chance has no part in it");

@@ -7,6 +7,7 @@ use crate::door::keyring::Keyring;
 use crate::door::pepper::Pepper;
 use crate::door::tokens::Tokens;
 use crate::keys::Keys;
+use crate::keys::call_names::CallNames;
 use crate::keys::provider::Provider;
 use crate::keys::shelf::Shelf;
 use crate::rates::Teller;
@@ -19,6 +20,7 @@ use tokio::runtime::Handle;
 pub(super) struct Identity {
     pub(super) door: Door,
     pub(super) keys: Option<Arc<Keys>>,
+    pub(super) call_names: CallNames,
     pub(super) upkeep: Upkeep,
 }
 
@@ -42,6 +44,7 @@ impl Shared {
     ) -> Result<Identity, BuildError> {
         let (auth, rates, metrics) = (&plan.config.auth, plan.config.rates, || Arc::clone(&self.metrics));
         let pepper = auth.pepper.as_ref().map(|(path, _)| Pepper::read(path)).transpose()?;
+        let call_names = CallNames::new(pepper.as_ref(), registers.clone());
         let ring = pepper.map(Keyring::new);
         let tokens = auth.issuer.clone().map(Tokens::of);
         let teller = self.teller(plan, runtime);
@@ -56,7 +59,7 @@ impl Shared {
             tokens.map(|tokens| Provider::new(tokens, self.clock.clone(), metrics())).transpose()?;
         let (links, clock) = (Arc::clone(&self.links), self.clock.clone());
         let keys = ring.map(|ring| Arc::new(Keys::new(Shelf::new(registers), ring, links, clock, metrics())));
-        Ok(Identity { door, keys: keys.clone(), upkeep: Upkeep { keys, provider } })
+        Ok(Identity { door, keys: keys.clone(), call_names, upkeep: Upkeep { keys, provider } })
     }
 
     /// Who tells other nodes of the rates that they have together, where there are both.

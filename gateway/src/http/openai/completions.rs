@@ -72,7 +72,7 @@ pub(super) async fn create(
     // Before it is known to be accepted, to ask again is harmless where the call has a name, and where it
     // ends with its connection.
     let repeatable = named || session.is_none();
-    let name = Name::of(&admitted.principal, session, key, fresh(now)?);
+    let name = name(&desk, &admitted, session, key, fresh(now)?).await?;
     let wanted = Wanted {
         stream: call.stream,
         include_usage: call.include_usage,
@@ -113,6 +113,26 @@ pub(super) async fn create(
         }
     }
     Ok(response)
+}
+
+/// Names a call's session and turn. The secret of names is needed only where the call names no session.
+async fn name(
+    desk: &Desk,
+    admitted: &Admitted,
+    session: Option<SessionId>,
+    call: Option<MessageId>,
+    fresh: EventId,
+) -> Result<Name, Fault> {
+    let principal = &admitted.principal;
+    if let Some(session) = session {
+        return Ok(Name::within(principal, session, call, fresh));
+    }
+    let key = desk.call_names.key().await.map_err(|why| {
+        tracing::warn!(%why, "a call cannot be named");
+        let refusal = Refusal::new(Code::StoreUnavailable, "the store does not answer");
+        Fault::from(Trouble::from(&refusal.retry_after(STORE_RETRY_AFTER)))
+    })?;
+    Ok(Name::alone(principal, call, fresh, |call| key.session_of(principal, call)))
 }
 
 /// Reads a call; a long one only where there is room for it.

@@ -8,8 +8,11 @@ use turnway_core::time::Millis;
 fn name(session: Option<&str>) -> Name {
     let user = UserId::parse("ann").expect("a name");
     let ann = Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true };
-    let session = session.map(|session| SessionId::parse(session).expect("a name"));
-    Name::of(&ann, session, MessageId::parse("k1").ok(), EventId::new(Millis(1), 1))
+    let (call, fresh) = (MessageId::parse("k1").ok(), EventId::new(Millis(1), 1));
+    match session.map(|session| SessionId::parse(session).expect("a name")) {
+        Some(session) => Name::within(&ann, session, call, fresh),
+        None => Name::alone(&ann, call, fresh, |_| SessionId::of_call(&[7; 32])),
+    }
 }
 
 /// The usual body, with some fields more or others.

@@ -1,0 +1,146 @@
+//! The secret by which sessions are named that a call of an OpenAI client makes for itself: all nodes of a store have the
+//! same, and users have none of it, so nobody can open a session in advance under the name that another user's call is
+//! going to have.
+use crate::door::pepper::Pepper;
+use crate::store::registers::Registers;
+use aws_lc_rs::hmac;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+use turnway_core::id::{MessageId, Principal, SessionId};
+use turnway_core::store::StoreError;
+
+/// Where the secret lies in a store, where there is no pepper.
+const NAME: &str = "call-names";
+const SECRET_BYTES: usize = 32;
+/// What the pepper is used for here; its other uses have other words.
+const PURPOSE: &str = "names of calls";
+
+/// The secret, or where it is to be had.
+#[derive(Clone)]
+pub struct CallNames(Arc<Inner>);
+
+struct Inner {
+    registers: Registers,
+    key: OnceCell<CallKey>,
+}
+
+/// The secret itself. Never printable.
+#[derive(Clone)]
+pub struct CallKey(Arc<hmac::Key>);
+
+/// Why there is no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCallKey {
+    /// The store did not answer.
+    #[error("the store does not answer")]
+    Store(StoreError),
+    /// The system has no randomness to give.
+    #[error("no randomness")]
+    Chance,
+    /// The store has something else there.
+    #[error("the secret in the store is of a newer release")]
+    Unreadable,
+}
+
+// === impl CallNames ===
+
+impl CallNames {
+    /// Takes the secret from the pepper, where there is one, and else from the store, which is asked when a name is first
+    /// needed; the first node that asks makes it.
+    pub fn new(pepper: Option<&Pepper>, registers: Registers) -> Self {
+        let key = pepper.map(|pepper| CallKey(Arc::new(pepper.key_for(PURPOSE))));
+        Self(Arc::new(Inner { registers, key: OnceCell::new_with(key) }))
+    }
+
+    /// Returns the secret.
+    pub async fn key(&self) -> Result<CallKey, NoCallKey> {
+        self.0.key.get_or_try_init(|| self.stored()).await.cloned()
+    }
+
+    async fn stored(&self) -> Result<CallKey, NoCallKey> {
+        let mut value = self.0.registers.get(NAME).await.map_err(NoCallKey::Store)?;
+        if value.bytes.is_none() {
+            let mut secret = [0; SECRET_BYTES];
+            getrandom::fill(&mut secret).map_err(|_| NoCallKey::Chance)?;
+            // Another node may have been faster: its secret is the answer then.
+            let put = self.0.registers.put(NAME, value.version, secret.to_vec());
+            value = put.await.map_err(NoCallKey::Store)?;
+        }
+        let secret = value.bytes.filter(|bytes| bytes.len() == SECRET_BYTES).ok_or(NoCallKey::Unreadable)?;
+        Ok(CallKey(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &secret))))
+    }
+}
+
+impl fmt::Debug for CallNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<names of calls>")
+    }
+}
+
+// === impl CallKey ===
+
+impl CallKey {
+    /// Returns the session of a call that names itself and no session: the same call of the same user has the same
+    /// session again, and nobody else's call has it.
+    pub fn session_of(&self, principal: &Principal, call: &MessageId) -> SessionId {
+        let mut context = hmac::Context::with_key(&self.0);
+        for part in [principal.tenant.as_str(), principal.user.as_str(), call.as_str()] {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part.as_bytes());
+        }
+        SessionId::of_call(context.sign().as_ref())
+    }
+}
+
+impl fmt::Debug for CallKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<secret>")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::store::Store;
+    use crate::store::memory::Memory;
+    use crate::store::registers::Counter;
+    use turnway_core::id::{TenantId, UserId};
+
+    fn registers() -> Registers {
+        let (clock, counter) = (Clock::start(), Counter::default());
+        let sink = counter.before(Arc::new(|_, _| {}));
+        let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(move || clock.now()), sink));
+        counter.open(store)
+    }
+
+    fn principal(tenant: &str, user: &str) -> Principal {
+        let (tenant, user) = (TenantId::parse(tenant), UserId::parse(user));
+        let (tenant, user) = (tenant.expect("a tenant"), user.expect("a user"));
+        Principal { tenant, user, operator: false, writes: true }
+    }
+
+    #[tokio::test]
+    async fn nodes_of_one_store_name_a_call_alike_and_others_do_not() {
+        let (call, ann) = (MessageId::parse("k1").expect("a name"), principal("acme", "ann"));
+        let name =
+            async |names: CallNames, of: &Principal| names.key().await.expect("a key").session_of(of, &call);
+        let store = registers();
+        let first = name(CallNames::new(None, store.clone()), &ann).await;
+        assert_eq!(first, name(CallNames::new(None, store.clone()), &ann).await);
+        assert_ne!(
+            first,
+            name(CallNames::new(None, registers()), &ann).await,
+            "the secret is the store's own"
+        );
+        for other in [principal("evil", "ann"), principal("acme", "eve"), principal("acm", "eann")] {
+            assert_ne!(first, name(CallNames::new(None, store.clone()), &other).await);
+        }
+        let pepper = |text: &str| Pepper::of(&text.repeat(32)).expect("long enough");
+        let peppered = name(CallNames::new(Some(&pepper("a")), store.clone()), &ann).await;
+        assert_eq!(peppered, name(CallNames::new(Some(&pepper("a")), registers()), &ann).await);
+        assert_ne!(peppered, name(CallNames::new(Some(&pepper("b")), store), &ann).await);
+        assert!(peppered != first && SessionId::parse(first.as_str()) == Ok(first));
+    }
+}
