@@ -9,6 +9,7 @@ pub mod input;
 pub mod json;
 pub mod member;
 pub mod pattern;
+pub mod qualified;
 pub mod refusal;
 pub mod steer;
 pub mod trace;

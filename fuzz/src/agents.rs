@@ -6,7 +6,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use turnway::agent::sse::{Events, Said};
-use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::id::{MessageId, QualifiedRun, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::limits::{
     ACTION_DATA_BYTES_MAX, AGENT_EVENT_BYTES_MAX, HANDOVER_SUMMARY_BYTES_MAX, SUBSCRIBE_TYPES_MAX,
 };
@@ -19,7 +19,7 @@ const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconn
 /// The first byte is the size of the pieces, and whether events must have names; the rest is the body. Events
 /// come until one is the last. Understood are all but the last, and it too if it is what an agent should say.
 pub fn events(bytes: &[u8]) -> usize {
-    let (Some((&step, body)), Some(run_id)) = (bytes.split_first(), run()) else { return 0 };
+    let (Some((&step, body)), Some(run)) = (bytes.split_first(), run()) else { return 0 };
     let named = step & 0x80 != 0;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
@@ -45,7 +45,7 @@ pub fn events(bytes: &[u8]) -> usize {
                 let mut events = Events::new(answer.into_body(), named);
                 // Each event but the last has at least one byte and a blank line.
                 for count in 0..=body.len() {
-                    let said = events.next(&run_id).await;
+                    let said = events.next(&run).await;
                     hold(&said);
                     match said {
                         Said::Delta { .. }
@@ -91,7 +91,7 @@ fn hold(said: &Said) {
     }
 }
 
-fn run() -> Option<RunId> {
+fn run() -> Option<QualifiedRun> {
     let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").ok()? };
-    Some(RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").ok()?))
+    Some(QualifiedRun::of(&key, &RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").ok()?)))
 }

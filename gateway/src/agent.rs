@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use turnway_core::id::{AgentId, Epoch, NodeId, RunId, SessionKey, TenantId};
+use turnway_core::id::{AgentId, Epoch, NodeId, QualifiedRun, RunId, SessionKey, TenantId};
 use turnway_core::protocol::agent::{
     AgentEvent, AgentFailure, AgentPolicy, Directory, Invoke, OnOwnerLoss, Order,
 };
@@ -184,7 +184,7 @@ impl Agents {
     pub fn perform(&self, order: Order) {
         match order {
             Order::Invoke(invoke) => self.invoke(invoke),
-            Order::Cancel { run_id, attempt, epoch } => self.cancel(run_id, attempt, epoch),
+            Order::Cancel { tenant, run_id, attempt, epoch } => self.cancel(tenant, run_id, attempt, epoch),
             Order::Steer(steer) => self.steer(*steer),
             Order::News(news) => self.news(*news),
             Order::Drop { run_id, attempt } => {
@@ -192,8 +192,8 @@ impl Agents {
                     running.task.abort();
                 }
             }
-            Order::Stop { key, agent_id, run_id, attempt, epoch } => {
-                self.stop(key, &agent_id, &run_id, (attempt, epoch));
+            Order::Stop { tenant, agent_id, run_id, attempt, epoch } => {
+                self.stop(&agent_id, &QualifiedRun { tenant, run_id }, attempt, epoch);
             }
             Order::Credit { run_id, attempt, upto } => {
                 if let Some(running) = self.0.running.get(&(run_id, attempt)) {
@@ -319,7 +319,7 @@ impl Agents {
         Ok((token, auth))
     }
 
-    fn cancel(&self, run_id: RunId, attempt: u32, epoch: Epoch) {
+    fn cancel(&self, tenant: TenantId, run_id: RunId, attempt: u32, epoch: Epoch) {
         let name = (run_id, attempt);
         if let Some(running) = self.0.running.get(&name) {
             running.line.cancel();
@@ -327,7 +327,7 @@ impl Agents {
         }
         // What does not run has stopped.
         let (run_id, attempt) = name;
-        let key = SessionKey { tenant: TenantId::default_tenant(), session: run_id.session() };
+        let key = SessionKey { tenant, session: run_id.session() };
         self.report(Report { key, run_id, attempt, epoch, event: AgentEvent::CancelAcked });
     }
 
@@ -358,19 +358,19 @@ impl Agents {
     }
 
     /// Of an attempt that runs nowhere any more; only an agent that outlives its request has anything to stop.
-    fn stop(&self, key: Option<SessionKey>, agent: &AgentId, run_id: &RunId, (attempt, epoch): (u32, Epoch)) {
+    fn stop(&self, agent: &AgentId, run: &QualifiedRun, attempt: u32, epoch: Epoch) {
         let agent = match self.0.agents.get(agent) {
             Some(Agent::Http(http)) => http,
             Some(Agent::DialIn(desk)) => {
-                let (agent_id, run_id) = (agent.clone(), run_id.clone());
-                return desk.stop(&Order::Stop { key, agent_id, run_id, attempt, epoch });
+                let QualifiedRun { tenant, run_id } = run.clone();
+                let agent_id = agent.clone();
+                return desk.stop(&Order::Stop { tenant, agent_id, run_id, attempt, epoch });
             }
             Some(Agent::Builtin(_)) | None => return,
         };
-        let local = || SessionKey { tenant: TenantId::default_tenant(), session: run_id.session() };
-        let key = key.unwrap_or_else(local);
-        let Ok((_token, auth)) = self.credential(&key, run_id) else { return };
-        let names = Names { session: &key.session, run_id, attempt, epoch };
+        let key = run.key();
+        let Ok((_token, auth)) = self.credential(&key, &run.run_id) else { return };
+        let names = Names::new(&key, &run.run_id, attempt, epoch);
         let _runtime = self.0.runtime.enter();
         agent.stop(names, auth);
     }

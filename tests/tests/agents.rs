@@ -15,6 +15,8 @@ mod stale;
 mod steer;
 #[path = "agents/talk.rs"]
 mod talk;
+#[path = "agents/tenants.rs"]
+mod tenants;
 #[path = "agents/trouble.rs"]
 mod trouble;
 #[path = "agents/world.rs"]

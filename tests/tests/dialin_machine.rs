@@ -105,13 +105,21 @@ fn input(words: &str) -> Input {
         ["INVOKE", name] => order(invoke(name, 1, None)),
         ["AGAIN", name] => order(invoke(name, 2, None)),
         ["RESUME", name] => order(invoke(name, 1, Some(Resume { after: None, saved: 0 }))),
-        ["CANCEL", name] => order(Order::Cancel { run_id: run(name), attempt: 1, epoch: Epoch(7) }),
+        ["CANCEL", name] => {
+            order(Order::Cancel { tenant: key().tenant, run_id: run(name), attempt: 1, epoch: Epoch(7) })
+        }
         ["DROP", name] => order(Order::Drop { run_id: run(name), attempt: 1 }),
         ["CREDIT", name] => order(Order::Credit { run_id: run(name), attempt: 1, upto: 5 }),
         ["STEER", name, id] => order(steer(name, id)),
         ["STOP", name] => {
             let agent_id = AgentId::parse("a").expect("a name");
-            order(Order::Stop { key: None, agent_id, run_id: run(name), attempt: 1, epoch: Epoch(7) })
+            order(Order::Stop {
+                tenant: key().tenant,
+                agent_id,
+                run_id: run(name),
+                attempt: 1,
+                epoch: Epoch(7),
+            })
         }
         ["LEAVE"] => Input::Leaving,
         ["FLUSH"] => Input::Flushed,
@@ -122,6 +130,9 @@ fn input(words: &str) -> Input {
         ["DENIED"] => renewed(Renewal::Denied),
         ["NEEDLESS"] => renewed(Renewal::Needless),
         ["steer_ack", id] => said(json!({"type": "steer_ack", "message_id": id, "outcome": "accepted"})),
+        ["steer_ack", id, name] => {
+            said(json!({"type": "steer_ack", "message_id": id, "run_id": run(name), "outcome": "accepted"}))
+        }
         ["unknown", name] => said(json!({"type": "error", "run_id": run(name), "code": "unknown_run"})),
         [kind] => said(json!({"type": kind, "request_id": "r1", "token": "canary-token"})),
         [kind, name] => said(
@@ -238,11 +249,59 @@ fn what_it_says_of_its_runs_is_told_and_of_others_is_not() {
     check("INVOKE m; DROP m; AGAIN m; done m 1; done m 2", "INVOKE; CANCEL; INVOKE; acked/2; done/2");
 }
 
+/// A run of the tenant `acme` may be named in both forms; under another tenant's name it is no run of this connection.
+#[test]
+fn a_run_is_named_with_its_tenant_and_checked() {
+    let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
+    let key = SessionKey { tenant: TenantId::parse("acme").expect("a name"), ..key() };
+    let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
+    let (of_its, of_other) = (format!("acme~{run_id}"), format!("evil~{run_id}"));
+    for (named, told) in [
+        (run_id.as_str(), ["delta/1", "stopped/1"].as_slice()),
+        (&of_its, &["delta/1", "stopped/1"]),
+        (&of_other, &["ERROR invalid_message"]),
+    ] {
+        let mut agent = DialIn::new(now, config(false));
+        let Order::Invoke(order) = invoke("m", 1, None) else { panic!("an invoke") };
+        let order = Invoke { key: key.clone(), run_id: run_id.clone(), ..order };
+        agent.handle_input(now, Input::Order(Box::new(Order::Invoke(order))));
+        // A node of the release before does not tell the tenant: the order that began the run has.
+        let cancel = Order::Cancel {
+            tenant: TenantId::default_tenant(),
+            run_id: run_id.clone(),
+            attempt: 1,
+            epoch: Epoch(7),
+        };
+        agent.handle_input(now, Input::Order(Box::new(cancel)));
+        let written: Vec<Value> = std::iter::from_fn(|| agent.poll_output())
+            .filter_map(|output| match output {
+                Output::Write(text) => serde_json::from_str(&text).ok(),
+                Output::Word { .. } | Output::Refresh { .. } | Output::Ping | Output::Close { .. } => None,
+            })
+            .collect();
+        for (message, kind) in written[1..].iter().zip(["invoke", "cancel"]) {
+            assert_eq!((&message["type"], &message["session_id"]), (&json!(kind), &json!("acme~s1")));
+            assert_eq!(message["run_id"], of_its);
+        }
+        assert_eq!((written.len(), &written[1]["context"]["tenant"]), (3, &json!("acme")));
+        agent.handle_input(now, said(json!({"type": "delta", "run_id": named, "text": "x"})));
+        agent.handle_input(now, said(json!({"type": "cancel_ack", "run_id": named})));
+        let words: Vec<String> =
+            std::iter::from_fn(|| agent.poll_output()).map(|output| brief(&output)).collect();
+        assert_eq!(words.iter().filter(|word| *word != "acked/1").collect::<Vec<_>>(), told, "{named}");
+    }
+}
+
 /// Covers: ST-8, LN-TP6.
 #[test]
 fn inputs_on_the_way_are_answered_by_their_names() {
     check("INVOKE m; STEER m x; steer_ack x", "INVOKE; STEER; steered/1");
     check("INVOKE m; steer_ack x; STEER n x; done m; steer_ack x", "INVOKE; acked/1; done/1");
+    // Two sessions, of two tenants for example, may have inputs of equal names.
+    check(
+        "INVOKE m; INVOKE n; STEER m x; STEER n x; steer_ack x; steer_ack x n; done n; steer_ack x",
+        "INVOKE; INVOKE; STEER; STEER; ERROR invalid_message; steered/1; acked/1; done/1; steered/1",
+    );
 }
 
 #[test]

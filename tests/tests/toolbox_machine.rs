@@ -7,7 +7,7 @@ use turnway_bindings::toolbox::process::How;
 use turnway_bindings::toolbox::record::Record;
 use turnway_bindings::toolbox::words::{Asked, Told};
 use turnway_bindings::toolbox::{Input, Output, Toolbox};
-use turnway_core::id::{EventId, SessionId};
+use turnway_core::id::{EventId, QualifiedAction, QualifiedSession};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::Stream;
@@ -39,7 +39,7 @@ fn id(n: &str) -> EventId {
 }
 
 fn execute(n: &str, tool: &str, args: Value, session: &str, wait_ms: u64) -> Input {
-    let session = SessionId::parse(session).expect("a name");
+    let session = QualifiedSession::parse(session).expect("a name");
     let (ts, deadline, tool) = (Millis(TS), Millis(TS + wait_ms), tool.to_owned());
     let asked = Asked { action_id: id(n), session, tool, args: Json(args), ts, deadline };
     Input::Heard(0, Told::Execute(Box::new(asked)))
@@ -75,6 +75,7 @@ fn input(words: &str) -> Input {
         ["run", n, program] => execute(n, "process.spawn", json!({"program": program}), "s1", 9000),
         ["status", n, of] => execute(n, "process.status", process(of), "s1", 9000),
         ["spy", n, of] => execute(n, "process.status", process(of), "s2", 9000),
+        ["spy-on-tenant", n, of] => execute(n, "process.status", process(of), "acme~s1", 9000),
         ["list", n] => execute(n, "process.status", json!({}), "s1", 9000),
         ["kill", n, of] => execute(n, "process.kill", process(of), "s1", 9000),
         ["signal", n, of, signal] => {
@@ -88,8 +89,8 @@ fn input(words: &str) -> Input {
             asked.ts = Millis(TS + 61_000);
             Input::Heard(0, Told::Execute(asked))
         }
-        ["cancel", n] => Input::Heard(0, Told::Signal { action_id: id(n) }),
-        ["query", n] => Input::Heard(0, Told::Query { action_id: id(n) }),
+        ["cancel", n] => Input::Heard(0, Told::Signal { action_id: id(n).into() }),
+        ["query", n] => Input::Heard(0, Told::Query { action_id: id(n).into() }),
         ["pong"] => Input::Heard(0, Told::Pong),
         ["OPEN"] => Input::Opened(0),
         ["CLOSE"] => Input::Closed(0),
@@ -119,7 +120,7 @@ fn number(id: EventId) -> u8 {
 }
 
 fn named(value: &Value) -> u8 {
-    number(EventId::parse(value.as_str().expect("a name")).expect("an id"))
+    number(QualifiedAction::parse(value.as_str().expect("a name")).expect("an id").id)
 }
 
 fn brief(output: &Output) -> String {
@@ -240,6 +241,8 @@ fn a_process_is_looked_at_and_stopped_by_its_own_session() {
         "OPEN; spawn 1; spy 2 1; pong; spy 3 9",
         "+1; SPAWN 1 all; 2 unknown_process; ping; 3 unknown_process; ping",
     );
+    // A session of another tenant with an equal id.
+    check("OPEN; spawn 1; spy-on-tenant 2 1", "+1; SPAWN 1 all; 2 unknown_process; ping");
     check("OPEN; list 1", "1 fine; ping");
     check(
         "OPEN; spawn 1; UP 1; kill 2 1; pong; status 3 1; pong; DIE 1; pong; +9999; kill 4 1",
@@ -361,7 +364,7 @@ fn who_comes_after_it_knows_what_it_has_begun() {
 #[test]
 fn what_it_knows_is_bounded() {
     let now = Now { mono: Now::default().mono, store: Millis(1) };
-    let session = SessionId::parse("s1").expect("a name");
+    let session = QualifiedSession::parse("s1").expect("a name");
     let mut machine = Toolbox::new(allowed(), Vec::new());
     let mut ask = |n: u64, ts: u64| {
         let action_id = EventId::new(Millis(ts), u128::from(n) << 48);

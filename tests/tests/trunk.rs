@@ -54,7 +54,12 @@ fn invoke(call: u64) -> Box<Invoke> {
 }
 
 fn cancel(call: u64) -> Box<Order> {
-    Box::new(Order::Cancel { run_id: run(call), attempt: 1, epoch: Epoch(7) })
+    Box::new(Order::Cancel {
+        tenant: TenantId::default_tenant(),
+        run_id: run(call),
+        attempt: 1,
+        epoch: Epoch(7),
+    })
 }
 
 fn text(n: u64) -> Word {

@@ -1,14 +1,24 @@
 //! What an agent is told around an input: the same over HTTP and over a connection of its own (protocol.md §1.6, §2).
-use serde::Serialize;
-use turnway_core::id::UserId;
-use turnway_core::protocol::action::ActionsContext;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use turnway_core::id::{SessionKey, TenantId, UserId};
+use turnway_core::protocol::action::{ActionsContext, News};
 use turnway_core::protocol::agent::Invoke;
+use turnway_core::protocol::entry::{Entry, Envelope};
 use turnway_core::protocol::handover::HandoverContext;
+use turnway_core::protocol::qualified;
 use turnway_core::protocol::steer::Steer;
 
-/// `context` of an `invoke` or a `steer`.
-#[derive(Debug, Serialize)]
+/// `context` of an `invoke` or a `steer`. Names of runs, actions and processes are written in their qualified forms.
+#[derive(Debug)]
 pub struct Context<'a> {
+    key: &'a SessionKey,
+    body: Body<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct Body<'a> {
+    tenant: &'a TenantId,
     user_id: &'a UserId,
     #[serde(skip_serializing_if = "Option::is_none")]
     handover: Option<&'a HandoverContext>,
@@ -20,17 +30,66 @@ pub struct Context<'a> {
     system_prompt: Option<&'a str>,
 }
 
+/// A fact that an agent is told of: as `GET …/events` shows it, with its names in their qualified forms.
+#[derive(Debug)]
+pub struct EventEnvelope<'a> {
+    key: &'a SessionKey,
+    body: Envelope<&'a Entry>,
+}
+
+// === impl Context ===
+
 impl<'a> Context<'a> {
     /// Of an attempt.
     pub fn of(invoke: &'a Invoke) -> Self {
         let system_prompt = invoke.system_prompt.as_ref().map(|text| text.reveal());
         let (handover, actions) = (invoke.handover.as_deref(), invoke.actions.as_deref());
-        Self { user_id: &invoke.user, handover, actions, system_prompt }
+        let (key, user_id) = (&invoke.key, &invoke.user);
+        Self { key, body: Body { tenant: &key.tenant, user_id, handover, actions, system_prompt } }
     }
 
     /// Of what is said on the way: the rest its agent knows.
     pub fn on_the_way(steer: &'a Steer) -> Self {
-        let actions = steer.actions.as_deref();
-        Self { user_id: &steer.user, handover: None, actions, system_prompt: None }
+        let (key, user_id, actions) = (&steer.key, &steer.user, steer.actions.as_deref());
+        let body = Body { tenant: &key.tenant, user_id, handover: None, actions, system_prompt: None };
+        Self { key, body }
     }
+}
+
+// === impl EventEnvelope ===
+
+impl<'a> EventEnvelope<'a> {
+    /// Returns the envelope of the fact.
+    pub fn of(news: &'a News) -> Self {
+        let News { key, seq, epoch, entry, .. } = news;
+        Self { key, body: entry.in_place(&key.session, *seq, *epoch) }
+    }
+}
+
+impl Serialize for Context<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        rewritten(self.key, &self.body, qualified::context, to)
+    }
+}
+
+impl Serialize for EventEnvelope<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        rewritten(self.key, &self.body, qualified::event, to)
+    }
+}
+
+/// Serialises a body with its names in their qualified forms. In the default tenant those are the bare ones, and the
+/// body is written once.
+fn rewritten<S: Serializer>(
+    key: &SessionKey,
+    body: &impl Serialize,
+    rewrite: fn(&SessionKey, String) -> String,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    use serde::ser::Error;
+    if key.tenant.is_default() {
+        return body.serialize(to);
+    }
+    let json = serde_json::to_string(body).map_err(S::Error::custom)?;
+    RawValue::from_string(rewrite(key, json)).map_err(S::Error::custom)?.serialize(to)
 }

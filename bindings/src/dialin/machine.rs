@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{Epoch, MessageId, RequestId, RunId};
+use turnway_core::id::{Epoch, MessageId, RequestId, RunId, TenantId};
 use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::News;
@@ -52,6 +52,7 @@ pub struct DialIn {
 /// An attempt that its agent was ordered and has not ended.
 #[derive(Debug)]
 struct Run {
+    tenant: TenantId,
     attempt: u32,
     /// By which ownership it was ordered.
     epoch: Epoch,
@@ -171,11 +172,13 @@ impl DialIn {
     fn handle_order(&mut self, now: Now, order: Order) {
         match order {
             Order::Invoke(invoke) => self.invoke(now, &invoke),
-            Order::Cancel { run_id, attempt, epoch: _ } => {
+            // Of which tenant the run is its own order has told.
+            Order::Cancel { tenant: _, run_id, attempt, epoch: _ } => {
                 if let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt)
                     && !std::mem::replace(&mut run.cancelled, true)
                 {
-                    self.write(now, render::cancel(now.store, &run_id, attempt));
+                    let tenant = run.tenant.clone();
+                    self.write(now, render::cancel(now.store, &tenant, &run_id, attempt));
                 }
             }
             Order::Steer(steer) => self.steer(now, &steer),
@@ -183,8 +186,8 @@ impl DialIn {
             // going to, it is told by `Stop`.
             Order::Drop { run_id, attempt } => self.let_go(now, &run_id, attempt, !self.named),
             // It may be under way in what the agent keeps, whichever connection it was ordered by.
-            Order::Stop { run_id, attempt, .. } => {
-                self.write(now, render::cancel(now.store, &run_id, attempt));
+            Order::Stop { tenant, run_id, attempt, .. } => {
+                self.write(now, render::cancel(now.store, &tenant, &run_id, attempt));
                 self.forgive(run_id);
             }
             Order::News(news) => self.news(now, &news),
@@ -195,6 +198,7 @@ impl DialIn {
 
     fn invoke(&mut self, now: Now, invoke: &Invoke) {
         let run = Run {
+            tenant: invoke.key.tenant.clone(),
             attempt: invoke.attempt,
             epoch: invoke.epoch,
             goes_on: invoke.resume.is_some(),
@@ -237,7 +241,7 @@ impl DialIn {
         }
         let Some(run) = self.runs.remove(run_id) else { return };
         if told && !run.cancelled {
-            self.write(now, render::cancel(now.store, run_id, attempt));
+            self.write(now, render::cancel(now.store, &run.tenant, run_id, attempt));
         }
         self.forgive(run_id.clone());
     }

@@ -1,12 +1,14 @@
 //! What an agent that has dialed in is told, as JSON texts (protocol.md §1.6).
 use crate::channel::json::render::answer;
-use crate::dialin::context::Context;
+use crate::dialin::context::{Context, EventEnvelope};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use turnway_core::id::{AgentId, Epoch, MessageId, RequestId, RunId, SaidId, Seq, SessionId};
+use turnway_core::id::{
+    AgentId, Epoch, MessageId, QualifiedRun, QualifiedSession, RequestId, RunId, SaidId, Seq, SessionKey,
+    TenantId,
+};
 use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{Invoke, Mark};
-use turnway_core::protocol::entry::{Entry, Envelope};
 use turnway_core::protocol::input::Message;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::steer::Steer;
@@ -14,12 +16,12 @@ use turnway_core::time::Millis;
 
 /// What every order has.
 #[derive(Serialize)]
-struct Frame<'a, B: Serialize> {
+struct Frame<B: Serialize> {
     #[serde(rename = "type")]
     kind: &'static str,
     ts: Millis,
-    session_id: &'a SessionId,
-    run_id: &'a RunId,
+    session_id: QualifiedSession,
+    run_id: QualifiedRun,
     attempt: u32,
     #[serde(flatten)]
     body: B,
@@ -50,7 +52,7 @@ struct ResumeBody<'a> {
 struct SteerBody<'a> {
     message_id: &'a MessageId,
     message: &'a Message,
-    turn_id: &'a RunId,
+    turn_id: QualifiedRun,
     context: Context<'a>,
 }
 
@@ -59,8 +61,7 @@ struct EventBody<'a> {
     name: &'static str,
     seq: Seq,
     epoch: Epoch,
-    /// As `GET …/events` shows it.
-    event: Envelope<&'a Entry>,
+    event: EventEnvelope<'a>,
 }
 
 #[derive(Serialize)]
@@ -86,27 +87,29 @@ pub(super) fn invoke(ts: Millis, invoke: &Invoke) -> String {
         traceparent: invoke.traceparent.as_deref(),
         resume: invoke.resume.as_ref().map(|_| ResumeBody { last_event_id: last.as_ref() }),
     };
-    frame("invoke", ts, (&key.session, run_id, *attempt), body)
+    frame("invoke", ts, (key, run_id, *attempt), body)
 }
 
 /// `cancel`.
-pub(super) fn cancel(ts: Millis, run_id: &RunId, attempt: u32) -> String {
-    frame("cancel", ts, (&run_id.session(), run_id, attempt), Bare {})
+pub(super) fn cancel(ts: Millis, tenant: &TenantId, run_id: &RunId, attempt: u32) -> String {
+    let key = SessionKey { tenant: tenant.clone(), session: run_id.session() };
+    frame("cancel", ts, (&key, run_id, attempt), Bare {})
 }
 
 /// `steer`.
 pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
     let Steer { key, run_id, attempt, turn_id, message_id, message, .. } = steer;
-    let body = SteerBody { message_id, message, turn_id, context: Context::on_the_way(steer) };
-    frame("steer", ts, (&key.session, run_id, *attempt), body)
+    let (turn_id, context) = (QualifiedRun::of(key, turn_id), Context::on_the_way(steer));
+    let body = SteerBody { message_id, message, turn_id, context };
+    frame("steer", ts, (key, run_id, *attempt), body)
 }
 
 /// `event`: a fact about an action of its own, or of a type that it has subscribed to, in its place.
 pub(super) fn news(ts: Millis, news: &News) -> String {
     let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
-    let event = entry.in_place(&key.session, *seq, *epoch);
-    let body = EventBody { name: entry.fact.name(), seq: *seq, epoch: *epoch, event };
-    frame("event", ts, (&key.session, run_id, *attempt), body)
+    let body =
+        EventBody { name: entry.fact.name(), seq: *seq, epoch: *epoch, event: EventEnvelope::of(news) };
+    frame("event", ts, (key, run_id, *attempt), body)
 }
 
 /// `subscribed`: from now on its agent is told of facts of these types.
@@ -114,8 +117,9 @@ pub(super) fn subscribed(ts: Millis, request_id: &Option<RequestId>, types: &[Pa
     answer(ts, "subscribed", request_id, Types { types }).text(64 + 32 * types.len())
 }
 
-fn frame(kind: &'static str, ts: Millis, of: (&SessionId, &RunId, u32), body: impl Serialize) -> String {
-    let (session_id, run_id, attempt) = of;
+fn frame(kind: &'static str, ts: Millis, of: (&SessionKey, &RunId, u32), body: impl Serialize) -> String {
+    let (key, run_id, attempt) = of;
+    let (session_id, run_id) = (QualifiedSession::from(key), QualifiedRun::of(key, run_id));
     // Our shapes have string keys and finite numbers only, so they always serialise.
     serde_json::to_string(&Frame { kind, ts, session_id, run_id, attempt, body }).unwrap_or_default()
 }

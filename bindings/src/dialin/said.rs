@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use turnway_core::id::{AgentId, MessageId, RunId, SaidId};
+use turnway_core::id::{AgentId, MessageId, QualifiedRun, SaidId};
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::action::ActionWish;
@@ -140,12 +140,19 @@ struct Failed {
 /// Reads one event. Errors never repeat what the agent wrote (S-38).
 ///
 /// `id` is what the event is called, where events have names; none: in this run they have none.
-pub fn read(kind: &str, data: &str, id: Option<Option<&str>>, run_id: &RunId) -> Result<Said, AgentFailure> {
+///
+/// The agent may name the run, and processes of its session, in their bare or in their qualified forms.
+pub fn read(
+    kind: &str,
+    data: &str,
+    id: Option<Option<&str>>,
+    run: &QualifiedRun,
+) -> Result<Said, AgentFailure> {
     let id = || id.map(name).transpose();
     match kind {
         "delta" => {
             let delta: Delta<'_> = parse("delta", data)?;
-            if delta.run_id.is_some_and(|named| named != run_id.as_str()) {
+            if delta.run_id.is_some_and(|named| !run.is_named(&named)) {
                 // An agent that mixes its runs up must not show one person's answer to another.
                 return Err(broken("a delta of another run"));
             }
@@ -190,7 +197,7 @@ pub fn read(kind: &str, data: &str, id: Option<Option<&str>>, run_id: &RunId) ->
             Ok(Said::Failed(AgentFailure::Reported { code, message: Private(message) }))
         }
         "subscribe" => Ok(Said::Subscribe { types: types(data)? }),
-        "action" => Ok(Said::Action { wish: Box::new(action(data)?), id: id()? }),
+        "action" => Ok(Said::Action { wish: Box::new(action(data, run)?), id: id()? }),
         // None of ours (a reader ignores what it does not know, or no agent could ever say more).
         _ => Ok(Said::Unknown),
     }
@@ -245,14 +252,14 @@ pub(super) fn types(data: &str) -> Result<Arc<[Pattern]>, AgentFailure> {
 }
 
 /// What an agent wants done.
-fn action(data: &str) -> Result<ActionWish, AgentFailure> {
-    wish::read(parse("action", data)?)
+fn action(data: &str, run: &QualifiedRun) -> Result<ActionWish, AgentFailure> {
+    wish::read(parse("action", data)?, run)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnway_core::id::{MessageId, SessionId, SessionKey, TenantId, UserId};
+    use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
 
     fn check(name: &str, data: &str, said: &str) {
         let key = SessionKey {
@@ -261,7 +268,7 @@ mod tests {
         };
         let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
         let data = data.replace("$RUN", run_id.as_str());
-        let got = format!("{:?}", read(name, &data, None, &run_id));
+        let got = format!("{:?}", read(name, &data, None, &QualifiedRun::of(&key, &run_id)));
         assert!(got.contains(said), "{name} {data}: {got}");
     }
 

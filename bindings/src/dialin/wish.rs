@@ -7,12 +7,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::time::Duration;
-use turnway_core::id::{SaidId, ToolName};
+use turnway_core::id::{QualifiedRun, SaidId, ToolName};
 use turnway_core::limits::{self, ACTION_DATA_BYTES_MAX};
 use turnway_core::private::Private;
 use turnway_core::protocol::action::{ActionWish, Doing};
 use turnway_core::protocol::agent::AgentFailure;
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::qualified::bare_processes;
 
 /// An action as it is written.
 #[derive(Deserialize)]
@@ -34,7 +35,7 @@ pub(super) struct Action<'a> {
 }
 
 /// What it asks for.
-pub(super) fn read(action: Action<'_>) -> Result<ActionWish, AgentFailure> {
+pub(super) fn read(action: Action<'_>, run: &QualifiedRun) -> Result<ActionWish, AgentFailure> {
     let Action { action_id, event, action_type, text, tool, args, timeout_ms } = action;
     let name = action_id.map(|id| SaidId::parse(&id)).transpose();
     let name = name.map_err(|_| broken("an action whose name is not 1 to 128 visible ASCII characters"))?;
@@ -45,14 +46,25 @@ pub(super) fn read(action: Action<'_>) -> Result<ActionWish, AgentFailure> {
         (Some("tool_call") | None, None) => return Err(broken("an action without a tool")),
         (Some("tool_call") | None, Some(tool)) => {
             let tool = ToolName::parse(&tool).map_err(|_| broken("an action of no tool"))?;
-            let args =
-                carried(args)?.unwrap_or_else(|| Json(serde_json::Value::Object(serde_json::Map::default())));
+            let bare = bare_args(&tool, args, run).map_err(|_| broken("malformed args"))?;
+            let args = carried(bare.as_deref().or(args))?
+                .unwrap_or_else(|| Json(serde_json::Value::Object(serde_json::Map::default())));
             Doing::ToolCall { tool, args }
         }
         (Some(_), _) => return Err(broken("an action of no kind")),
     };
     let timeout = timeout_ms.map(Duration::from_millis).map(|wait| wait.min(limits::ACTION_TIMEOUT_MAX));
     Ok(ActionWish { name, what, timeout })
+}
+
+/// Names processes by their bare ids, where the agent may have named them otherwise: the log has no other names.
+fn bare_args(
+    tool: &ToolName,
+    args: Option<&RawValue>,
+    run: &QualifiedRun,
+) -> serde_json::Result<Option<Box<RawValue>>> {
+    let Some(args) = args.filter(|_| !run.tenant.is_default()) else { return Ok(None) };
+    RawValue::from_string(bare_processes(&run.key(), tool.as_str(), args.get().to_owned())).map(Some)
 }
 
 fn say(text: String) -> Result<Doing, AgentFailure> {

@@ -7,11 +7,12 @@ use super::words::{FromRunner, ToRunner, UNKNOWN_ACTION};
 use crate::channel::service::{Reach, ServerIdentity};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use turnway_core::id::{EventId, RunnerId, SessionKey, SystemName, ToolName};
+use turnway_core::id::{EventId, QualifiedAction, RunnerId, SessionKey, SystemName, ToolName};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::{Execute, Printed, Stream, ToolOrder, ToolReport};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::qualified::bare_processes;
 use turnway_core::time::{Deadline, Millis, Mono, Now};
 
 /// One connection, counted per process.
@@ -250,7 +251,8 @@ impl Shop {
             At::Nobody(..) | At::Gone(_) => BTreeSet::new(),
         };
         for connection in to {
-            self.outputs.push_back(Output::Send { connection, word: ToRunner::Signal { action_id, signal } });
+            let word = ToRunner::Signal { key: job.key.clone(), action_id, signal };
+            self.outputs.push_back(Output::Send { connection, word });
         }
     }
 
@@ -263,7 +265,8 @@ impl Shop {
         }
         let asked: BTreeSet<Connection> = self.able(&job).collect();
         for connection in asked.iter().copied() {
-            self.outputs.push_back(Output::Send { connection, word: ToRunner::Query { action_id } });
+            let word = ToRunner::Query { key: job.key.clone(), action_id };
+            self.outputs.push_back(Output::Send { connection, word });
         }
         if let At::Asked(whom, _) = &mut job.at {
             *whom = asked;
@@ -279,18 +282,18 @@ impl Shop {
                 At::Nobody(..) => waiting.push(*action_id),
                 At::Gone(_) if its => {
                     job.at = At::Runner(connection);
-                    open.push(*action_id);
+                    open.push((job.key.clone(), *action_id));
                 }
                 At::Asked(asked, _) if its || job.runner.is_none() && runner.tools.contains(&job.tool) => {
                     asked.insert(connection);
-                    open.push(*action_id);
+                    open.push((job.key.clone(), *action_id));
                 }
                 At::Gone(_) | At::Asked(..) | At::Runner(_) => {}
             }
         }
         self.runners.insert(connection, runner);
-        for action_id in open {
-            self.outputs.push_back(Output::Send { connection, word: ToRunner::Query { action_id } });
+        for (key, action_id) in open {
+            self.outputs.push_back(Output::Send { connection, word: ToRunner::Query { key, action_id } });
         }
         waiting.into_iter().for_each(|action_id| self.place(action_id));
     }
@@ -305,7 +308,7 @@ impl Shop {
                 At::Runner(at) if *at == connection => match back {
                     Some(back) => {
                         job.at = At::Runner(back);
-                        let word = ToRunner::Query { action_id: *action_id };
+                        let word = ToRunner::Query { key: job.key.clone(), action_id: *action_id };
                         self.outputs.push_back(Output::Send { connection: back, word });
                     }
                     None => job.at = At::Gone(now.mono + limits::RUNNER_WAIT),
@@ -328,21 +331,26 @@ impl Shop {
             FromRunner::Progress { action_id, data } => (action_id, ToolReport::Progress(data)),
             FromRunner::Result { action_id, ok, result, error } => {
                 if error.as_ref().is_some_and(|error| error.code == UNKNOWN_ACTION) {
-                    return self.not_known(connection, action_id);
+                    return self.not_known(connection, &action_id);
                 }
                 (action_id, ToolReport::Ended { ok, result, error })
             }
-            FromRunner::Chunk(printed) => return self.printed(now, connection, printed),
+            FromRunner::Chunk { session, printed } => {
+                return self.printed(now, connection, session.as_ref(), printed);
+            }
             FromRunner::System { action_id, name, data } => {
-                return self.machine(connection, action_id, &name, data.as_ref());
+                return self.machine(connection, action_id.as_ref(), &name, data.as_ref());
             }
         };
-        let Some(job) = self.jobs.get_mut(&action_id).filter(|job| job.is_at(connection)) else { return };
+        let (named, action_id) = (action_id.clone(), action_id.id);
+        let fits = |job: &&mut Job| job.is_at(connection) && named.is_of(&job.key);
+        let Some(job) = self.jobs.get_mut(&action_id).filter(fits) else { return };
         let Some(Runner { id: runner, identity, .. }) = self.runners.get(&connection) else { return };
         let runner = runner.clone();
         (job.at, job.runner) = (At::Runner(connection), Some(runner.clone()));
         job.holder = Some(identity.clone());
         let key = job.key.clone();
+        let report = bare(&key, &job.tool, report);
         let is_over = matches!(report, ToolReport::Ended { .. });
         if is_over {
             self.jobs.remove(&action_id);
@@ -357,16 +365,17 @@ impl Shop {
     fn machine(
         &mut self,
         connection: Connection,
-        about: Option<EventId>,
+        about: Option<&QualifiedAction>,
         name: &SystemName,
         data: Option<&Json>,
     ) {
         let Some(runner) = self.runners.get(&connection).map(|runner| runner.id.clone()) else { return };
         let mut told = BTreeSet::new();
         for (action_id, job) in &self.jobs {
-            let fits = about.is_none_or(|about| about == *action_id);
+            let fits = about.is_none_or(|about| about.id == *action_id && about.is_of(&job.key));
             if fits && matches!(job.at, At::Runner(at) if at == connection) && told.insert(job.key.clone()) {
                 let (name, data) = (name.clone(), data.cloned());
+                let data = data.map(|data| bare_json(&job.key, name.as_str(), data));
                 let report = ToolReport::System { runner: runner.clone(), name, data };
                 self.outputs.push_back(Output::Report {
                     key: job.key.clone(),
@@ -378,9 +387,16 @@ impl Shop {
     }
 
     /// A piece of its output, of what it is known to do; what is more than is shown is left out.
-    fn printed(&mut self, now: Now, connection: Connection, mut printed: Box<Printed>) {
+    fn printed(
+        &mut self,
+        now: Now,
+        connection: Connection,
+        session: Option<&SessionKey>,
+        mut printed: Box<Printed>,
+    ) {
         let Some(job) = self.jobs.get_mut(&printed.action_id) else { return };
-        if !matches!(job.at, At::Runner(at) if at == connection) {
+        let is_its = session.is_none_or(|session| *session == job.key);
+        if !is_its || !matches!(job.at, At::Runner(at) if at == connection) {
             return;
         }
         let gap = match printed.stream {
@@ -396,8 +412,10 @@ impl Shop {
         self.outputs.push_back(Output::Report { key, action_id, report: ToolReport::Printed(printed) });
     }
 
-    fn not_known(&mut self, connection: Connection, action_id: EventId) {
-        let Some(job) = self.jobs.get_mut(&action_id).filter(|job| job.is_at(connection)) else { return };
+    fn not_known(&mut self, connection: Connection, action: &QualifiedAction) {
+        let action_id = action.id;
+        let fits = |job: &&mut Job| job.is_at(connection) && action.is_of(&job.key);
+        let Some(job) = self.jobs.get_mut(&action_id).filter(fits) else { return };
         if let At::Asked(asked, _) = &mut job.at {
             asked.remove(&connection);
             if !asked.is_empty() {
@@ -407,6 +425,31 @@ impl Shop {
         let Some(job) = self.jobs.remove(&action_id) else { return };
         self.outputs.push_back(Output::Report { key: job.key, action_id, report: ToolReport::Unknown });
     }
+}
+
+/// Names processes by their bare ids: clients and the log have no other names.
+fn bare(key: &SessionKey, tool: &ToolName, report: ToolReport) -> ToolReport {
+    match report {
+        ToolReport::Ended { ok, result, error } => {
+            let result = result.map(|result| bare_json(key, tool.as_str(), result));
+            ToolReport::Ended { ok, result, error }
+        }
+        ToolReport::Progress(data) => ToolReport::Progress(bare_json(key, tool.as_str(), data)),
+        ToolReport::Invoked { .. }
+        | ToolReport::System { .. }
+        | ToolReport::Printed(_)
+        | ToolReport::Unknown
+        | ToolReport::NoRunner
+        | ToolReport::Lost => report,
+    }
+}
+
+fn bare_json(key: &SessionKey, about: &str, json: Json) -> Json {
+    if key.tenant.is_default() {
+        return json;
+    }
+    let Ok(text) = serde_json::to_string(&json) else { return json };
+    serde_json::from_str(&bare_processes(key, about, text)).unwrap_or(json)
 }
 
 // === impl Job ===

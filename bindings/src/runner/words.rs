@@ -4,11 +4,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use turnway_core::id::{EventId, RunId, SessionId, SystemName, ToolName};
+use turnway_core::id::{
+    EventId, QualifiedAction, QualifiedRun, QualifiedSession, SessionKey, SystemName, TenantId, ToolName,
+};
 use turnway_core::limits::{ACTION_DATA_BYTES_MAX, CHUNK_BYTES_MAX};
 use turnway_core::private::Private;
 use turnway_core::protocol::action::{Encoding, Execute, Printed, Stream, ToolError};
 use turnway_core::protocol::json::Json;
+use turnway_core::protocol::qualified::processes;
 use turnway_core::time::Millis;
 
 /// The code of an error by which a runner says that it does not know of an action.
@@ -27,6 +30,8 @@ pub enum ToRunner {
     Execute(Box<Execute>),
     /// Stop it.
     Signal {
+        /// The session of the action.
+        key: SessionKey,
         /// Which action.
         action_id: EventId,
         /// How.
@@ -34,32 +39,34 @@ pub enum ToRunner {
     },
     /// What has become of it?
     Query {
+        /// The session of the action.
+        key: SessionKey,
         /// Which action.
         action_id: EventId,
     },
 }
 
-/// What a runner says.
+/// What a runner says. It may name an action by its bare or by its qualified name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromRunner {
     /// It has begun.
     Invoked {
         /// Which action.
-        action_id: EventId,
+        action_id: QualifiedAction,
         /// Of a process, as its system calls it.
         pid: Option<u64>,
     },
     /// It is on the way.
     Progress {
         /// Which action.
-        action_id: EventId,
+        action_id: QualifiedAction,
         /// How far.
         data: Json,
     },
     /// It is over.
     Result {
         /// Which action.
-        action_id: EventId,
+        action_id: QualifiedAction,
         /// Whether it worked.
         ok: bool,
         /// What came of it.
@@ -68,11 +75,16 @@ pub enum FromRunner {
         error: Option<ToolError>,
     },
     /// A piece of what it prints.
-    Chunk(Box<Printed>),
+    Chunk {
+        /// The session of the action, if it was named.
+        session: Option<SessionKey>,
+        /// The piece.
+        printed: Box<Printed>,
+    },
     /// Something of the machine it runs on.
     System {
         /// For whom: those of this action's session; none: all whose actions run there.
-        action_id: Option<EventId>,
+        action_id: Option<QualifiedAction>,
         /// The runner's word for it.
         name: SystemName,
         /// What it says to it.
@@ -89,11 +101,12 @@ struct ExecuteBody<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     ts: Millis,
-    action_id: EventId,
-    run_id: &'a RunId,
-    session_id: &'a SessionId,
+    tenant: &'a TenantId,
+    action_id: QualifiedAction,
+    run_id: QualifiedRun,
+    session_id: QualifiedSession,
     tool: &'a ToolName,
-    args: &'a RawValue,
+    args: Box<RawValue>,
     deadline_ts: Millis,
 }
 
@@ -102,7 +115,7 @@ struct ShortBody<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     ts: Millis,
-    action_id: EventId,
+    action_id: QualifiedAction,
     #[serde(skip_serializing_if = "Option::is_none")]
     signal: Option<&'a str>,
 }
@@ -144,24 +157,38 @@ struct ErrorBody {
 // === impl ToRunner ===
 
 impl ToRunner {
-    /// As a text.
+    /// As a text. Runners serve all tenants: the names are the qualified ones.
     pub fn text(&self, ts: Millis) -> String {
-        let short = |kind, action_id, signal| ShortBody { kind, ts, action_id, signal };
+        let short = |kind, key: &SessionKey, action_id, signal| ShortBody {
+            kind,
+            ts,
+            action_id: QualifiedAction::of(key, action_id),
+            signal,
+        };
         // Our shapes have string keys and finite numbers only, so they always serialise.
         match self {
             Self::Execute(execute) => {
                 let Execute { key, run_id, action_id, tool, args, deadline, .. } = &**execute;
-                let Ok(args) = serde_json::from_str(args.reveal()) else { return String::new() };
-                let (kind, session_id, action_id) = ("execute", &key.session, *action_id);
-                let deadline_ts = *deadline;
-                let body = ExecuteBody { kind, ts, action_id, run_id, session_id, tool, args, deadline_ts };
+                let args = processes(key, tool.as_str(), args.reveal().to_owned());
+                let Ok(args) = RawValue::from_string(args) else { return String::new() };
+                let body = ExecuteBody {
+                    kind: "execute",
+                    ts,
+                    tenant: &key.tenant,
+                    action_id: QualifiedAction::of(key, *action_id),
+                    run_id: QualifiedRun::of(key, run_id),
+                    session_id: QualifiedSession::from(key),
+                    tool,
+                    args,
+                    deadline_ts: *deadline,
+                };
                 serde_json::to_string(&body).unwrap_or_default()
             }
-            Self::Signal { action_id, signal } => {
-                serde_json::to_string(&short("signal", *action_id, Some(signal))).unwrap_or_default()
+            Self::Signal { key, action_id, signal } => {
+                serde_json::to_string(&short("signal", key, *action_id, Some(signal))).unwrap_or_default()
             }
-            Self::Query { action_id } => {
-                serde_json::to_string(&short("query", *action_id, None)).unwrap_or_default()
+            Self::Query { key, action_id } => {
+                serde_json::to_string(&short("query", key, *action_id, None)).unwrap_or_default()
             }
         }
     }
@@ -183,7 +210,7 @@ impl FromRunner {
         let body: Body<'_> = serde_json::from_str(text).map_err(|_| NoWord("malformed"))?;
         let name = body.name.as_deref().ok_or(NoWord("name is missing"))?;
         let name = SystemName::parse(name).map_err(|_| NoWord("name is none"))?;
-        let action_id = body.action_id.as_deref().map(EventId::parse).transpose();
+        let action_id = body.action_id.as_deref().map(QualifiedAction::parse).transpose();
         let action_id = action_id.map_err(|_| NoWord("action_id is none"))?;
         let data = body.data.map(|data| carried(data)?.ok_or(NoWord("data is too large"))).transpose()?;
         Ok(Self::System { action_id, name, data })
@@ -192,7 +219,7 @@ impl FromRunner {
     fn of_action(kind: &str, text: &str) -> Result<Self, NoWord> {
         let body: Body<'_> = serde_json::from_str(text).map_err(|_| NoWord("malformed"))?;
         let action_id = body.action_id.as_deref().ok_or(NoWord("action_id is missing"))?;
-        let action_id = EventId::parse(action_id).map_err(|_| NoWord("action_id is none"))?;
+        let action_id = QualifiedAction::parse(action_id).map_err(|_| NoWord("action_id is none"))?;
         Ok(match kind {
             "invoked" => Self::Invoked { action_id, pid: body.pid },
             "progress" => {
@@ -209,7 +236,10 @@ impl FromRunner {
                 let error = body.error.map(shortened);
                 Self::Result { action_id, ok, result: result.flatten(), error }
             }
-            _ => Self::Chunk(Box::new(printed(action_id, &body)?)),
+            _ => {
+                let QualifiedAction { session, id } = action_id;
+                Self::Chunk { session, printed: Box::new(printed(id, &body)?) }
+            }
         })
     }
 }
@@ -256,36 +286,64 @@ fn shortened(ErrorBody { mut code, mut message }: ErrorBody) -> ToolError {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use turnway_core::id::{MessageId, SessionKey, TenantId, UserId};
+    use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
 
     const ID: &str = "0190f4a0-0000-7000-8000-000000000001";
 
     /// Covers: EV-E4, EV-E5.
     #[test]
     fn a_runner_is_told_in_the_words_of_the_protocol() {
-        let session = SessionId::parse("s1").expect("a name");
-        let key = SessionKey { tenant: TenantId::default_tenant(), session };
+        let key = key("default");
         let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
         let action_id = EventId::parse(ID).expect("an id");
-        let execute = Execute {
-            key,
-            run_id: run_id.clone(),
-            action_id,
-            tool: ToolName::parse("process.spawn").expect("a name"),
-            args: Private(r#"{"argv":["ls"]}"#.to_owned()),
-            deadline: Millis(9),
-            runner: None,
-        };
-        let read = |word: ToRunner| serde_json::from_str::<Value>(&word.text(Millis(3))).expect("JSON");
+        let execute = execute(&key, &run_id, "process.spawn", r#"{"argv":["ls"]}"#);
         assert_eq!(
-            read(ToRunner::Execute(Box::new(execute))),
-            json!({"type": "execute", "ts": 3, "action_id": ID, "run_id": run_id.as_str(), "session_id": "s1",
+            read(&execute),
+            json!({"type": "execute", "ts": 3, "tenant": "default", "action_id": ID, "run_id": run_id.as_str(), "session_id": "s1",
                 "tool": "process.spawn", "args": {"argv": ["ls"]}, "deadline_ts": 9})
         );
-        let signal = ToRunner::Signal { action_id, signal: "KILL" };
-        assert_eq!(read(signal), json!({"type": "signal", "ts": 3, "action_id": ID, "signal": "KILL"}));
-        let query = ToRunner::Query { action_id };
-        assert_eq!(read(query), json!({"type": "query", "ts": 3, "action_id": ID}));
+        let signal = ToRunner::Signal { key: key.clone(), action_id, signal: "KILL" };
+        assert_eq!(read(&signal), json!({"type": "signal", "ts": 3, "action_id": ID, "signal": "KILL"}));
+        let query = ToRunner::Query { key, action_id };
+        assert_eq!(read(&query), json!({"type": "query", "ts": 3, "action_id": ID}));
+    }
+
+    #[test]
+    fn a_runner_is_told_the_tenant_in_every_name() {
+        let key = key("acme");
+        let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
+        let action_id = EventId::parse(ID).expect("an id");
+        let name = format!("acme~s1.{ID}");
+        let args = json!({ "process_id": ID }).to_string();
+        assert_eq!(
+            read(&execute(&key, &run_id, "process.kill", &args)),
+            json!({"type": "execute", "ts": 3, "tenant": "acme", "action_id": name, "run_id": format!("acme~{run_id}"),
+                "session_id": "acme~s1", "tool": "process.kill", "args": {"process_id": name}, "deadline_ts": 9})
+        );
+        assert_eq!(read(&execute(&key, &run_id, "search", &args))["args"], json!({"process_id": ID}));
+        assert_eq!(read(&ToRunner::Query { key: key.clone(), action_id })["action_id"], json!(name));
+        assert_eq!(read(&ToRunner::Signal { key, action_id, signal: "KILL" })["action_id"], json!(name));
+    }
+
+    fn key(tenant: &str) -> SessionKey {
+        let session = SessionId::parse("s1").expect("a name");
+        SessionKey { tenant: TenantId::parse(tenant).expect("a name"), session }
+    }
+
+    fn execute(key: &SessionKey, run_id: &RunId, tool: &str, args: &str) -> ToRunner {
+        ToRunner::Execute(Box::new(Execute {
+            key: key.clone(),
+            run_id: run_id.clone(),
+            action_id: EventId::parse(ID).expect("an id"),
+            tool: ToolName::parse(tool).expect("a name"),
+            args: Private(args.to_owned()),
+            deadline: Millis(9),
+            runner: None,
+        }))
+    }
+
+    fn read(word: &ToRunner) -> Value {
+        serde_json::from_str(&word.text(Millis(3))).expect("JSON")
     }
 
     fn check(kind: &str, mut body: Value, expected: &str) {

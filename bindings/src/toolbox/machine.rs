@@ -10,7 +10,7 @@ use super::record::{Outcome, Record};
 use super::words;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use turnway_core::id::{EventId, SessionId};
+use turnway_core::id::{EventId, QualifiedAction, QualifiedSession};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::Stream;
@@ -20,7 +20,7 @@ use turnway_core::timers::Timers;
 /// What is known of an action.
 #[derive(Debug)]
 pub(super) struct Known {
-    pub(super) session: SessionId,
+    pub(super) session: QualifiedSession,
     /// Of a process.
     pub(super) program: Option<String>,
     pub(super) state: State,
@@ -130,6 +130,14 @@ impl Toolbox {
         })
     }
 
+    /// Returns the name by which gateways are told of an action: the qualified one.
+    pub(super) fn name(&self, id: EventId) -> QualifiedAction {
+        match self.known.get(&id) {
+            Some(known) => QualifiedAction::of(known.session.key(), id),
+            None => id.into(),
+        }
+    }
+
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving
     }
@@ -179,7 +187,7 @@ impl Toolbox {
     pub(super) fn keep(
         &mut self,
         id: EventId,
-        session: SessionId,
+        session: QualifiedSession,
         program: Option<String>,
         outcome: Outcome,
     ) {
@@ -200,7 +208,7 @@ impl Toolbox {
         let Some(Known { state: State::Running(process), .. }) = self.known.get_mut(&id) else { return };
         process.pid = pid;
         if let Some(gate) = self.asker(id) {
-            self.outputs.push_back(Output::Say(gate, words::invoked(now.store, id, pid)));
+            self.outputs.push_back(Output::Say(gate, words::invoked(now.store, &self.name(id), pid)));
         }
     }
 
@@ -223,11 +231,12 @@ impl Toolbox {
     fn show(&mut self, now: Now, id: EventId, stream: Stream, told: (Vec<super::spool::Piece>, bool)) {
         let (told, throttled) = told;
         let Some(gate) = self.asker(id) else { return };
+        let name = self.name(id);
         for piece in told {
-            self.outputs.push_back(Output::Show(gate, words::chunk(now.store, id, stream.name(), &piece)));
+            self.outputs.push_back(Output::Show(gate, words::chunk(now.store, &name, stream.name(), &piece)));
         }
         if throttled {
-            self.outputs.push_back(Output::Say(gate, words::throttled(now.store, id, stream.name())));
+            self.outputs.push_back(Output::Say(gate, words::throttled(now.store, &name, stream.name())));
         }
     }
 

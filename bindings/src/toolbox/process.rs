@@ -3,7 +3,7 @@ use super::record::Outcome;
 use super::spool::{Piece, Spool};
 use crate::runner::pace::Pace;
 use serde_json::{Value, json};
-use turnway_core::id::SessionId;
+use turnway_core::id::QualifiedSession;
 use turnway_core::protocol::action::{Stream, ToolError};
 use turnway_core::protocol::json::Json;
 use turnway_core::time::Mono;
@@ -54,7 +54,7 @@ pub(super) enum Why {
 /// A process that has not ended.
 #[derive(Debug)]
 pub(super) struct Process {
-    pub(super) session: SessionId,
+    pub(super) session: QualifiedSession,
     pub(super) program: String,
     pub(super) pid: Option<u64>,
     pub(super) why: Option<Why>,
@@ -99,7 +99,7 @@ impl Why {
 // === impl Process ===
 
 impl Process {
-    pub(super) fn new(now: Mono, session: SessionId, program: String) -> Self {
+    pub(super) fn new(now: Mono, session: QualifiedSession, program: String) -> Self {
         let (stdout, stderr, pace) = (Spool::default(), Spool::default(), Pace::default());
         Self { session, program, pid: None, why: None, begun: now, stdout, stderr, pace, throttled: false }
     }

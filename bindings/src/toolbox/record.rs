@@ -1,10 +1,11 @@
 //! What a tool runner keeps on a disk, so that nothing is done twice however it ends.
 use serde::{Deserialize, Serialize};
-use turnway_core::id::{EventId, SessionId};
+use turnway_core::id::{EventId, QualifiedSession};
 use turnway_core::protocol::action::ToolError;
 use turnway_core::protocol::json::Json;
 
-/// One line of a journal. The last one about an action counts.
+/// One line of a journal. The last one about an action counts. Earlier releases wrote the bare session id of every
+/// tenant, which is read as a session of the tenant `default`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "t", rename_all = "snake_case")]
 pub enum Record {
@@ -13,7 +14,7 @@ pub enum Record {
         /// Which action.
         id: EventId,
         /// Whose.
-        session: SessionId,
+        session: QualifiedSession,
         /// What is run, by its name in the list of what is allowed.
         program: String,
     },
@@ -22,7 +23,7 @@ pub enum Record {
         /// Which.
         id: EventId,
         /// Whose.
-        session: SessionId,
+        session: QualifiedSession,
         /// What was run, of a process.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program: Option<String>,
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_were_written() {
-        let (id, session) = (EventId::default(), SessionId::parse("s1").expect("a name"));
+        let (id, session) = (EventId::default(), QualifiedSession::parse("acme~s1").expect("a name"));
         let begun = Record::Begun { id, session: session.clone(), program: "make".to_owned() };
         let fine = Record::Ended {
             id,

@@ -7,7 +7,7 @@ use super::record::Outcome;
 use super::words::{self, Asked, Told};
 use crate::runner::words::UNKNOWN_ACTION;
 use std::time::Duration;
-use turnway_core::id::EventId;
+use turnway_core::id::{EventId, QualifiedAction, SessionKey};
 use turnway_core::limits;
 use turnway_core::time::Now;
 
@@ -21,15 +21,20 @@ impl Toolbox {
                 self.execute(now, gate, &asked);
                 self.keep_known(asked.action_id);
             }
-            Told::Signal { action_id } => {
-                self.stop(now, action_id, Why::Canceled);
+            Told::Signal { action_id } if self.is_known(&action_id) => {
+                self.stop(now, action_id.id, Why::Canceled);
                 self.effects();
             }
-            Told::Query { action_id } => {
-                self.whom.insert(action_id, gate);
-                self.answer(now, gate, action_id);
-                self.keep_known(action_id);
+            Told::Query { action_id } if self.is_known(&action_id) => {
+                self.whom.insert(action_id.id, gate);
+                self.answer(now, gate, action_id.id);
+                self.keep_known(action_id.id);
             }
+            Told::Query { action_id } => {
+                let unknown = Outcome::failed(UNKNOWN_ACTION, "this runner does not know of it");
+                self.output(Output::Say(gate, words::result(now.store, &action_id, &unknown)));
+            }
+            Told::Signal { .. } => {}
             Told::Pong => {
                 self.gates.get_mut(&gate).into_iter().for_each(|unread| unread.asked.clear());
                 self.say(now);
@@ -41,32 +46,43 @@ impl Toolbox {
     /// What is known is not done again: what has become of it is said instead (EV-N5, EV-N6).
     fn execute(&mut self, now: Now, gate: Gate, asked: &Asked) {
         let id = asked.action_id;
-        if self.known.contains_key(&id) {
+        let name = QualifiedAction::of(asked.session.key(), id);
+        if self.is_known(&name) {
             return self.answer(now, gate, id);
         }
         let age = Duration::from_millis(asked.ts.0.saturating_sub(asked_at(id)));
-        let refused = if age > limits::TOOLBOX_AGE_MAX {
+        let refused = if self.known.contains_key(&id) {
+            Outcome::failed(UNKNOWN_ACTION, "an action of another session has this id")
+        } else if age > limits::TOOLBOX_AGE_MAX {
             Outcome::failed(UNKNOWN_ACTION, "it was asked for too long ago to be begun")
         } else if !self.has_room(asked.ts.0) {
             Outcome::failed("busy", "too much was asked for in a short time")
         } else {
             return self.begin(now, asked);
         };
-        self.output(Output::Say(gate, words::result(now.store, id, &refused)));
+        self.output(Output::Say(gate, words::result(now.store, &name, &refused)));
     }
 
+    /// Whether this runner knows of an action, as one of the session that is named, if one is. A journal of an earlier
+    /// release has the sessions of all tenants by their bare ids: those are known under any tenant.
+    fn is_known(&self, action: &QualifiedAction) -> bool {
+        self.known.get(&action.id).is_some_and(|known| {
+            let key = known.session.key();
+            let is_bare = |named: &SessionKey| key.tenant.is_default() && key.session == named.session;
+            action.session.as_ref().is_none_or(|named| named == key || is_bare(named))
+        })
+    }
+
+    /// Says what has become of an action that is known.
     fn answer(&mut self, now: Now, gate: Gate, id: EventId) {
         match self.known.get(&id).map(|known| &known.state) {
-            None => {
-                let unknown = Outcome::failed(UNKNOWN_ACTION, "this runner does not know of it");
-                self.output(Output::Say(gate, words::result(now.store, id, &unknown)));
-            }
+            None => {}
             Some(State::Running(process)) => {
                 let pid = process.pid;
-                self.output(Output::Say(gate, words::invoked(now.store, id, pid)));
+                self.output(Output::Say(gate, words::invoked(now.store, &self.name(id), pid)));
             }
             Some(State::Ended(outcome)) if self.gates.get(&gate).is_some_and(|unread| unread.has(id)) => {
-                let again = words::result(now.store, id, outcome);
+                let again = words::result(now.store, &self.name(id), outcome);
                 self.output(Output::Say(gate, again));
             }
             Some(State::Ended(_)) => {
@@ -85,8 +101,11 @@ impl Toolbox {
                 let mut its = unsaid.iter().filter(|id| whom.get(id).is_none_or(|whom| whom == gate));
                 let Some(id) = its.next().copied() else { break };
                 unsaid.remove(&id);
-                let Some(Known { state: State::Ended(outcome), .. }) = known.get(&id) else { continue };
-                self.outputs.push_back(Output::Say(*gate, words::result(now.store, id, outcome)));
+                let Some(Known { session, state: State::Ended(outcome), .. }) = known.get(&id) else {
+                    continue;
+                };
+                let name = QualifiedAction::of(session.key(), id);
+                self.outputs.push_back(Output::Say(*gate, words::result(now.store, &name, outcome)));
                 unread.said.insert(id);
             }
             if unread.asked.is_empty() && !unread.said.is_empty() {

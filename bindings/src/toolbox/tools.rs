@@ -1,6 +1,7 @@
 //! The tools of a tool runner: `process.spawn`, `process.status`, `process.signal`, `process.kill`.
 //!
-//! A process belongs to the session that has asked for it; to all others it does not exist (LN-EV9).
+//! A process belongs to the session that has asked for it, which is a tenant's; to all others it does not exist (LN-EV9).
+//! Whoever names one may do so by its bare or by its qualified name, and is told the qualified one.
 use super::allowed::Command;
 use super::io::Output;
 use super::machine::{Known, State, Toolbox};
@@ -8,7 +9,7 @@ use super::process::{Process, Signal, Why};
 use super::record::{Outcome, Record};
 use super::words::Asked;
 use serde_json::{Map, Value, json};
-use turnway_core::id::{EventId, SessionId};
+use turnway_core::id::{EventId, QualifiedAction, QualifiedSession};
 use turnway_core::limits;
 use turnway_core::protocol::action::{SPAWN, ToolError};
 use turnway_core::time::Now;
@@ -91,8 +92,10 @@ impl Toolbox {
         if !args.contains_key("process_id") {
             let own = self.known.iter().filter(|(_, known)| known.session == asked.session);
             let running = own.filter(|(_, known)| matches!(known.state, State::Running(_)));
-            let running: Vec<Value> =
-                running.map(|(id, known)| json!({"process_id": id, "program": known.program})).collect();
+            let name = |id| QualifiedAction::of(asked.session.key(), id);
+            let running: Vec<Value> = running
+                .map(|(id, known)| json!({"process_id": name(*id), "program": known.program}))
+                .collect();
             let programs: Vec<&str> = self.allowed.keys().map(String::as_str).collect();
             return Ok(json!({"programs": programs, "running": running}));
         }
@@ -104,7 +107,7 @@ impl Toolbox {
                 json!({"state": "exited", "program": known.program, "error": error.as_ref().map(|error| &error.code)})
             }
         };
-        told["process_id"] = id.to_string().into();
+        told["process_id"] = self.name(id).to_string().into();
         Ok(told)
     }
 
@@ -114,6 +117,7 @@ impl Toolbox {
         let signal = args.get("signal").and_then(Value::as_str).and_then(Signal::named);
         let signal = signal.ok_or_else(|| bad("\"signal\" is one of TERM, KILL, INT, HUP, USR1, USR2"))?;
         let (action_id, known) = self.process(&asked.session, args)?;
+        let name = self.name(action_id);
         let runs = matches!(known.state, State::Running(_));
         if runs {
             self.effect(Output::Signal { action_id, signal });
@@ -121,27 +125,29 @@ impl Toolbox {
                 self.reason(action_id, Why::Killed);
             }
         }
-        Ok(json!({"process_id": action_id, "state": if runs { "signaled" } else { "exited" }}))
+        Ok(json!({"process_id": name, "state": if runs { "signaled" } else { "exited" }}))
     }
 
     fn kill(&mut self, now: Now, asked: &Asked) -> Result<Value, ToolError> {
         let (id, known) = self.process(&asked.session, object(&asked.args.0)?)?;
+        let name = self.name(id);
         let runs = matches!(known.state, State::Running(_));
         if runs {
             self.stop(now, id, Why::Killed);
         }
-        Ok(json!({"process_id": id, "state": if runs { "stopping" } else { "exited" }}))
+        Ok(json!({"process_id": name, "state": if runs { "stopping" } else { "exited" }}))
     }
 
     /// A process of this session.
     fn process(
         &self,
-        session: &SessionId,
+        session: &QualifiedSession,
         args: &Map<String, Value>,
     ) -> Result<(EventId, &Known), ToolError> {
         let id =
             args.get("process_id").and_then(Value::as_str).ok_or_else(|| bad("\"process_id\" is missing"))?;
-        let known = EventId::parse(id).ok().and_then(|id| self.known.get(&id).map(|known| (id, known)));
+        let named = QualifiedAction::parse(id).ok().filter(|named| named.is_of(session.key()));
+        let known = named.and_then(|named| Some((named.id, self.known.get(&named.id)?)));
         let own = known.filter(|(_, known)| known.session == *session && known.program.is_some());
         own.ok_or_else(|| ToolError::of("unknown_process", "this session has no such process here"))
     }

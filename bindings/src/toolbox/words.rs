@@ -4,7 +4,7 @@ use super::spool::Piece;
 use crate::channel::json::strict;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use turnway_core::id::{EventId, SessionId};
+use turnway_core::id::{EventId, QualifiedAction, QualifiedSession};
 use turnway_core::protocol::action::ToolError;
 use turnway_core::protocol::json::Json;
 use turnway_core::time::Millis;
@@ -19,12 +19,12 @@ pub enum Told {
     /// Stop it.
     Signal {
         /// Which action.
-        action_id: EventId,
+        action_id: QualifiedAction,
     },
     /// What has become of it?
     Query {
         /// Which action.
-        action_id: EventId,
+        action_id: QualifiedAction,
     },
     /// It has read everything up to our question.
     Pong,
@@ -46,8 +46,8 @@ pub enum Told {
 pub struct Asked {
     /// Which action.
     pub action_id: EventId,
-    /// Whose.
-    pub session: SessionId,
+    /// The session that asks: other sessions know nothing of the action.
+    pub session: QualifiedSession,
     /// Which tool.
     pub tool: String,
     /// With what.
@@ -67,7 +67,7 @@ struct ResultBody<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     ts: Millis,
-    action_id: EventId,
+    action_id: &'a QualifiedAction,
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<&'a Json>,
@@ -84,11 +84,14 @@ impl Told {
             return Err(NoWord("no JSON object within limits"));
         };
         let word = |key: &str| body.get(key).and_then(Value::as_str);
-        let action =
-            || word("action_id").and_then(|id| EventId::parse(id).ok()).ok_or(NoWord("action_id is none"));
+        let action = || {
+            word("action_id")
+                .and_then(|id| QualifiedAction::parse(id).ok())
+                .ok_or(NoWord("action_id is none"))
+        };
         Ok(match word("type").ok_or(NoWord("type is missing"))? {
             "welcome" => Self::Welcome,
-            "execute" => Self::Execute(Box::new(asked(action()?, &body)?)),
+            "execute" => Self::Execute(Box::new(asked(&action()?, &body)?)),
             "signal" => Self::Signal { action_id: action()? },
             "query" => Self::Query { action_id: action()? },
             "pong" => Self::Pong,
@@ -102,13 +105,17 @@ impl Told {
     }
 }
 
-fn asked(action_id: EventId, body: &Map<String, Value>) -> Result<Asked, NoWord> {
+fn asked(action: &QualifiedAction, body: &Map<String, Value>) -> Result<Asked, NoWord> {
     let word = |key: &str| body.get(key).and_then(Value::as_str);
     let time = |key: &str| body.get(key).and_then(Value::as_u64).map(Millis);
-    let session = word("session_id").and_then(|id| SessionId::parse(id).ok());
+    let session = word("session_id").and_then(|id| QualifiedSession::parse(id).ok());
+    let session = session.ok_or(NoWord("session_id is none"))?;
+    if !action.is_of(session.key()) {
+        return Err(NoWord("action_id is of another session than session_id"));
+    }
     Ok(Asked {
-        action_id,
-        session: session.ok_or(NoWord("session_id is none"))?,
+        action_id: action.id,
+        session,
         tool: word("tool").ok_or(NoWord("tool is missing"))?.to_owned(),
         args: Json(body.get("args").cloned().unwrap_or_default()),
         ts: time("ts").ok_or(NoWord("ts is missing"))?,
@@ -117,7 +124,7 @@ fn asked(action_id: EventId, body: &Map<String, Value>) -> Result<Asked, NoWord>
 }
 
 /// It has begun.
-pub fn invoked(ts: Millis, action_id: EventId, pid: Option<u64>) -> String {
+pub fn invoked(ts: Millis, action_id: &QualifiedAction, pid: Option<u64>) -> String {
     match pid {
         Some(pid) => json!({"type": "invoked", "ts": ts, "action_id": action_id, "pid": pid}),
         None => json!({"type": "invoked", "ts": ts, "action_id": action_id}),
@@ -126,7 +133,7 @@ pub fn invoked(ts: Millis, action_id: EventId, pid: Option<u64>) -> String {
 }
 
 /// It is over.
-pub fn result(ts: Millis, action_id: EventId, outcome: &Outcome) -> String {
+pub fn result(ts: Millis, action_id: &QualifiedAction, outcome: &Outcome) -> String {
     let Outcome { ok, result, error } = outcome;
     let (kind, ok, result, error) = ("result", *ok, result.as_ref(), error.as_ref());
     // String keys and finite numbers always serialise.
@@ -134,7 +141,7 @@ pub fn result(ts: Millis, action_id: EventId, outcome: &Outcome) -> String {
 }
 
 /// A piece of what it prints.
-pub fn chunk(ts: Millis, action_id: EventId, stream: &str, piece: &Piece) -> String {
+pub fn chunk(ts: Millis, action_id: &QualifiedAction, stream: &str, piece: &Piece) -> String {
     let mut body = json!({"type": "chunk", "ts": ts, "action_id": action_id, "stream": stream,
         "offset": piece.offset, "data": piece.data, "encoding": piece.encoding.name()});
     if piece.truncated {
@@ -144,7 +151,7 @@ pub fn chunk(ts: Millis, action_id: EventId, stream: &str, piece: &Piece) -> Str
 }
 
 /// More is printed than is carried: the one time that this is said of a process.
-pub fn throttled(ts: Millis, action_id: EventId, stream: &str) -> String {
+pub fn throttled(ts: Millis, action_id: &QualifiedAction, stream: &str) -> String {
     let data = json!({"process_id": action_id, "stream": stream});
     json!({"type": "system", "ts": ts, "name": "process.output.throttled", "action_id": action_id, "data": data}).to_string()
 }
@@ -172,7 +179,10 @@ mod tests {
         let execute = json!({"type": "execute", "ts": 5, "action_id": ID, "run_id": "r", "session_id": "s1", "tool": "t",
             "args": {"x": 1}, "deadline_ts": 9});
         let Ok(Told::Execute(asked)) = Told::read(&execute.to_string()) else { panic!("an execute") };
-        assert_eq!((asked.action_id, asked.session.as_str(), asked.tool.as_str()), (id(), "s1", "t"));
+        assert_eq!(
+            (asked.action_id, asked.session.to_string(), asked.tool.as_str()),
+            (id(), "s1".to_owned(), "t")
+        );
         assert_eq!((asked.args, asked.ts, asked.deadline), (Json(json!({"x": 1})), Millis(5), Millis(9)));
         for missing in ["action_id", "session_id", "tool", "ts", "deadline_ts"] {
             let mut less = execute.clone();
@@ -180,8 +190,14 @@ mod tests {
             assert!(Told::read(&less.to_string()).is_err_and(|why| why.0.contains(missing)), "{missing}");
         }
         let read = |body: Value| Told::read(&body.to_string());
-        assert_eq!(read(json!({"type": "signal", "action_id": ID})), Ok(Told::Signal { action_id: id() }));
-        assert_eq!(read(json!({"type": "query", "action_id": ID})), Ok(Told::Query { action_id: id() }));
+        assert_eq!(
+            read(json!({"type": "signal", "action_id": ID})),
+            Ok(Told::Signal { action_id: id().into() })
+        );
+        assert_eq!(
+            read(json!({"type": "query", "action_id": ID})),
+            Ok(Told::Query { action_id: id().into() })
+        );
         assert_eq!(read(json!({"type": "pong"})), Ok(Told::Pong));
         assert_eq!(read(json!({"type": "news"})), Ok(Told::Other));
         assert_eq!(read(json!({})), Err(NoWord("type is missing")));
@@ -197,31 +213,33 @@ mod tests {
             (FromRunner::read(&kind, text).expect("a runner's").expect("well said"), body)
         };
         assert_eq!(
-            read(&invoked(Millis(1), id(), Some(7))).0,
-            FromRunner::Invoked { action_id: id(), pid: Some(7) }
+            read(&invoked(Millis(1), &id().into(), Some(7))).0,
+            FromRunner::Invoked { action_id: id().into(), pid: Some(7) }
         );
         assert_eq!(
-            read(&invoked(Millis(1), id(), None)).0,
-            FromRunner::Invoked { action_id: id(), pid: None }
+            read(&invoked(Millis(1), &id().into(), None)).0,
+            FromRunner::Invoked { action_id: id().into(), pid: None }
         );
         let outcome =
             Outcome { ok: false, result: Some(Json(json!(1))), error: Some(ToolError::of("c", "m")) };
-        let (said, _) = read(&result(Millis(1), id(), &outcome));
+        let (said, _) = read(&result(Millis(1), &id().into(), &outcome));
         let Outcome { ok, result, error } = outcome;
-        assert_eq!(said, FromRunner::Result { action_id: id(), ok, result, error });
+        assert_eq!(said, FromRunner::Result { action_id: id().into(), ok, result, error });
         let piece = Piece { offset: 3, data: "hi".to_owned(), encoding: Encoding::Utf8, truncated: true };
-        let (said, body) = read(&chunk(Millis(1), id(), "stdout", &piece));
-        let FromRunner::Chunk(printed) = said else { panic!("a chunk") };
+        let (said, body) = read(&chunk(Millis(1), &id().into(), "stdout", &piece));
+        let FromRunner::Chunk { printed, session: None } = said else { panic!("a chunk") };
         assert_eq!((printed.action_id, printed.stream, printed.offset), (id(), Stream::Stdout, 3));
         assert_eq!((printed.data.reveal(), printed.truncated), ("hi", true));
         assert_eq!(
             (&body["offset"], &body["data"], &body["truncated"]),
             (&json!(3), &json!("hi"), &json!(true))
         );
-        let FromRunner::System { action_id, name, .. } = read(&throttled(Millis(1), id(), "stderr")).0 else {
+        let FromRunner::System { action_id, name, .. } =
+            read(&throttled(Millis(1), &id().into(), "stderr")).0
+        else {
             panic!("of its machine")
         };
-        assert_eq!((action_id, name.as_str()), (Some(id()), "process.output.throttled"));
+        assert_eq!((action_id, name.as_str()), (Some(id().into()), "process.output.throttled"));
         assert!(ping(Millis(1)).contains("ping"));
     }
 }

@@ -1,5 +1,6 @@
 //! A node's lease where the store is far away: every op takes a round trip, and a first lease takes two.
 #[path = "../scene/scene.rs"]
+#[expect(dead_code, reason = "sessions and inputs are for other tests")]
 mod scene;
 
 use scene::board;

@@ -1,5 +1,5 @@
 //! What an agent is told, what it may report, and what is known of it beforehand.
-use crate::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionKey, UserId};
+use crate::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionKey, TenantId, UserId};
 use crate::limits;
 use crate::private::Private;
 use crate::protocol::action::{ActionWish, ActionsContext, News};
@@ -101,6 +101,9 @@ pub enum Order {
     Invoke(Invoke),
     /// Stop; report [`AgentEvent::CancelAcked`] once it has.
     Cancel {
+        /// The tenant of the run's session. Nodes of the release before do not tell it.
+        #[serde(default = "TenantId::default_tenant", skip_serializing_if = "TenantId::is_default")]
+        tenant: TenantId,
         /// Which run.
         run_id: RunId,
         /// Which attempt.
@@ -120,9 +123,9 @@ pub enum Order {
     /// Tell an agent that outlives its connection that nobody is going to ask for the rest of a run that has
     /// ended. Nothing is reported of it.
     Stop {
-        /// The run's session; none where a node of an earlier release says it.
-        #[serde(default)]
-        key: Option<SessionKey>,
+        /// The tenant of the run's session. Nodes of the release before do not tell it.
+        #[serde(default = "TenantId::default_tenant", skip_serializing_if = "TenantId::is_default")]
+        tenant: TenantId,
         /// Whom.
         agent_id: AgentId,
         /// Which run.

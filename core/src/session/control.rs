@@ -180,7 +180,8 @@ impl SessionRuntime {
             let seq = self.record(now, fact, About { answers, ..About::run(run_id) });
             let attempt = self.state.runs.get(run_id).map_or(0, |run| run.attempt);
             let (run_id, epoch) = (run_id.clone(), self.ordered_under(run_id, attempt));
-            self.outbox.after(seq, Output::Order(Order::Cancel { run_id, attempt, epoch }));
+            let tenant = self.key.tenant.clone();
+            self.outbox.after(seq, Output::Order(Order::Cancel { tenant, run_id, attempt, epoch }));
             self.attempt.cancelling(now, wait);
         } else if !spared {
             let ending = Ending::Cancelled { reason: reason.to_owned(), forced: false, answers };

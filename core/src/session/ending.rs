@@ -150,8 +150,9 @@ impl SessionRuntime {
         }
         if let Some(agent_id) = stop {
             // Only then: before it is durable another owner may still go on.
-            let (run_id, epoch, key) = (run_id.clone(), self.token.epoch, Some(self.key.clone()));
-            self.outbox.after(ended, Output::Order(Order::Stop { key, agent_id, run_id, attempt, epoch }));
+            let (tenant, run_id, epoch) = (self.key.tenant.clone(), run_id.clone(), self.token.epoch);
+            let stop = Order::Stop { tenant, agent_id, run_id, attempt, epoch };
+            self.outbox.after(ended, Output::Order(stop));
         }
         if live || running {
             self.attempt = Attempt::None;

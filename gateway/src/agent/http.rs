@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use turnway_core::id::RunId;
+use turnway_core::id::QualifiedRun;
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, ErrorAnswer};
@@ -81,8 +81,8 @@ impl HttpEndpoint {
     }
 
     /// `GET`: what a run has said, or what follows the event that `Last-Event-ID` names.
-    pub fn events(&self, run_id: &RunId) -> Result<Uri, InvalidUri> {
-        format!("{}/runs/{run_id}/events", self.base()).parse()
+    pub fn events(&self, run: &QualifiedRun) -> Result<Uri, InvalidUri> {
+        format!("{}/runs/{run}/events", self.base()).parse()
     }
 
     /// As it was given, without a slash at its end.
@@ -100,8 +100,8 @@ impl HttpEndpoint {
 
 impl HttpAgent {
     /// Tells it to stop an attempt that another request, or nobody, listens to. Nothing is made of its answer.
-    pub(super) fn stop(&self, names: Names<'_>, auth: HeaderValue) {
-        if let Ok(request) = request::cancel(names, &self.endpoint, &request::trace_of(None), auth) {
+    pub(super) fn stop(&self, names: Names, auth: HeaderValue) {
+        if let Ok(request) = request::cancel(&names, &self.endpoint, &request::trace_of(None), auth) {
             self.send(request);
         }
     }
@@ -124,8 +124,7 @@ pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, auth: HeaderVa
     };
     let is_begun = AtomicBool::new(false);
     let (line, goes_on) = (attempt.line(), attempt.invoke.resume.is_some());
-    let (session, run_id) = (attempt.invoke.key.session.clone(), attempt.invoke.run_id.clone());
-    let (number, epoch) = (attempt.invoke.attempt, attempt.invoke.epoch);
+    let names = Names::of(&attempt.invoke);
     {
         let talk = talk(attempt, agent, invoke, &is_begun);
         tokio::pin!(talk);
@@ -139,8 +138,7 @@ pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, auth: HeaderVa
         if agent.takes_cancel && is_sent {
             // By itself, for it may end after the stream does. What it answers does not matter: the end
             // of the stream is CANCEL_ACK, and one that does not come is the runtime's to notice.
-            let names = Names { session: &session, run_id: &run_id, attempt: number, epoch };
-            if let Ok(cancel) = request::cancel(names, &agent.endpoint, &trace, auth) {
+            if let Ok(cancel) = request::cancel(&names, &agent.endpoint, &trace, auth) {
                 agent.send(cancel);
             }
             let (_, events) = talk.await;
@@ -166,12 +164,13 @@ async fn talk(attempt: &mut Attempt, agent: &HttpAgent, request: Whole, is_begun
         return failed(wrong.failure(response, &agent.client).await);
     }
     let mut events = Events::new(response.into_body(), agent.resumes);
-    let mut first = said_with_the_head(events.next(&attempt.invoke.run_id)).await;
+    let run = QualifiedRun::of(&attempt.invoke.key, &attempt.invoke.run_id);
+    let mut first = said_with_the_head(events.next(&run)).await;
     attempt.report(AgentEvent::Acked).await;
     loop {
         let said = match first.take() {
             Some(said) => said,
-            None => events.next(&attempt.invoke.run_id).await,
+            None => events.next(&run).await,
         };
         match said {
             Said::Delta { kind, text, id } => attempt.say(kind, text, id).await,

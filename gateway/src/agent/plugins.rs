@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use turnway_core::id::TenantId;
+use turnway_core::id::{QualifiedRun, QualifiedSession};
 use turnway_core::protocol::agent::{Invoke, OnOwnerLoss};
 use turnway_core::protocol::input::Content;
 use turnway_pipeline::{Builtin, Envelope, Pipeline, Plugin};
@@ -96,28 +96,27 @@ pub(super) fn is_command(content: &Content) -> bool {
 /// what plugins resolve is theirs alone.
 pub(super) fn envelope(invoke: &Invoke) -> Envelope {
     let Invoke { key, run_id, attempt, agent_id, user, message, .. } = invoke;
-    let session = key.session.as_str();
-    // Sessions of two tenants may have one name.
-    let tenant = (key.tenant != TenantId::default_tenant()).then(|| key.tenant.as_str().to_owned());
-    let session_id =
-        tenant.as_ref().map_or_else(|| session.to_owned(), |tenant| format!("{tenant}/{session}"));
+    // Sessions and runs of two tenants may have equal ids; plugins serve all tenants.
+    let tenant = Some(key.tenant.as_str()).filter(|_| !key.tenant.is_default()).map(str::to_owned);
+    let session = QualifiedSession::from(key).to_string();
     let media = match &message.content {
         Content::Text(_) => Vec::new(),
         Content::Parts(parts) => {
             parts.iter().filter(|part| !part.get("text").is_some_and(Value::is_string)).cloned().collect()
         }
     };
-    let known: [(&str, Value); 4] = [
+    let known: [(&str, Value); 5] = [
         ("agent_id", agent_id.as_str().into()),
         ("attempt", (*attempt).into()),
-        ("run_id", run_id.as_str().into()),
+        ("run_id", QualifiedRun::of(key, run_id).to_string().into()),
+        ("tenant", key.tenant.as_str().into()),
         ("user_id", user.as_str().into()),
     ];
     Envelope {
         tenant,
         channel: Some(CHANNEL.to_owned()),
-        chat_id: Some(session.to_owned()),
-        session_id: Some(session_id),
+        chat_id: Some(session.clone()),
+        session_id: Some(session),
         media,
         context: known.map(|(name, value)| (name.to_owned(), value)).into(),
         ..Envelope::text(message.content.plain())

@@ -5,11 +5,13 @@ use http::{HeaderValue, Request, Uri, header};
 use http_body_util::Full;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use turnway_bindings::dialin::context::Context;
-use turnway_core::id::{AgentId, Epoch, MessageId, RunId, Seq, SessionId};
+use turnway_bindings::dialin::context::{Context, EventEnvelope};
+use turnway_core::id::{
+    AgentId, Epoch, MessageId, QualifiedAction, QualifiedRun, QualifiedSession, RunId, Seq, SessionKey,
+    TenantId,
+};
 use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{Invoke, Resume};
-use turnway_core::protocol::entry::{Entry, Envelope};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Message;
 use turnway_core::protocol::steer::Steer;
@@ -32,21 +34,22 @@ pub(super) enum NoRequest {
     Json(#[from] serde_json::Error),
 }
 
-/// What every request about an attempt names.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Names<'a> {
-    pub(super) session: &'a SessionId,
-    pub(super) run_id: &'a RunId,
-    pub(super) attempt: u32,
-    pub(super) epoch: Epoch,
+/// What every request about an attempt names. Agents serve all tenants: the names are the qualified ones.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    tenant: TenantId,
+    session: QualifiedSession,
+    run: QualifiedRun,
+    attempt: u32,
+    epoch: Epoch,
 }
 
 /// The body of `POST {endpoint}/invoke`.
 #[derive(Serialize)]
 struct InvokeBody<'a> {
     agent_id: &'a AgentId,
-    session_id: &'a SessionId,
-    run_id: &'a RunId,
+    session_id: &'a QualifiedSession,
+    run_id: &'a QualifiedRun,
     input_message: &'a Message,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<&'a RawValue>,
@@ -56,16 +59,16 @@ struct InvokeBody<'a> {
 /// The body of `POST {endpoint}/cancel`.
 #[derive(Serialize)]
 struct CancelBody<'a> {
-    run_id: &'a RunId,
-    session_id: &'a SessionId,
+    run_id: &'a QualifiedRun,
+    session_id: &'a QualifiedSession,
     attempt: u32,
 }
 
 /// The body of `POST {endpoint}/steer`.
 #[derive(Serialize)]
 struct SteerBody<'a> {
-    run_id: &'a RunId,
-    session_id: &'a SessionId,
+    run_id: &'a QualifiedRun,
+    session_id: &'a QualifiedSession,
     attempt: u32,
     message_id: &'a MessageId,
     message: &'a Message,
@@ -75,28 +78,35 @@ struct SteerBody<'a> {
 /// The body of `POST {endpoint}/event`.
 #[derive(Serialize)]
 struct EventBody<'a> {
-    run_id: &'a RunId,
-    session_id: &'a SessionId,
+    run_id: &'a QualifiedRun,
+    session_id: &'a QualifiedSession,
     attempt: u32,
     name: &'static str,
     seq: Seq,
-    /// As `GET …/events` shows it.
-    event: Envelope<&'a Entry>,
+    event: EventEnvelope<'a>,
 }
 
 // === impl Names ===
 
-impl<'a> Names<'a> {
-    pub(super) fn of(invoke: &'a Invoke) -> Self {
-        let Invoke { key, run_id, attempt, epoch, .. } = invoke;
-        Self { session: &key.session, run_id, attempt: *attempt, epoch: *epoch }
+impl Names {
+    /// Returns the names of this attempt.
+    pub(super) fn new(key: &SessionKey, run_id: &RunId, attempt: u32, epoch: Epoch) -> Self {
+        let (session, run) = (QualifiedSession::from(key), QualifiedRun::of(key, run_id));
+        Self { tenant: key.tenant.clone(), session, run, attempt, epoch }
     }
 
-    fn on(self, request: http::request::Builder, trace: &str, auth: HeaderValue) -> http::request::Builder {
+    /// Returns the names of the attempt that an order begins.
+    pub(super) fn of(invoke: &Invoke) -> Self {
+        let Invoke { key, run_id, attempt, epoch, .. } = invoke;
+        Self::new(key, run_id, *attempt, *epoch)
+    }
+
+    fn on(&self, request: http::request::Builder, trace: &str, auth: HeaderValue) -> http::request::Builder {
         request
             .header("traceparent", trace)
-            .header("x-session-id", self.session.as_str())
-            .header("x-run-id", self.run_id.as_str())
+            .header("x-tenant-id", self.tenant.as_str())
+            .header("x-session-id", self.session.to_string())
+            .header("x-run-id", self.run.to_string())
             .header("x-run-attempt", self.attempt)
             .header("x-owner-epoch", self.epoch.0)
             .header(header::AUTHORIZATION, auth)
@@ -104,7 +114,7 @@ impl<'a> Names<'a> {
     }
 
     fn post(
-        self,
+        &self,
         uri: &Uri,
         trace: &str,
         auth: HeaderValue,
@@ -113,7 +123,7 @@ impl<'a> Names<'a> {
         let body = serde_json::to_vec(body)?;
         Ok(self
             .on(Request::post(uri.clone()), trace, auth)
-            .header("idempotency-key", self.run_id.as_str())
+            .header("idempotency-key", self.run.to_string())
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::from(body))?)
     }
@@ -128,12 +138,12 @@ pub(super) fn invoke(
 ) -> Result<Whole, NoRequest> {
     let names = Names::of(invoke);
     if let Some(resume) = &invoke.resume {
-        return rest(names, resume, endpoint, trace, auth);
+        return rest(&names, resume, endpoint, trace, auth);
     }
     let body = InvokeBody {
         agent_id: &invoke.agent_id,
-        session_id: &invoke.key.session,
-        run_id: &invoke.run_id,
+        session_id: &names.session,
+        run_id: &names.run,
         input_message: &invoke.message,
         messages: invoke.history.as_ref().map(messages).transpose()?,
         context: Context::of(invoke),
@@ -143,25 +153,27 @@ pub(super) fn invoke(
 
 /// The request that stops an attempt.
 pub(super) fn cancel(
-    names: Names<'_>,
+    names: &Names,
     endpoint: &HttpEndpoint,
     trace: &str,
     auth: HeaderValue,
 ) -> Result<Whole, NoRequest> {
-    names.post(&endpoint.cancel, trace, auth, &CancelBody::of(names))
+    let body = CancelBody { run_id: &names.run, session_id: &names.session, attempt: names.attempt };
+    names.post(&endpoint.cancel, trace, auth, &body)
 }
 
 /// The request that hands an agent another input; it is told from its repeats by the turn it would open.
 pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
     let Steer { key, run_id, attempt, epoch, message_id, message, .. } = steer;
-    let (session_id, attempt) = (&key.session, *attempt);
-    let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
+    let names = Names::new(key, run_id, *attempt, *epoch);
+    let (session_id, run_id, attempt) = (&names.session, &names.run, names.attempt);
     let trace = trace_of(steer.traceparent.as_deref());
     let context = Context::on_the_way(steer);
     let body = SteerBody { run_id, session_id, attempt, message_id, message, context };
     let mut request = names.post(&endpoint.steer, &trace, auth, &body)?;
     // The run's own name would make every input of it the same.
-    let name = HeaderValue::try_from(steer.turn_id.as_str()).map_err(http::Error::from)?;
+    let name = HeaderValue::try_from(QualifiedRun::of(key, &steer.turn_id).to_string())
+        .map_err(http::Error::from)?;
     request.headers_mut().insert("idempotency-key", name);
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     Ok(request)
@@ -170,14 +182,15 @@ pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -
 /// The request that tells an agent what has become of something that it asked for, or has happened that it wants to know.
 pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
     let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
-    let (session_id, attempt, name) = (&key.session, *attempt, entry.fact.name());
-    let names = Names { session: session_id, run_id, attempt, epoch: *epoch };
-    let event = entry.in_place(session_id, *seq, *epoch);
+    let names = Names::new(key, run_id, *attempt, *epoch);
+    let (session_id, run_id, attempt) = (&names.session, &names.run, names.attempt);
+    let (name, event) = (entry.fact.name(), EventEnvelope::of(news));
     let body = EventBody { run_id, session_id, attempt, name, seq: *seq, event };
     let trace = trace_of(entry.traceparent.as_deref());
     let mut request = names.post(&endpoint.event, &trace, auth, &body)?;
     // The run's own name would make all of it the same.
-    let id = HeaderValue::try_from(entry.id.to_string()).map_err(http::Error::from)?;
+    let id =
+        HeaderValue::try_from(QualifiedAction::of(key, entry.id).to_string()).map_err(http::Error::from)?;
     request.headers_mut().insert("idempotency-key", id);
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     Ok(request)
@@ -185,23 +198,17 @@ pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> R
 
 /// What follows the last event that is recorded; without one, everything.
 fn rest(
-    names: Names<'_>,
+    names: &Names,
     resume: &Resume,
     endpoint: &HttpEndpoint,
     trace: &str,
     auth: HeaderValue,
 ) -> Result<Whole, NoRequest> {
-    let mut request = names.on(Request::get(endpoint.events(names.run_id)?), trace, auth);
+    let mut request = names.on(Request::get(endpoint.events(&names.run)?), trace, auth);
     if let Some(mark) = &resume.after {
         request = request.header("last-event-id", mark.event_id.as_str());
     }
     Ok(request.body(Full::default())?)
-}
-
-impl<'a> CancelBody<'a> {
-    fn of(names: Names<'a>) -> Self {
-        Self { run_id: names.run_id, session_id: names.session, attempt: names.attempt }
-    }
 }
 
 /// The earlier messages, as they lie in the inbox.

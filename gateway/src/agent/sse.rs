@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 use turnway_bindings::dialin::said;
-use turnway_core::id::RunId;
+use turnway_core::id::QualifiedRun;
 use turnway_core::protocol::agent::AgentFailure;
 
 pub use turnway_bindings::dialin::said::Said;
@@ -39,7 +39,7 @@ impl Events {
 
     /// Returns the next event, or that bytes have come which are no event, or none yet. A body that ends without a last
     /// event is a failure too. Safe to drop and to ask again.
-    pub async fn next(&mut self, run_id: &RunId) -> Said {
+    pub async fn next(&mut self, run: &QualifiedRun) -> Said {
         let next = std::future::poll_fn(|cx| match self.stream.poll_next_unpin(cx) {
             Poll::Ready(event) => {
                 self.has_come.store(false, Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Events {
         });
         let Some(event) = next.await else { return Said::Alive };
         match event {
-            Some(Ok(event)) => read(&event, run_id, self.named).unwrap_or_else(Said::Failed),
+            Some(Ok(event)) => read(&event, run, self.named).unwrap_or_else(Said::Failed),
             Some(Err(error)) => Said::Failed(failure(&error)),
             None => Said::Failed(AgentFailure::Broken("the stream ended without done or error".to_owned())),
         }
@@ -80,11 +80,11 @@ fn failure(error: &sse_stream::Error) -> AgentFailure {
     }
 }
 
-fn read(event: &Sse, run_id: &RunId, named: bool) -> Result<Said, AgentFailure> {
+fn read(event: &Sse, run: &QualifiedRun, named: bool) -> Result<Said, AgentFailure> {
     // Only `done` makes sense without data; the others miss a field then.
     let data = event.data.as_deref().unwrap_or("{}");
     let kind = event.event.as_deref().unwrap_or_default();
-    said::read(kind, data, named.then_some(event.id.as_deref()), run_id)
+    said::read(kind, data, named.then_some(event.id.as_deref()), run)
 }
 
 fn broken(what: &str) -> AgentFailure {

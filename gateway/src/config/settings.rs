@@ -2,7 +2,7 @@
 use super::key::{Fallback, Key, Kind, Setting};
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 37] = [
+pub const SETTINGS: [Setting; 43] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",

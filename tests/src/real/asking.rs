@@ -147,6 +147,11 @@ impl Serving {
 impl Runner {
     /// Starts one that may run what a list says, with its state under `dir`, and does not wait for it.
     pub fn launch(dir: &Path, to: SocketAddr, list: &str, args: &[&str]) -> Self {
+        Self::launch_with(dir, to, list, args, &[])
+    }
+
+    /// Starts one with these variables in its environment.
+    pub fn launch_with(dir: &Path, to: SocketAddr, list: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
         let allow = dir.join("allow.toml");
         std::fs::write(&allow, list).expect("a list");
         let log = std::fs::File::options().create(true).append(true).open(dir.join("runner.log"));
@@ -155,6 +160,7 @@ impl Runner {
             .arg(&allow)
             .args(["--url", &format!("ws://{to}")])
             .args(args)
+            .envs(env.iter().copied())
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -258,7 +258,7 @@ impl World {
     fn told(&mut self, line: Line, word: ToRunner) {
         match word {
             ToRunner::Execute(execute) => self.execute(line, &execute),
-            ToRunner::Query { action_id } => match self.hands.jobs.get_mut(&action_id) {
+            ToRunner::Query { action_id, .. } => match self.hands.jobs.get_mut(&action_id) {
                 Some(job) => {
                     job.asker = line.boot;
                     self.tell_state(action_id);
@@ -300,7 +300,7 @@ impl World {
     fn tell_state(&mut self, action_id: EventId) {
         let Some(job) = self.hands.jobs.get(&action_id) else { return };
         let word = match job.outcome {
-            None => FromRunner::Invoked { action_id, pid: None },
+            None => FromRunner::Invoked { action_id: action_id.into(), pid: None },
             Some(how) => result(action_id, how),
         };
         let times = if job.manner == Manner::Twice { 2 } else { 1 };
@@ -317,5 +317,5 @@ impl World {
 
 fn result(action_id: EventId, how: Result<(), &'static str>) -> FromRunner {
     let error = how.err().map(|code| ToolError::of(code, ""));
-    FromRunner::Result { action_id, ok: error.is_none(), result: None, error }
+    FromRunner::Result { action_id: action_id.into(), ok: error.is_none(), result: None, error }
 }

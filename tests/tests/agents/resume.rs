@@ -182,7 +182,8 @@ async fn who_outlives_the_connection_is_told_to_stop() {
 
     // And where nothing runs here any more.
     let (agent_id, run_id, attempt, epoch) = (ask.agent_id.clone(), ask.run_id.clone(), 2, Epoch(9));
-    world.agents.perform(Order::Stop { key: None, agent_id, run_id, attempt, epoch });
+    let tenant = ask.key.tenant.clone();
+    world.agents.perform(Order::Stop { tenant, agent_id, run_id, attempt, epoch });
     let stopped = world.call().await;
     assert_eq!((stopped.head.method.as_str(), stopped.head.uri.path()), ("POST", "/base/cancel"));
     assert_eq!((stopped.header("x-owner-epoch"), stopped.header("x-run-attempt")), ("9", "2"));

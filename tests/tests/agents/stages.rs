@@ -205,7 +205,10 @@ async fn what_nobody_changed_is_asked_as_it_came_and_a_workspace_is_told() {
         let call = world.call().await;
         let body: serde_json::Value = serde_json::from_slice(&call.body).expect("JSON");
         assert_eq!(body["input_message"]["content"], content);
-        assert_eq!(body["context"], json!({"user_id": "ann", "system_prompt": "Be kind."}));
+        assert_eq!(
+            body["context"],
+            json!({"tenant": "default", "user_id": "ann", "system_prompt": "Be kind."})
+        );
         call.stream().done().await;
         world.expect(&ask, AgentEvent::Acked).await;
         world.expect(&ask, done()).await;

@@ -50,7 +50,7 @@ async fn an_agent_is_told_more_and_answers_with_a_receipt() {
     assert_eq!(
         body,
         json!({"run_id": ask.run_id.as_str(), "session_id": "s1", "attempt": 2, "message_id": "m2",
-            "message": message, "context": {"user_id": "ann"}})
+            "message": message, "context": {"tenant": "default", "user_id": "ann"}})
     );
     call.reply(202, "application/json", "");
     world.expect(&ask, says("m2", SteerOutcome::Pending)).await;

@@ -18,6 +18,7 @@ async fn an_agent_is_asked_as_the_protocol_says() {
     assert_eq!((call.head.method.as_str(), call.head.uri.path()), ("POST", "/base/invoke"));
     for (name, value) in [
         ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ("x-tenant-id", "default"),
         ("x-session-id", "s1"),
         ("x-run-id", ask.run_id.as_str()),
         ("x-run-attempt", "2"),
@@ -34,7 +35,7 @@ async fn an_agent_is_asked_as_the_protocol_says() {
         "session_id": "s1",
         "run_id": ask.run_id.as_str(),
         "input_message": { "role": "user", "content": "hi \u{1F980}" },
-        "context": { "user_id": "ann" },
+        "context": { "tenant": "default", "user_id": "ann" },
     });
     assert_eq!(body, expected);
     let token = call.token();

@@ -287,6 +287,7 @@ impl World {
 
     pub(crate) fn cancel(&self, order: &Invoke) {
         self.agents.perform(Order::Cancel {
+            tenant: order.key.tenant.clone(),
             run_id: order.run_id.clone(),
             attempt: order.attempt,
             epoch: order.epoch,

@@ -17,7 +17,7 @@ async fn a_turn_goes_to_the_agent_and_its_words_to_the_person() {
         (&json!(run), &json!("s1"), &json!("a"), &json!(1))
     );
     assert_eq!(invoke["input_message"], json!({"role": "user", "content": "héllo"}));
-    assert_eq!(invoke["context"], json!({"user_id": "ann"}));
+    assert_eq!(invoke["context"], json!({"tenant": "default", "user_id": "ann"}));
     assert!(invoke["epoch"].is_u64() && invoke["ts"].is_u64(), "{invoke}");
     say(&mut agent, &invoke, "input_ack", json!({})).await;
     until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;

@@ -6,13 +6,15 @@ use turnway_bindings::dialin::said::Said;
 use turnway_bindings::link::Capabilities;
 use turnway_bindings::peer::Words;
 use turnway_bindings::peer::trunk::{Count, Serving, Spoken, TrunkWords};
-use turnway_core::id::{AgentId, Epoch, SaidId};
+use turnway_core::id::{AgentId, Epoch, SaidId, TenantId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{Order, StopReason, TextKind};
 
 /// One of each kind of words about agents that have dialed in.
 pub(crate) fn all() -> impl Iterator<Item = Words> {
-    let order = |run_id| Arc::new(Order::Cancel { run_id, attempt: 1, epoch: Epoch(7) });
+    let order = |run_id| {
+        Arc::new(Order::Cancel { tenant: TenantId::default_tenant(), run_id, attempt: 1, epoch: Epoch(7) })
+    };
     let count = |call| Count { call, got: 5, taken: 4 };
     let id = SaidId::parse("e1").ok();
     let text = |kind, text: &str, id| Spoken::Text { kind, text: Private(text.into()), id };

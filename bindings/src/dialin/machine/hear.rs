@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::error::Category;
 use std::borrow::Cow;
 use std::sync::Arc;
-use turnway_core::id::{MessageId, RequestId, RunId};
+use turnway_core::id::{MessageId, QualifiedRun, RequestId, RunId};
 use turnway_core::limits::{self, AGENT_BODY_BYTES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::protocol::agent::AgentFailure;
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -53,7 +53,7 @@ impl DialIn {
                 self.handle_event(now, &head, text);
             }
             "cancel_ack" => self.handle_cancel_ack(&head),
-            "steer_ack" => self.handle_steer_ack(&head, text),
+            "steer_ack" => self.handle_steer_ack(now, &head, text),
             "subscribe" => self.handle_subscribe(now, &request_id, text),
             "ping" => self.write(now, shown::pong(now.store, &request_id)),
             "refresh" => match head.token {
@@ -76,10 +76,12 @@ impl DialIn {
 
     /// Something of a run: it must be one that it was ordered here and has not ended.
     fn handle_event(&mut self, now: Now, head: &Head<'_>, text: &str) {
-        let Some(run_id) = head.run_id.as_deref().and_then(|id| RunId::parse(id).ok()) else {
+        let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok())
+        else {
             return self.handle_bad(now, &None, Flaw::Wrong("run_id").to_string());
         };
-        let Some(run) = self.runs.get_mut(&run_id) else {
+        let fits = |run: &&mut Run| tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant);
+        let Some(run) = self.runs.get_mut(&run_id).filter(fits) else {
             if self.forgiven.contains(&run_id) {
                 return;
             }
@@ -98,7 +100,8 @@ impl DialIn {
             Word::Acked
         } else {
             let name = self.named.then_some(head.id.as_deref());
-            let said = said::read(&head.kind, text, name, &run_id).unwrap_or_else(said::Said::Failed);
+            let of = QualifiedRun { tenant: run.tenant.clone(), run_id: run_id.clone() };
+            let said = said::read(&head.kind, text, name, &of).unwrap_or_else(said::Said::Failed);
             Word::Said(understood(said, run.goes_on))
         };
         // Whatever it says first, it has the input.
@@ -157,32 +160,43 @@ impl DialIn {
 
     /// That of a run which has just ended crossed its end.
     fn handle_cancel_ack(&mut self, head: &Head<'_>) {
-        let Some(run_id) = head.run_id.as_deref().and_then(|id| RunId::parse(id).ok()) else { return };
-        let fits = |run: &&Run| run.cancelled && head.attempt.is_none_or(|attempt| attempt == run.attempt);
+        let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok())
+        else {
+            return;
+        };
+        let fits = |run: &&Run| {
+            run.cancelled
+                && tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
+                && head.attempt.is_none_or(|attempt| attempt == run.attempt)
+        };
         if let Some(attempt) = self.runs.get(&run_id).filter(fits).map(|run| run.attempt) {
             self.runs.remove(&run_id);
             self.word(&run_id, attempt, Word::CancelAcked);
         }
     }
 
-    /// Of an input that was handed over; a run need not be named, for the input's name is enough.
-    fn handle_steer_ack(&mut self, head: &Head<'_>, text: &str) {
+    /// Takes the answer to an input that was handed over. The run need not be named where one run alone was handed an input
+    /// of that name: clients choose the names, and those of two sessions may be equal.
+    fn handle_steer_ack(&mut self, now: Now, head: &Head<'_>, text: &str) {
         let Some(message_id) = head.message_id.as_deref().and_then(|id| MessageId::parse(id).ok()) else {
             return;
         };
+        let of =
+            |run_id: &RunId, run: &Run| QualifiedRun { tenant: run.tenant.clone(), run_id: run_id.clone() };
         let fits = |(run_id, run): &(&RunId, &Run)| {
-            head.run_id.as_deref().is_none_or(|named| named == run_id.as_str())
+            head.run_id.as_deref().is_none_or(|named| of(run_id, run).is_named(named))
                 && head.attempt.is_none_or(|attempt| attempt == run.attempt)
                 && run.steers.contains(&message_id)
         };
-        let Some((run_id, attempt)) =
-            self.runs.iter().find(fits).map(|(run_id, run)| (run_id.clone(), run.attempt))
-        else {
-            return;
-        };
+        let mut runs = self.runs.iter().filter(fits).map(|(run_id, run)| (of(run_id, run), run.attempt));
+        let (Some((run, attempt)), others) = (runs.next(), runs.next()) else { return };
+        if others.is_some() {
+            let why = "run_id is missing: several runs were handed an input of this message_id";
+            return self.handle_bad(now, &None, why.to_owned());
+        }
         // One that cannot be read has not answered.
-        if let Ok(said) = said::read(&head.kind, text, None, &run_id) {
-            self.word(&run_id, attempt, Word::Said(said));
+        if let Ok(said) = said::read(&head.kind, text, None, &run) {
+            self.word(&run.run_id, attempt, Word::Said(said));
         }
     }
 

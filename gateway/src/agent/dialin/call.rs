@@ -132,8 +132,9 @@ pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> Ag
         match event {
             Event::Cancelled => {
                 cancelled = true;
-                let Invoke { run_id, attempt, epoch, .. } = &attempt.invoke;
-                call.order(Order::Cancel { run_id: run_id.clone(), attempt: *attempt, epoch: *epoch });
+                let Invoke { key, run_id, attempt, epoch, .. } = &attempt.invoke;
+                let (tenant, run_id) = (key.tenant.clone(), run_id.clone());
+                call.order(Order::Cancel { tenant, run_id, attempt: *attempt, epoch: *epoch });
                 // One that does not say when it has stopped is told, and not waited for.
                 if !call.capabilities().cancel {
                     return AgentEvent::CancelAcked;

@@ -117,13 +117,10 @@ impl Desk {
     }
 
     /// Tells every connection of this node that may know of the run. A node of an earlier release does not say whose
-    /// run it is: then those that serve every tenant are told.
+    /// run it is, and means the default tenant.
     pub(super) fn halt(&self, order: &Order) {
-        let Order::Stop { key, .. } = order else { return };
-        let may_know = |line: &&Arc<Extension>| match key {
-            Some(key) => line.reach.covers(&key.tenant),
-            None => line.reach == Reach::Everyone,
-        };
+        let Order::Stop { tenant, .. } = order else { return };
+        let may_know = |line: &&Arc<Extension>| line.reach.covers(tenant);
         for line in self.lines().iter().filter(may_know) {
             line.put(Letter::Order(Box::new(order.clone())));
         }

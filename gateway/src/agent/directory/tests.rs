@@ -2,6 +2,7 @@
 use super::*;
 use crate::config::AGENT_SETTINGS;
 use std::time::Duration;
+use turnway_core::id::{QualifiedRun, RunId, TenantId};
 use turnway_core::protocol::pattern::Pattern;
 
 /// Covers: MP-D15, MP-E1.
@@ -40,8 +41,12 @@ fn who_outlives_the_connection_takes_cancels() {
     assert!(spec.cancel && spec.profile().resume && spec.profile().cancel);
     let Endpoint::Http(http) = spec.endpoint else { panic!("an http agent") };
     let run = format!("s1.{}", "a".repeat(26));
-    let run_id = turnway_core::id::RunId::parse(&run).expect("a name");
-    assert_eq!(http.events(&run_id).expect("a URL"), format!("http://h:9/base/runs/{run}/events").as_str());
+    let run_id = RunId::parse(&run).expect("a name");
+    for (tenant, prefix) in [("default", ""), ("acme", "acme~")] {
+        let run = QualifiedRun { tenant: TenantId::parse(tenant).expect("a name"), run_id: run_id.clone() };
+        let url = format!("http://h:9/base/runs/{prefix}{run_id}/events");
+        assert_eq!(http.events(&run).expect("a URL"), url.as_str());
+    }
 }
 
 #[test]

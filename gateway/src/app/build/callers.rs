@@ -1,4 +1,5 @@
 //! Who may connect at all: by which names, from where, and how many at a time.
+use super::office;
 use crate::cli::plan::Plan;
 use crate::config::{Hosts, PerAddress};
 use crate::door::browser::Rules;
@@ -60,7 +61,7 @@ pub(super) fn file_budget(attempts: u64, agents: usize) -> FileBudget {
 /// neither clients nor agents are starved by the other.
 fn divide(files: u64, attempts: u64, agents: usize) -> FileBudget {
     let idle = (agents * limits::AGENT_IDLE_CONNECTIONS_MAX) as u64;
-    let fixed = FILES_RESERVE + super::ADMIN_CONNECTIONS_MAX as u64;
+    let fixed = FILES_RESERVE + office::CONNECTIONS_MAX as u64;
     let left = files.saturating_sub(fixed);
     // Idle connections to agents are given up before anything else is.
     let left = left.saturating_sub(idle.min(left / 8));
@@ -88,7 +89,7 @@ mod tests {
         for files in [400, 1_024, 4_096, 19_000, 20_000, 65_536, 1_048_576] {
             for agents in [0, 1, 40] {
                 let FileBudget { connections, attempts } = divide(files, limits::ATTEMPTS_MAX, agents);
-                let others = FILES_RESERVE + crate::app::build::ADMIN_CONNECTIONS_MAX as u64;
+                let others = FILES_RESERVE + office::CONNECTIONS_MAX as u64;
                 assert!(connections as u64 + attempts + others <= files, "{files} files");
                 assert!(connections >= 1 && attempts >= 1);
             }

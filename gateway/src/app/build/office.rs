@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
 /// Connections of operators at a time: a scraper, a probe, a few people.
-const CONNECTIONS_MAX: usize = 128;
+pub(super) const CONNECTIONS_MAX: usize = 128;
 /// What is being answered while the process leaves may take so long.
 const GOODBYE: Duration = Duration::from_secs(2);
 

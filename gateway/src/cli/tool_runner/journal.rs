@@ -123,11 +123,11 @@ fn push_line(bytes: &mut Vec<u8>, record: &Record) {
 mod tests {
     use super::*;
     use turnway_bindings::toolbox::record::Outcome;
-    use turnway_core::id::{EventId, SessionId};
+    use turnway_core::id::{EventId, QualifiedSession};
     use turnway_core::time::Millis;
 
     fn begun(n: u64) -> Record {
-        let session = SessionId::parse("s1").expect("a name");
+        let session = QualifiedSession::parse("s1").expect("a name");
         Record::Begun { id: EventId::new(Millis(n), 7), session, program: "x".to_owned() }
     }
 
@@ -173,7 +173,7 @@ mod tests {
         }
         journal.sync().await.expect("synced");
         assert!(journal.is_long(0) && !journal.is_long(1));
-        let session = SessionId::parse("s1").expect("a name");
+        let session = QualifiedSession::parse("s1").expect("a name");
         let (id, outcome) = (EventId::default(), Outcome::failed("busy", "m"));
         let ended = Record::Ended { id, session, program: None, outcome };
         journal.replace(vec![ended.clone()]).await.expect("written");

@@ -1,0 +1,266 @@
+//! JSON that crosses the border to agents and tool runners, with its names in their qualified forms there and in their
+//! bare forms here. In the tenant `default` both are the same and nothing is read or written anew. Values that are no
+//! names pass unchanged, byte for byte.
+use crate::id::{QualifiedAction, QualifiedRun, QualifiedSession, RunId, SessionKey};
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
+use std::fmt;
+
+/// Tools whose arguments and results name processes begin with this, and so do the facts and events about processes.
+const PROCESS: &str = "process.";
+/// The name of a process, in arguments, results and facts.
+const PROCESS_ID: &str = "process_id";
+/// The processes that `process.status` lists.
+const RUNNING: &str = "running";
+
+/// A JSON object whose values are not read: members in their order.
+struct Members(Vec<(String, Box<RawValue>)>);
+
+/// Writes the names in a fact's envelope in their qualified forms.
+pub fn event(key: &SessionKey, json: String) -> String {
+    rewritten(key, json, |members| {
+        members.edit("session_id", |_| Some(QualifiedSession::from(key).to_string()));
+        for name in ["run_id", "correlation_id"] {
+            members.edit(name, |id| run(key, id));
+        }
+        // The fact that asks for an action gives it its id.
+        for name in ["id", "causation_id"] {
+            members.edit(name, |id| action(key, id));
+        }
+        let is_process = members.text("type").is_some_and(|kind| kind.starts_with(PROCESS));
+        members.nested("data", |data| {
+            let names_process = ["tool", "name"].map(|name| data.text(name));
+            let names_process = names_process.iter().flatten().any(|name| name.starts_with(PROCESS));
+            fact(key, data, is_process || names_process);
+        });
+    })
+}
+
+/// Writes the names in `context` of an order in their qualified forms.
+pub fn context(key: &SessionKey, json: String) -> String {
+    rewritten(key, json, |members| {
+        members.nested("handover", |handover| fact(key, handover, false));
+        for name in ["open_actions", "ended_actions"] {
+            members.each(name, |action| {
+                let names_process = action.text("tool").is_some_and(|tool| tool.starts_with(PROCESS));
+                fact(key, action, names_process);
+            });
+        }
+    })
+}
+
+/// Writes the processes that are named in the arguments, or in a result, of this tool in their qualified forms.
+pub fn processes(key: &SessionKey, tool: &str, json: String) -> String {
+    if !tool.starts_with(PROCESS) {
+        return json;
+    }
+    rewritten(key, json, |members| members.processes(&|id| action(key, id)))
+}
+
+/// Writes the processes that are named in the arguments, or in a result, of this tool in their bare forms. A name that
+/// is of another session stays as it is: no process here has it.
+pub fn bare_processes(key: &SessionKey, tool: &str, json: String) -> String {
+    if !tool.starts_with(PROCESS) {
+        return json;
+    }
+    rewritten(key, json, |members| members.processes(&|id| bare(key, id)))
+}
+
+/// Rewrites an object. What is none stays as it is.
+fn rewritten(key: &SessionKey, json: String, rewrite: impl FnOnce(&mut Members)) -> String {
+    if key.tenant.is_default() {
+        return json;
+    }
+    let Ok(mut members) = serde_json::from_str::<Members>(&json) else { return json };
+    rewrite(&mut members);
+    serde_json::to_string(&members).unwrap_or(json)
+}
+
+/// The members of a fact, or of an action in a context, that name something of its session.
+fn fact(key: &SessionKey, members: &mut Members, names_process: bool) {
+    for name in ["run_id", "host_run_id", "replaces"] {
+        members.edit(name, |id| run(key, id));
+    }
+    for name in ["action_id", "handover_id", PROCESS_ID] {
+        members.edit(name, |id| action(key, id));
+    }
+    if names_process {
+        for name in ["args", "result", "data"] {
+            members.nested(name, |content| content.processes(&|id| action(key, id)));
+        }
+    }
+}
+
+fn run(key: &SessionKey, id: &str) -> Option<String> {
+    let run_id = RunId::parse(id).ok().filter(|run_id| run_id.session() == key.session)?;
+    Some(QualifiedRun::of(key, &run_id).to_string())
+}
+
+fn action(key: &SessionKey, id: &str) -> Option<String> {
+    let action = QualifiedAction::parse(id).ok().filter(|action| action.is_of(key))?;
+    Some(QualifiedAction::of(key, action.id).to_string())
+}
+
+fn bare(key: &SessionKey, id: &str) -> Option<String> {
+    let action = QualifiedAction::parse(id).ok().filter(|action| action.is_of(key))?;
+    Some(action.id.to_string())
+}
+
+// === impl Members ===
+
+impl Members {
+    fn get(&mut self, name: &str) -> Option<&mut Box<RawValue>> {
+        self.0.iter_mut().find(|(member, _)| member == name).map(|(_, value)| value)
+    }
+
+    /// The text of a member, if it is one.
+    fn text(&mut self, name: &str) -> Option<String> {
+        self.get(name).and_then(|value| serde_json::from_str(value.get()).ok())
+    }
+
+    /// Writes the text of a member anew, if it is one and there is something to write.
+    fn edit(&mut self, name: &str, write: impl FnOnce(&str) -> Option<String>) {
+        let written = self.text(name).and_then(|text| write(&text)).and_then(|text| to_raw_value(&text).ok());
+        if let (Some(value), Some(written)) = (self.get(name), written) {
+            *value = written;
+        }
+    }
+
+    /// Rewrites a member that is an object.
+    fn nested(&mut self, name: &str, rewrite: impl FnOnce(&mut Self)) {
+        let Some(value) = self.get(name) else { return };
+        let Ok(mut members) = serde_json::from_str::<Self>(value.get()) else { return };
+        rewrite(&mut members);
+        if let Ok(written) = to_raw_value(&members) {
+            *value = written;
+        }
+    }
+
+    /// Rewrites each object of a member that is a list of them.
+    fn each(&mut self, name: &str, mut rewrite: impl FnMut(&mut Self)) {
+        let Some(value) = self.get(name) else { return };
+        let Ok(mut list) = serde_json::from_str::<Vec<Self>>(value.get()) else { return };
+        list.iter_mut().for_each(&mut rewrite);
+        if let Ok(written) = to_raw_value(&list) {
+            *value = written;
+        }
+    }
+
+    /// Rewrites the names of processes, where arguments and results of `process.*` have them.
+    fn processes(&mut self, write: &dyn Fn(&str) -> Option<String>) {
+        self.edit(PROCESS_ID, write);
+        self.each(RUNNING, |process| process.edit(PROCESS_ID, write));
+    }
+}
+
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        from.deserialize_map(Object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{MessageId, SessionId, TenantId, UserId};
+
+    const ID: &str = "0190f4a0-0000-7000-8000-000000000001";
+
+    fn key(tenant: &str) -> SessionKey {
+        let session = SessionId::parse("s1").expect("a session");
+        SessionKey { tenant: TenantId::parse(tenant).expect("a tenant"), session }
+    }
+
+    /// `$RUN` and `$ID` in their bare forms, `@RUN`, `@ID` and `@S` in those of this tenant.
+    fn filled(key: &SessionKey, json: &str) -> String {
+        let run_id = RunId::derive(key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
+        let names = [
+            ("$RUN", run_id.to_string()),
+            ("$ID", ID.to_owned()),
+            ("@RUN", QualifiedRun::of(key, &run_id).to_string()),
+            ("@ID", action(key, ID).expect("an id")),
+            ("@S", QualifiedSession::from(key).to_string()),
+        ];
+        names.iter().fold(json.to_owned(), |json, (mark, name)| json.replace(mark, name))
+    }
+
+    fn check(rewrite: impl Fn(&SessionKey, String) -> String, before: &str, after: &str) {
+        let (default, acme) = (key("default"), key("acme"));
+        assert_eq!(rewrite(&default, filled(&default, before)), filled(&default, before));
+        assert_eq!(rewrite(&acme, filled(&acme, before)), filled(&acme, after));
+    }
+
+    #[test]
+    fn names_in_facts_are_qualified_and_values_pass() {
+        check(
+            event,
+            r#"{"session_id":"s1","seq":1e400,"id":"$ID","correlation_id":"$RUN","run_id":"$RUN","type":"tool.result","data":{"action_id":"$ID","tool":"search","result":{"process_id":"$ID","n":12345678901234567890123}}}"#,
+            r#"{"session_id":"@S","seq":1e400,"id":"@ID","correlation_id":"@RUN","run_id":"@RUN","type":"tool.result","data":{"action_id":"@ID","tool":"search","result":{"process_id":"$ID","n":12345678901234567890123}}}"#,
+        );
+        check(
+            event,
+            r#"{"type":"tool.result","data":{"action_id":"$ID","tool":"process.status","result":{"running":[{"process_id":"$ID"}]}}}"#,
+            r#"{"type":"tool.result","data":{"action_id":"@ID","tool":"process.status","result":{"running":[{"process_id":"@ID"}]}}}"#,
+        );
+        check(
+            event,
+            r#"{"type":"process.spawned","data":{"action_id":"$ID","process_id":"$ID","data":{"process_id":"no id"}}}"#,
+            r#"{"type":"process.spawned","data":{"action_id":"@ID","process_id":"@ID","data":{"process_id":"no id"}}}"#,
+        );
+        check(event, r#"{"run_id":"other.x","data":[]}"#, r#"{"run_id":"other.x","data":[]}"#);
+        check(event, "[1]", "[1]");
+    }
+
+    #[test]
+    fn names_in_contexts_are_qualified() {
+        check(
+            context,
+            r#"{"user_id":"$RUN","handover":{"handover_id":"$ID","run_id":"$RUN"},"open_actions":[{"action_id":"$ID","run_id":"$RUN","tool":"t","process_id":"$ID"}],"ended_actions":[{"action_id":"$ID","tool":"process.kill","result":{"process_id":"$ID"}}]}"#,
+            r#"{"user_id":"$RUN","handover":{"handover_id":"@ID","run_id":"@RUN"},"open_actions":[{"action_id":"@ID","run_id":"@RUN","tool":"t","process_id":"@ID"}],"ended_actions":[{"action_id":"@ID","tool":"process.kill","result":{"process_id":"@ID"}}]}"#,
+        );
+    }
+
+    #[test]
+    fn processes_are_named_as_their_side_names_them() {
+        let out = |key: &SessionKey, json| processes(key, "process.kill", json);
+        let back = |key: &SessionKey, json| bare_processes(key, "process.kill", json);
+        check(out, r#"{"process_id":"$ID"}"#, r#"{"process_id":"@ID"}"#);
+        check(out, r#"{"process_id":"@ID"}"#, r#"{"process_id":"@ID"}"#);
+        check(back, r#"{"process_id":"@ID"}"#, r#"{"process_id":"$ID"}"#);
+        check(back, r#"{"process_id":"$ID"}"#, r#"{"process_id":"$ID"}"#);
+        let foreign = format!(r#"{{"process_id":"evil~s1.{ID}"}}"#);
+        check(back, &foreign, &foreign);
+        check(out, &foreign, &foreign);
+        check(
+            |key, json| processes(key, "search", json),
+            r#"{"process_id":"$ID"}"#,
+            r#"{"process_id":"$ID"}"#,
+        );
+    }
+}

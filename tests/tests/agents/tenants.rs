@@ -1,0 +1,169 @@
+//! Agents that serve several tenants: sessions of equal ids have different names in all that an agent is sent.
+use crate::world::{Call, World, order};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use turnway_core::id::{Epoch, EventId, MessageId, RunId, Seq, TenantId};
+use turnway_core::protocol::action::{Doing, News, ProcessTold};
+use turnway_core::protocol::agent::{AgentEvent, Invoke, Order};
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::steer::{Steer, SteerOutcome};
+use turnway_core::time::Millis;
+
+const ID: &str = "0190f4a0-0000-7000-8000-000000000001";
+
+/// The same order as of tenant `default`, of another tenant.
+fn order_of(tenant: &str, message: &str) -> Invoke {
+    let mut order = order("a", message, "hi");
+    order.key.tenant = TenantId::parse(tenant).expect("a tenant");
+    order.run_id = RunId::derive(&order.key, &order.user, &MessageId::parse(message).expect("a name"));
+    order
+}
+
+/// Asserts that a request names the session and the run of this order by these prefixes, wherever it names them.
+#[track_caller]
+fn check(call: &Call, order: &Invoke, prefix: &str) -> Value {
+    let (session, run) = (format!("{prefix}s1"), format!("{prefix}{}", order.run_id));
+    assert_eq!((call.header("x-session-id"), call.header("x-run-id")), (&*session, &*run));
+    assert_eq!(call.header("x-tenant-id"), order.key.tenant.as_str());
+    let body: Value = serde_json::from_slice(&call.body).expect("JSON");
+    assert_eq!((&body["session_id"], &body["run_id"]), (&json!(session), &json!(run)));
+    body
+}
+
+#[tokio::test]
+async fn requests_name_sessions_and_runs_with_their_tenant() {
+    let mut world = World::new(",cancel=true").await;
+    for (tenant, prefix) in [("default", ""), ("acme", "acme~")] {
+        let ask = order_of(tenant, "m1");
+        world.invoke(ask.clone());
+        let call = world.call().await;
+        let body = check(&call, &ask, prefix);
+        assert_eq!(body["context"]["tenant"], tenant);
+        assert_eq!(call.header("idempotency-key"), format!("{prefix}{}", ask.run_id));
+        let stream = call.stream();
+        world.expect(&ask, AgentEvent::Acked).await;
+
+        world.agents.perform(Order::News(Box::new(news(&ask))));
+        let call = world.call().await;
+        let body = check(&call, &ask, prefix);
+        let action = if prefix.is_empty() { ID.to_owned() } else { format!("{prefix}s1.{ID}") };
+        assert_eq!(call.header("idempotency-key"), action);
+        let event = &body["event"];
+        assert_eq!((&event["id"], &event["session_id"]), (&json!(action), &json!(format!("{prefix}s1"))));
+        assert_eq!(
+            (&event["data"]["action_id"], &event["data"]["process_id"]),
+            (&json!(action), &json!(action))
+        );
+        call.reply(200, "text/plain", "");
+
+        let steer = steer(&ask);
+        world.agents.perform(Order::Steer(Box::new(steer.clone())));
+        let call = world.call().await;
+        assert_eq!(check(&call, &ask, prefix)["context"]["tenant"], tenant);
+        assert_eq!(call.header("idempotency-key"), format!("{prefix}{}", steer.turn_id));
+        call.reply(200, "application/json", r#"{"outcome":"refused"}"#);
+        let message_id = steer.message_id;
+        world.expect(&ask, AgentEvent::Steered { message_id, outcome: SteerOutcome::Refused }).await;
+
+        world.cancel(&ask);
+        let call = world.call().await;
+        assert_eq!(call.head.uri.path(), "/base/cancel");
+        check(&call, &ask, prefix);
+        call.reply(202, "text/plain", "");
+        stream.done().await;
+        world.expect(&ask, AgentEvent::CancelAcked).await;
+    }
+}
+
+/// An attempt that does not run any more has stopped: its own session is told, and no session of another tenant.
+#[tokio::test]
+async fn a_cancel_of_what_has_ended_is_acknowledged_to_its_tenant() {
+    let mut world = World::new("").await;
+    let ask = order_of("acme", "m1");
+    world.cancel(&ask);
+    // Checks the key of the report, too.
+    world.expect(&ask, AgentEvent::CancelAcked).await;
+}
+
+#[tokio::test]
+async fn a_stop_and_a_resume_name_the_tenant() {
+    let mut world = World::new(",cancel=true,on_owner_loss=resume").await;
+    let mut ask = order_of("acme", "m1");
+    let (tenant, agent_id, run_id) = (ask.key.tenant.clone(), ask.agent_id.clone(), ask.run_id.clone());
+    world.agents.perform(Order::Stop { tenant, agent_id, run_id, attempt: 1, epoch: Epoch(9) });
+    let call = world.call().await;
+    assert_eq!(call.head.uri.path(), "/base/cancel");
+    check(&call, &ask, "acme~");
+    call.reply(404, "text/plain", "");
+
+    ask.resume = Some(turnway_core::protocol::agent::Resume { after: None, saved: 0 });
+    world.invoke(ask.clone());
+    let call = world.call().await;
+    assert_eq!(call.head.uri.path(), format!("/base/runs/acme~{}/events", ask.run_id));
+    assert_eq!((call.header("x-session-id"), call.header("x-tenant-id")), ("acme~s1", "acme"));
+}
+
+/// An agent may name its run, and processes of its session, in either form; a name of another tenant is not its own.
+#[tokio::test]
+async fn names_in_answers_are_read_in_both_forms_and_checked() {
+    for (run, process, is_own) in [
+        ("{run}", ID.to_owned(), true),
+        ("acme~{run}", format!("acme~s1.{ID}"), true),
+        ("evil~{run}", format!("acme~s1.{ID}"), false),
+        ("default~{run}", format!("acme~s1.{ID}"), false),
+    ] {
+        let mut world = World::new("").await;
+        let ask = order_of("acme", "m1");
+        let (stream, _) = world.begin(&ask).await;
+        let args = json!({"tool": "process.kill", "args": {"process_id": process}});
+        stream.send(format!("event: action\ndata: {args}\n\n")).await;
+        let AgentEvent::Action { wish, .. } = world.event(&ask).await else { panic!("an action") };
+        let Doing::ToolCall { args, .. } = &wish.what else { panic!("a tool") };
+        assert_eq!(serde_json::to_value(args).expect("JSON"), json!({ "process_id": ID }));
+        let delta = json!({"text": "hi", "run_id": run.replace("{run}", ask.run_id.as_str())});
+        stream.send(format!("event: delta\ndata: {delta}\n\n")).await;
+        let event = world.event(&ask).await;
+        assert_eq!(matches!(event, AgentEvent::Delta { .. }), is_own, "{run}: {event:?}");
+    }
+}
+
+fn news(of: &Invoke) -> News {
+    let action_id = EventId::parse(ID).expect("an id");
+    let told = ProcessTold { action_id, process_id: action_id, pid: None, abnormal_exit: false, data: None };
+    let entry = Entry {
+        id: action_id,
+        time: Millis(5),
+        source: Arc::from("turnway"),
+        correlation_id: Arc::from(of.run_id.as_str()),
+        causation_id: None,
+        traceparent: None,
+        run_id: Some(of.run_id.clone()),
+        fact: Fact::ProcessSpawned(told),
+    };
+    News {
+        key: of.key.clone(),
+        run_id: of.run_id.clone(),
+        attempt: of.attempt,
+        agent_id: of.agent_id.clone(),
+        seq: Seq(4),
+        epoch: of.epoch,
+        entry: Arc::new(entry),
+    }
+}
+
+fn steer(of: &Invoke) -> Steer {
+    let message_id = MessageId::parse("m2").expect("a name");
+    Steer {
+        key: of.key.clone(),
+        run_id: of.run_id.clone(),
+        attempt: of.attempt,
+        epoch: of.epoch,
+        agent_id: of.agent_id.clone(),
+        turn_id: RunId::derive(&of.key, &of.user, &message_id),
+        user: of.user.clone(),
+        message_id,
+        message: of.message.clone(),
+        actions: None,
+        traceparent: None,
+    }
+}

@@ -1,0 +1,287 @@
+//! Tool runners that serve several tenants, as machines: the gateway's [`Shop`] and the runner's [`Toolbox`], with the texts
+//! between them, under random orders of tenants whose sessions, runs and arguments have equal ids.
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use turnway_bindings::runner::shop::{self, Shop};
+use turnway_bindings::runner::words::FromRunner;
+use turnway_bindings::toolbox::allowed::{Allowed, Program, Word};
+use turnway_bindings::toolbox::process::{How, Signal};
+use turnway_bindings::toolbox::record::Record;
+use turnway_bindings::toolbox::tools::TOOLS;
+use turnway_bindings::toolbox::words::Told;
+use turnway_bindings::toolbox::{self, Toolbox};
+use turnway_core::id::{
+    EventId, MessageId, QualifiedAction, QualifiedSession, RunId, RunnerId, SessionId, SessionKey, TenantId,
+    ToolName, UserId,
+};
+use turnway_core::machine::Machine;
+use turnway_core::private::Private;
+use turnway_core::protocol::action::{Execute, ToolOrder, ToolReport};
+use turnway_core::rng::Rng;
+use turnway_core::time::{Millis, Now};
+
+const TENANTS: [&str; 3] = ["default", "acme", "evil"];
+const SEEDS: u64 = 64;
+const STEPS: u64 = 120;
+
+fn key(tenant: &str) -> SessionKey {
+    let (tenant, session) = (TenantId::parse(tenant), SessionId::parse("support-42"));
+    SessionKey { tenant: tenant.expect("a tenant"), session: session.expect("a session") }
+}
+
+fn allowed() -> Allowed {
+    let program = Program {
+        path: "/bin/sleep".to_owned(),
+        words: vec![Word::parse("60")],
+        args: BTreeMap::new(),
+        cwd: "/".to_owned(),
+        env: BTreeMap::new(),
+        time_limit: Duration::from_secs(3600),
+        parallel: 1000,
+    };
+    Allowed::from([("sleep".to_owned(), program)])
+}
+
+/// A gateway and a runner that are connected, and what should be true of their processes.
+struct World {
+    now: Now,
+    shop: Shop,
+    toolbox: Toolbox,
+    rng: Rng,
+    journal: Vec<Record>,
+    /// Each action's session and tool.
+    actions: BTreeMap<EventId, (SessionKey, &'static str)>,
+    /// Each process that was started.
+    processes: BTreeSet<EventId>,
+    /// The process that each kill of the right session was about.
+    kills: BTreeMap<EventId, EventId>,
+    /// Which actions have ended.
+    ended: BTreeMap<EventId, Value>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let now = Now { mono: Now::default().mono, store: Millis(1_764_000_000_000) };
+        let mut world = Self {
+            now,
+            shop: Shop::default(),
+            toolbox: Toolbox::new(allowed(), Vec::new()),
+            rng: Rng::from_number(seed),
+            journal: Vec::new(),
+            actions: BTreeMap::new(),
+            processes: BTreeSet::new(),
+            kills: BTreeMap::new(),
+            ended: BTreeMap::new(),
+        };
+        world.connect();
+        world
+    }
+
+    fn connect(&mut self) {
+        self.toolbox.handle_input(self.now, toolbox::Input::Opened(0));
+        let tools = TOOLS.iter().map(|tool| ToolName::parse(tool).expect("a tool")).collect();
+        let runner = RunnerId::parse("box").expect("a name");
+        self.shop.handle_input(self.now, shop::Input::Came { connection: 1, runner, tools });
+        self.drain();
+    }
+
+    /// The runner ends and another one with its journal comes: all that ran is over.
+    fn restart(&mut self) {
+        self.shop.handle_input(self.now, shop::Input::Left { connection: 1 });
+        let lines: Vec<String> =
+            self.journal.iter().map(|record| serde_json::to_string(record).expect("a line")).collect();
+        let records = lines.iter().map(|line| serde_json::from_str(line).expect("a record")).collect();
+        self.toolbox = Toolbox::new(allowed(), records);
+        self.connect();
+    }
+
+    fn ask(&mut self, key: &SessionKey, tool: &'static str, args: &Value) -> EventId {
+        self.now.store.0 += 1;
+        let action_id = EventId::new(self.now.store, self.rng.next_u128());
+        self.actions.insert(action_id, (key.clone(), tool));
+        let execute = Execute {
+            key: key.clone(),
+            run_id: RunId::derive(key, &UserId::local(), &MessageId::parse("m1").expect("a name")),
+            action_id,
+            tool: ToolName::parse(tool).expect("a tool"),
+            args: Private(args.to_string()),
+            deadline: self.now.store.after(Duration::from_secs(3000)),
+            runner: None,
+        };
+        let order = ToolOrder::Execute(Box::new(execute));
+        self.shop.handle_input(self.now, shop::Input::Order(order));
+        self.drain();
+        action_id
+    }
+
+    fn step(&mut self) {
+        let key = key(TENANTS[self.rng.below(3) as usize]);
+        let processes: Vec<EventId> = self.processes.iter().copied().collect();
+        let about = processes.get(self.rng.below(processes.len() as u64) as usize).copied();
+        match (self.rng.below(12), about) {
+            (0..4, _) | (_, None) => {
+                let id = self.ask(&key, "process.spawn", &json!({"program": "sleep"}));
+                assert!(self.processes.contains(&id), "each is started once");
+            }
+            (4..6, _) => self.list(&key),
+            (6..8, Some(about)) => {
+                let args = json!({"process_id": self.named(about)});
+                let id = self.ask(&key, "process.status", &args);
+                assert_eq!(self.ended[&id]["ok"], json!(self.is_own(&key, about)), "{}", self.ended[&id]);
+            }
+            (8..10, Some(about)) => self.kill(&key, about),
+            (10, Some(about)) => {
+                let query = shop::Input::Order(ToolOrder::Query {
+                    key: self.actions[&about].0.clone(),
+                    action_id: about,
+                    tool: ToolName::parse("process.spawn").expect("a tool"),
+                    runner: None,
+                    deadline: self.now.store.after(Duration::from_secs(3000)),
+                });
+                self.shop.handle_input(self.now, query);
+                self.drain();
+            }
+            (_, Some(_)) => self.restart(),
+        }
+    }
+
+    /// A name of a process: bare, of its own session, or of another tenant's session.
+    fn named(&mut self, id: EventId) -> String {
+        let owner = self.actions[&id].0.clone();
+        match self.rng.below(2) {
+            0 => id.to_string(),
+            _ => QualifiedAction::of(&owner, id).to_string(),
+        }
+    }
+
+    fn is_own(&self, key: &SessionKey, process: EventId) -> bool {
+        self.actions[&process].0 == *key
+    }
+
+    /// A session is told of its own processes that run, and of no others.
+    fn list(&mut self, key: &SessionKey) {
+        let id = self.ask(key, "process.status", &json!({}));
+        let running = self.ended[&id]["result"]["running"].as_array().expect("a list").clone();
+        let told: BTreeSet<String> =
+            running.iter().map(|process| process["process_id"].as_str().expect("an id").to_owned()).collect();
+        let own = self.processes.iter().filter(|id| self.is_own(key, **id) && !self.ended.contains_key(id));
+        assert_eq!(told, own.map(EventId::to_string).collect());
+    }
+
+    /// A process ends where its own session wants it to, and nowhere else.
+    fn kill(&mut self, key: &SessionKey, about: EventId) {
+        let (is_own, ran) = (self.is_own(key, about), !self.ended.contains_key(&about));
+        let args = json!({"process_id": self.named(about)});
+        let id = self.ask(key, "process.kill", &args);
+        assert_eq!(self.ended[&id]["ok"], json!(is_own), "{}", self.ended[&id]);
+        assert_eq!(self.ended.contains_key(&about), is_own || !ran, "only its own session ends a process");
+        if is_own {
+            assert_eq!(self.ended[&id]["result"]["process_id"], json!(about), "the log has the bare id");
+            self.kills.insert(id, about);
+        }
+    }
+
+    /// Carries all that the two say to each other, as texts.
+    fn drain(&mut self) {
+        loop {
+            if let Some(output) = self.shop.poll_output() {
+                self.hear(output);
+            } else if let Some(output) = self.toolbox.poll_output() {
+                self.perform(output);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn hear(&mut self, output: shop::Output) {
+        match output {
+            shop::Output::Send { word, .. } => {
+                let text = word.text(self.now.store);
+                let told = Told::read(&text).expect("a runner understands it");
+                if let Told::Execute(asked) = &told {
+                    let owner = &self.actions[&asked.action_id].0;
+                    assert_eq!(asked.session, QualifiedSession::from(owner), "{text}");
+                    let body: Value = serde_json::from_str(&text).expect("JSON");
+                    for name in ["run_id", "action_id"].map(|name| body[name].as_str().unwrap_or_default()) {
+                        assert!(
+                            owner.tenant.is_default() || name.starts_with(&format!("{}.", asked.session))
+                        );
+                    }
+                }
+                self.toolbox.handle_input(self.now, toolbox::Input::Heard(0, told));
+            }
+            shop::Output::Report { key, action_id, report } => {
+                let (owner, tool) = &self.actions[&action_id];
+                assert_eq!(key, *owner, "reports go to the session that has asked");
+                if let ToolReport::Ended { ok, result, .. } = report {
+                    let result = serde_json::to_value(result).expect("JSON");
+                    let text = result.to_string();
+                    assert!(!text.contains('~'), "clients see the bare ids: {tool} {text}");
+                    self.ended.insert(action_id, json!({"ok": ok, "result": result}));
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, output: toolbox::Output) {
+        match output {
+            toolbox::Output::Record(record) => self.journal.push(record),
+            toolbox::Output::Spawn { action_id, .. } => {
+                assert!(self.processes.insert(action_id), "nothing is begun twice");
+                let spawned = toolbox::Input::Spawned { action_id, pid: Some(7) };
+                self.toolbox.handle_input(self.now, spawned);
+            }
+            toolbox::Output::Signal { action_id, signal } => {
+                assert_eq!(signal, Signal::Term);
+                let exited = toolbox::Input::Exited { action_id, how: How::Signal(15) };
+                self.toolbox.handle_input(self.now, exited);
+            }
+            toolbox::Output::Say(_, text) => {
+                let body: Value = serde_json::from_str(&text).expect("JSON");
+                let kind = body["type"].as_str().expect("a type");
+                if kind == "ping" {
+                    return self.toolbox.handle_input(self.now, toolbox::Input::Heard(0, Told::Pong));
+                }
+                let word = FromRunner::read(kind, &text).expect("a runner's").expect("well said");
+                self.shop.handle_input(self.now, shop::Input::Said { connection: 1, word });
+            }
+            toolbox::Output::Show(..) | toolbox::Output::Sweep(_) | toolbox::Output::Left => {}
+        }
+    }
+}
+
+/// Covers: LN-EV9.
+#[test]
+fn sessions_of_equal_ids_share_no_process() {
+    let mut kills = 0;
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed);
+        for _ in 0..STEPS {
+            world.step();
+        }
+        kills += world.kills.len();
+    }
+    assert!(kills > 100, "kills were tried: {kills}");
+}
+
+/// A journal of an earlier release has bare session ids: what it says of an action of any tenant is still told.
+#[test]
+fn a_journal_of_an_earlier_release_is_read() {
+    let mut world = World::new(1);
+    let line = |id: EventId| {
+        format!(
+            r#"{{"t":"ended","id":"{id}","session":"support-42","program":"sleep","outcome":{{"ok":true,"result":{{"n":1}}}}}}"#
+        )
+    };
+    let id = EventId::new(world.now.store, 7);
+    world.actions.insert(id, (key("acme"), "process.spawn"));
+    world.toolbox = Toolbox::new(allowed(), vec![serde_json::from_str(&line(id)).expect("a record")]);
+    let tool = ToolName::parse("process.spawn").expect("a tool");
+    let deadline = world.now.store.after(Duration::from_secs(60));
+    let query = ToolOrder::Query { key: key("acme"), action_id: id, tool, runner: None, deadline };
+    world.shop.handle_input(world.now, shop::Input::Order(query));
+    world.connect();
+    assert_eq!(world.ended.get(&id), Some(&json!({"ok": true, "result": {"n": 1}})));
+}
