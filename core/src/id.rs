@@ -162,7 +162,7 @@ impl TenantId {
         DEFAULT.clone()
     }
 
-    /// Whether this is the tenant `default`.
+    /// Returns whether this is the tenant `default`.
     pub fn is_default(&self) -> bool {
         self.as_str() == "default"
     }

@@ -63,7 +63,7 @@ impl Toolbox {
         self.output(Output::Say(gate, words::result(now.store, &name, &refused)));
     }
 
-    /// Whether this runner knows of an action, as one of the session that is named, if one is. A journal of an earlier
+    /// Returns whether this runner knows of an action, as one of the session that is named, if one is. A journal of an earlier
     /// release has the sessions of all tenants by their bare ids: those are known under any tenant.
     fn is_known(&self, action: &QualifiedAction) -> bool {
         self.known.get(&action.id).is_some_and(|known| {

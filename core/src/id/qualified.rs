@@ -86,7 +86,7 @@ impl QualifiedRun {
         Ok((tenant, RunId::parse(run_id)?))
     }
 
-    /// Whether a text names this run, in either form.
+    /// Returns whether a text names this run, in either form.
     pub fn is_named(&self, text: &str) -> bool {
         match text.split_once(SEPARATOR) {
             None => text == self.run_id.as_str(),
@@ -130,7 +130,7 @@ impl QualifiedAction {
         Ok(Self { session: Some(SessionKey { tenant, session }), id })
     }
 
-    /// Whether the name may be of an action of this session: it names this session or none.
+    /// Returns whether the name may be of an action of this session: it names this session or none.
     pub fn is_of(&self, key: &SessionKey) -> bool {
         self.session.as_ref().is_none_or(|session| session == key)
     }
