@@ -93,7 +93,7 @@ fn obey(command: Command, json: bool, plugins: Plugins) -> Result<Exit, Trouble>
             Some(wish) => in_runtime(store::ask(wish, json)),
             None => store::run(&command, json),
         },
-        Command::ToolRunner(args) => in_runtime(tool_runner::run(args, json)),
+        Command::ToolRunner(args) => in_runtime(tool_runner::run(tool_runner::prepare(args)?, json)),
         Command::Version => version::run(json),
     }
 }

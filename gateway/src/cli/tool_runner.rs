@@ -1,23 +1,30 @@
 //! `turnway tool-runner`: runs the programs that an operator has listed, for agents that ask (docs/tools.md).
 //!
 //! - [`allow`]: the list; [`journal`]: what was begun and what came of it; [`process`], [`remains`]: processes.
+//! - [`secret`]: keeps the key from the programs; [`users`]: as whom they run.
 //! - [`link`]: the connection to a gateway; [`shell`]: does what the machine says.
 mod allow;
 mod journal;
 mod link;
 mod process;
 mod remains;
+mod secret;
 mod shell;
+mod users;
 
+use self::allow::Listed;
+use self::users::RunAs;
 use super::gateway::Gateway;
 use super::{Exit, Trouble, say, say_json};
 use crate::config::amount::parse_wait;
 use crate::trace::{self, Shape};
 use clap::Args;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
+use turnway_bindings::toolbox::allowed::Allowed;
 use turnway_client::Options;
 use turnway_core::id::RunnerId;
 
@@ -40,6 +47,13 @@ pub struct ToolRunnerArgs {
     /// runners of the node that owns it
     #[arg(long, value_name = "URL")]
     pub also: Vec<String>,
+    /// A file with the key, which others may not read; else the key is taken from TURNWAY_API_KEY. Either way the
+    /// programs cannot read it from this process
+    #[arg(long, value_name = "FILE", env = "TURNWAY_API_KEY_FILE")]
+    pub api_key_file: Option<PathBuf>,
+    /// The key is on the standard input: this process has executed itself anew to get rid of its environment
+    #[arg(long = secret::ON_STDIN, hide = true)]
+    pub api_key_on_stdin: bool,
     /// Only say whether the list is right, or everything that is wrong with it
     #[arg(long)]
     pub check: bool,
@@ -48,9 +62,15 @@ pub struct ToolRunnerArgs {
     pub gateway: Gateway,
 }
 
+/// Takes the runner's key out of what its programs could read. Must come before there are threads; may execute the process
+/// anew.
+pub fn prepare(args: ToolRunnerArgs) -> Result<ToolRunnerArgs, Trouble> {
+    if args.check { Ok(args) } else { secret::take(args) }
+}
+
 /// Runs what is asked for until it is told to leave.
 pub async fn run(args: ToolRunnerArgs, json: bool) -> Result<Exit, Trouble> {
-    let allowed = allow::read(&args.allow).map_err(Trouble::Mistakes)?;
+    let Listed { allowed, mut run_as } = allow::read(&args.allow).map_err(Trouble::Mistakes)?;
     if args.check {
         let names: Vec<&str> = allowed.keys().map(String::as_str).collect();
         if json {
@@ -70,10 +90,29 @@ pub async fn run(args: ToolRunnerArgs, json: bool) -> Result<Exit, Trouble> {
         // Said now, for what is wrong with an address is not going to pass.
         options.endpoint().map_err(|error| Trouble::Usage(error.to_string()))?;
     }
+    fill_users(&allowed, &mut run_as, args.gateway.api_key.is_some());
     let (journal, records) = journal::Journal::open(&args.state)?;
-    shell::Shell::new(shell::Plan { id, options, wait: args.wait, json }, allowed, journal, records)?
-        .run()
-        .await
+    let plan = shell::Plan { id, options, run_as, wait: args.wait, json };
+    shell::Shell::new(plan, allowed, journal, records)?.run().await
+}
+
+/// Decides as whom programs run of which the list does not say it, where the runner is root: as nobody where the runner has
+/// a key, which root could always get at; else as root, since then there is nothing to keep from them but the machine.
+fn fill_users(allowed: &Allowed, run_as: &mut BTreeMap<String, RunAs>, has_key: bool) {
+    if !users::is_root() {
+        return;
+    }
+    let unnamed: Vec<&String> = allowed.keys().filter(|name| !run_as.contains_key(*name)).collect();
+    if unnamed.is_empty() {
+        return;
+    }
+    if has_key {
+        tracing::warn!(programs = ?unnamed, "run as nobody: this runner is root, and the list says no run_as");
+        let nobody = RunAs::nobody();
+        unnamed.into_iter().for_each(|name| drop(run_as.insert(name.clone(), nobody.clone())));
+    } else {
+        tracing::warn!(programs = ?unnamed, "run as root: this runner is root, and the list says no run_as");
+    }
 }
 
 fn wait(text: &str) -> Result<Duration, String> {

@@ -4,7 +4,7 @@ use super::node::binary;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -152,10 +152,25 @@ impl Runner {
 
     /// Starts one with these variables in its environment.
     pub fn launch_with(dir: &Path, to: SocketAddr, list: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
+        Self::launch_by(&[], dir, to, list, args, &[])
+    }
+
+    /// The same, with these words before the binary and these variables.
+    pub fn launch_by(
+        by: &[&str],
+        dir: &Path,
+        to: SocketAddr,
+        list: &str,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> Self {
         let allow = dir.join("allow.toml");
         std::fs::write(&allow, list).expect("a list");
         let log = std::fs::File::options().create(true).append(true).open(dir.join("runner.log"));
-        let child = Command::new(binary())
+        let mut words = by.iter().map(PathBuf::from).chain([binary()]);
+        let child = Command::new(words.next().expect("the binary at least"))
+            .args(words)
+            .envs(env.iter().copied())
             .args(["tool-runner", "--runner-id", "r1", "--state", "state", "--allow"])
             .arg(&allow)
             .args(["--url", &format!("ws://{to}")])
@@ -178,6 +193,11 @@ impl Runner {
         let read = timeout(PATIENCE, BufReader::new(out).read_line(&mut line)).await;
         read.expect("it is ready in time").expect("a line");
         assert_eq!(line, "turnway tool-runner ready runner=r1\n");
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.0.id().expect("it runs")
     }
 
     /// `kill -9`; returns once it is gone.

@@ -3,6 +3,7 @@ mod gateway;
 mod lists;
 mod live;
 mod lives;
+mod secret;
 
 use serde_json::{Value, json};
 use std::path::Path;

@@ -1,4 +1,6 @@
 //! The list of programs that may be run: TOML, every mistake with its line and column.
+use super::secret;
+use super::users::RunAs;
 use crate::config::amount::parse_wait;
 use crate::config::nearest::hint;
 use crate::config::{Mistake, Place};
@@ -17,13 +19,21 @@ use turnway_core::limits::{
 
 /// How many of one program run at a time where its operator says nothing.
 const PARALLEL: usize = 4;
-const PROGRAM_KEYS: [&str; 7] = ["run", "args", "cwd", "env", "pass_env", "time_limit", "parallel"];
+const PROGRAM_KEYS: [&str; 8] = ["run", "args", "cwd", "env", "pass_env", "time_limit", "parallel", "run_as"];
 const ARG_KEYS: [&str; 4] = ["one_of", "pattern", "default", "dash"];
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
+/// What a list says.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) allowed: Allowed,
+    /// As whom programs run of which the list says it.
+    pub(super) run_as: BTreeMap<String, RunAs>,
+}
+
 /// Reads it, or everything that is wrong with it.
-pub(super) fn read(path: &Path) -> Result<Allowed, Vec<Mistake>> {
+pub(super) fn read(path: &Path) -> Result<Listed, Vec<Mistake>> {
     let whole = Place::File { path: path.to_owned(), line: 1, column: 1 };
     let alone = |what: String| vec![Mistake::new(&whole, what)];
     let text = std::fs::read_to_string(path).map_err(|error| alone(format!("cannot be read: {error}")))?;
@@ -33,14 +43,15 @@ pub(super) fn read(path: &Path) -> Result<Allowed, Vec<Mistake>> {
     parse(path, &text)
 }
 
-fn parse(path: &Path, text: &str) -> Result<Allowed, Vec<Mistake>> {
-    let mut list = List { path, text, mistakes: Vec::new() };
+fn parse(path: &Path, text: &str) -> Result<Listed, Vec<Mistake>> {
+    let mut list = List { path, text, mistakes: Vec::new(), run_as: BTreeMap::new() };
     let allowed = list.programs();
     if list.mistakes.is_empty() && allowed.is_empty() {
         list.wrong(0..0, "", "there is no [programs.NAME] in it");
     }
     list.mistakes.sort();
-    if list.mistakes.is_empty() { Ok(allowed) } else { Err(list.mistakes) }
+    let List { mistakes, run_as, .. } = list;
+    if mistakes.is_empty() { Ok(Listed { allowed, run_as }) } else { Err(mistakes) }
 }
 
 /// A list that is being read.
@@ -48,6 +59,7 @@ struct List<'a> {
     path: &'a Path,
     text: &'a str,
     mistakes: Vec<Mistake>,
+    run_as: BTreeMap<String, RunAs>,
 }
 
 // === impl List ===
@@ -59,6 +71,7 @@ impl List<'_> {
             self.wrong(error.span().unwrap_or_default(), "", error.message());
         }
         let mut allowed = Allowed::new();
+        let everybody = root.get_ref().get("run_as").and_then(|user| self.user("run_as", user));
         for (name, value) in root.get_ref() {
             let table = value.get_ref().as_table();
             match (name.get_ref().as_ref(), table) {
@@ -72,6 +85,9 @@ impl List<'_> {
                             self.wrong(at.clone(), &name, &what);
                         }
                         if let Some(program) = self.program(&name, at, value) {
+                            if let Some(user) = &everybody {
+                                self.run_as.entry(name.clone()).or_insert_with(|| user.clone());
+                            }
                             allowed.insert(name, program);
                         }
                     }
@@ -79,8 +95,9 @@ impl List<'_> {
                 ("programs", None) => {
                     self.wrong(value.span(), "programs", "expected tables: [programs.NAME]")
                 }
+                ("run_as", _) => {}
                 (other, _) => {
-                    let what = format!("unknown key{}", hint(other, ["programs"]));
+                    let what = format!("unknown key{}", hint(other, ["programs", "run_as"]));
                     self.wrong(name.span(), other, &what);
                 }
             }
@@ -121,6 +138,9 @@ impl List<'_> {
             Some(count) => self.count(&key("parallel"), count),
             None => PARALLEL,
         };
+        if let Some(user) = table.get("run_as").and_then(|user| self.user(&key("run_as"), user)) {
+            self.run_as.insert(name.to_owned(), user);
+        }
         Some(Program { path, words, args, cwd, env, time_limit, parallel })
     }
 
@@ -218,7 +238,11 @@ impl List<'_> {
     fn environment(&mut self, key: &str, table: &DeTable<'_>) -> BTreeMap<String, String> {
         let mut env = BTreeMap::new();
         if let Some(names) = table.get("pass_env") {
-            for name in self.texts(&key.replace(".env", ".pass_env"), names).unwrap_or_default() {
+            let key = key.replace(".env", ".pass_env");
+            for name in self.texts(&key, names).unwrap_or_default() {
+                if name == secret::VARIABLE {
+                    self.wrong(names.span(), &key, &format!("{name} is never passed on"));
+                }
                 if let Ok(value) = std::env::var(&name) {
                     env.insert(name, value);
                 }
@@ -238,6 +262,11 @@ impl List<'_> {
             }
         }
         env
+    }
+
+    fn user(&mut self, key: &str, value: &Value<'_>) -> Option<RunAs> {
+        let text = self.string(key, value)?;
+        RunAs::parse(&text).map_err(|why| self.wrong(value.span(), key, &why)).ok()
     }
 
     fn directory(&mut self, key: &str, value: &Value<'_>) -> String {
@@ -309,7 +338,7 @@ mod tests {
 
     fn check(text: &str, expected: &[&str]) {
         let told = match parse(Path::new("a.toml"), text) {
-            Ok(allowed) => vec![format!("fine {:?}", allowed.keys().collect::<Vec<_>>())],
+            Ok(listed) => vec![format!("fine {:?}", listed.allowed.keys().collect::<Vec<_>>())],
             Err(mistakes) => mistakes.iter().map(ToString::to_string).collect(),
         };
         assert_eq!(told.len(), expected.len(), "{text}\n{told:#?}");
@@ -331,7 +360,8 @@ mod tests {
             parallel = 2
             [programs.now]
             run = [\"/bin/date\"]";
-        let allowed = parse(Path::new("a.toml"), text).expect("it is right");
+        let Listed { allowed, run_as } = parse(Path::new("a.toml"), text).expect("it is right");
+        assert!(run_as.is_empty());
         let list = &allowed["list"];
         assert_eq!((list.time_limit, list.parallel, list.cwd.as_str()), (Duration::from_secs(90), 2, "/"));
         assert_eq!(list.env.keys().map(String::as_str).collect::<Vec<_>>(), ["LANG", "PATH"]);
@@ -367,8 +397,24 @@ mod tests {
         check(&with("parallel = 0"), &["expected a number from 1 to 64"]);
         check(&with("time_limit = \"2d\""), &["programs.x.time_limit: expected a wait"]);
         check(&with("env = { A = 1 }"), &["programs.x.env.A: expected a string"]);
+        check(&with("pass_env = [\"TURNWAY_API_KEY\"]"), &["programs.x.pass_env: TURNWAY_API_KEY is never"]);
+        check(&with("run_as = \"no such user\""), &["3:10: programs.x.run_as: there is no user"]);
+        check(&with("run_as = 7"), &["programs.x.run_as: expected a string"]);
         check(&with("pass_env = \"PATH\""), &["programs.x.pass_env: expected a list"]);
         check("[programs.x\n", &["1:11: programs.x.run: is missing", "a.toml:1:12"]);
+    }
+
+    #[test]
+    fn run_as_of_a_program_overrules_that_of_the_list() {
+        // Whoever runs the tests: a runner that is not root may run programs as itself only.
+        let own = format!("{}:{}", rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let program = |name: &str| format!("[programs.{name}]\nrun = [\"/bin/ls\"]\n");
+        let text = format!("{}run_as = \"{own}\"\n{}", program("a"), program("b"));
+        let listed = parse(Path::new("a.toml"), &text).expect("it is right");
+        assert_eq!(listed.run_as.keys().collect::<Vec<_>>(), ["a"]);
+        let listed = parse(Path::new("a.toml"), &format!("run_as = \"{own}\"\n{text}")).expect("it is right");
+        assert_eq!(listed.run_as.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(listed.run_as["b"].name, own);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! It is only ever added to, and written anew when most of it is about what was forgotten. A line that was torn by a crash
 //! was never acted upon, and is left out.
 use crate::cli::Trouble;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use turnway_bindings::toolbox::record::Record;
@@ -30,7 +31,8 @@ impl Journal {
     /// Opens the one of a directory, which is made if it is not there, and reads it.
     pub(super) fn open(dir: &Path) -> Result<(Self, Vec<Record>), Trouble> {
         let no = |error: io::Error| Trouble::Unavailable(format!("{}: {error}", dir.display()));
-        std::fs::create_dir_all(dir).map_err(no)?;
+        // Programs that run as somebody else have no business there.
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(no)?;
         let lock =
             OpenOptions::new().create(true).truncate(false).write(true).open(dir.join("lock")).map_err(no)?;
         lock.try_lock().map_err(|error| match error {

@@ -2,7 +2,8 @@
 //!
 //! It has a process group of its own. Signals go to all of that, and only as long as its first process has not been
 //! waited for: until then nobody else can have its number.
-use super::remains;
+use super::users::RunAs;
+use super::{remains, users};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -62,8 +63,18 @@ struct Task {
 
 impl Running {
     /// Starts one; its end comes as an event.
-    pub(super) fn start(id: EventId, command: &Command, events: mpsc::Sender<Event>) -> io::Result<Self> {
-        let mut child = tokio::process::Command::new(&command.path)
+    pub(super) fn start(
+        id: EventId,
+        command: &Command,
+        run_as: Option<&RunAs>,
+        events: mpsc::Sender<Event>,
+    ) -> io::Result<Self> {
+        let mut new = tokio::process::Command::new(&command.path);
+        if let Some(RunAs { uid, gid, .. }) = run_as.filter(|_| users::is_root()) {
+            // A process of root that becomes another user's loses all further groups with it.
+            new.gid(*gid).uid(*uid);
+        }
+        let mut child = new
             .args(&command.words)
             .current_dir(&command.cwd)
             .env_clear()

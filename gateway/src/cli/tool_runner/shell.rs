@@ -1,6 +1,7 @@
 //! What is around a [`Toolbox`]: its journal, its processes, its connection, its signals, and the time.
 use super::journal::Journal;
 use super::process::Running;
+use super::users::RunAs;
 use super::{link, process, remains};
 use crate::cli::{Exit, Trouble, say, say_json};
 use crate::clock::Clock;
@@ -35,6 +36,8 @@ pub(super) struct Plan {
     pub(super) id: RunnerId,
     /// Of each node.
     pub(super) options: Vec<Options>,
+    /// As whom programs run, by their names; others run as the runner itself.
+    pub(super) run_as: BTreeMap<String, RunAs>,
     pub(super) wait: Duration,
     pub(super) json: bool,
 }
@@ -276,7 +279,8 @@ impl Shell {
     }
 
     fn spawn(&mut self, action_id: EventId, command: &turnway_bindings::toolbox::allowed::Command) -> Input {
-        match Running::start(action_id, command, self.processes.0.clone()) {
+        let run_as = self.plan.run_as.get(&command.program);
+        match Running::start(action_id, command, run_as, self.processes.0.clone()) {
             Ok(running) => {
                 let pid = running.pid;
                 tracing::info!(%action_id, program = command.program, pid, "a process was started");

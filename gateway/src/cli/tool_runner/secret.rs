@@ -1,0 +1,154 @@
+//! Keeps the runner's key from the programs that it runs (G24): the key is in no environment, no command line and no
+//! descriptor of the process, whose memory no other process of its user may read.
+use super::ToolRunnerArgs;
+use crate::cli::Trouble;
+use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
+use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The variable that the key may come in.
+pub(super) const VARIABLE: &str = "TURNWAY_API_KEY";
+/// The flag that the key may come in; whoever uses it shows the key to every user of the machine for a moment.
+const FLAG: &str = "--api-key";
+/// By this the process that was executed anew knows that the key is on its standard input.
+pub(super) const ON_STDIN: &str = "api-key-on-stdin";
+/// No key is longer; a pipe takes as much at once.
+const BYTES_MAX: u64 = 4096;
+
+/// Takes the key out of everything that others can read. Where it came by the environment or the command line, the process
+/// executes itself anew, with the key in a pipe on its standard input: then this does not return. Must be called before
+/// there are other threads.
+pub(super) fn take(mut args: ToolRunnerArgs) -> Result<ToolRunnerArgs, Trouble> {
+    harden().map_err(|error| failed("the key cannot be kept from the programs", &error))?;
+    let key = match (args.api_key_on_stdin, &args.api_key_file, &args.gateway.api_key) {
+        (true, _, _) => Some(of_stdin().map_err(|error| failed("the key cannot be taken over", &error))?),
+        (false, Some(_), Some(_)) => {
+            return Err(Trouble::Usage(format!("--api-key-file, or {VARIABLE}, not both")));
+        }
+        (false, Some(file), None) => Some(of_file(file)?),
+        (false, None, Some(key)) if !key.is_empty() => {
+            return Err(failed("it cannot execute itself anew", &execute_anew(key)));
+        }
+        (false, None, _) => None,
+    };
+    args.gateway.api_key = key;
+    Ok(args)
+}
+
+/// Other processes of its user cannot read its memory or attach to it, programs inherit no descriptors of whoever started
+/// it, and programs of a runner that is root cannot get the capability to look into other processes after all.
+fn harden() -> io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    close_fds::set_fds_cloexec(3, &[]);
+    if geteuid().is_root() {
+        // A container may have taken the right to do this away, and with it the capability itself.
+        let _ = remove_capability_from_bounding_set(CapabilitySet::SYS_PTRACE);
+    }
+    Ok(())
+}
+
+fn of_stdin() -> io::Result<String> {
+    let mut key = String::new();
+    io::stdin().lock().take(BYTES_MAX).read_to_string(&mut key)?;
+    // Nothing is left in the pipe; nothing else is expected there.
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    Ok(key)
+}
+
+/// Reads a key file. One that others may read is refused: the programs run as others.
+fn of_file(path: &Path) -> Result<String, Trouble> {
+    let unread = |error: io::Error| failed(&path.display().to_string(), &error);
+    let file = File::open(path).map_err(unread)?;
+    let mode = file.metadata().map_err(unread)?.permissions().mode();
+    if mode & 0o007 != 0 {
+        let path = path.display();
+        return Err(Trouble::Usage(format!("{path}: everybody may read or change it (chmod o-rwx)")));
+    }
+    let mut key = String::new();
+    file.take(BYTES_MAX).read_to_string(&mut key).map_err(unread)?;
+    Ok(key.trim().to_owned())
+}
+
+/// Executes the same program with the same arguments and environment, but for the key, which waits in its standard input.
+fn execute_anew(key: &str) -> io::Error {
+    let handed_over = || {
+        let (reader, mut writer) = io::pipe()?;
+        // More than a pipe takes at once would wait for a reader that is not there.
+        if key.len() as u64 > BYTES_MAX {
+            return Err(io::Error::other("no key is so long"));
+        }
+        writer.write_all(key.as_bytes())?;
+        Ok(reader)
+    };
+    let reader = match handed_over() {
+        Ok(reader) => reader,
+        Err(error) => return error,
+    };
+    let mut all = std::env::args_os();
+    let own_name = all.next().unwrap_or_else(|| OsString::from("turnway"));
+    let mut command = Command::new(own_path());
+    command.arg0(own_name).args(without_key(all)).arg(format!("--{ON_STDIN}"));
+    command.env_remove(VARIABLE).stdin(Stdio::from(reader)).exec()
+}
+
+/// Returns where this program is: by its own path, as others see it in a list of processes, or, where that was replaced
+/// meanwhile, as the system knows it.
+fn own_path() -> PathBuf {
+    let known = std::env::current_exe().ok().filter(|path| path.is_file());
+    known.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
+}
+
+fn without_key(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut args = args.peekable();
+    let mut kept = Vec::new();
+    while let Some(arg) = args.next() {
+        if arg == OsStr::new(FLAG) {
+            args.next();
+        } else if !arg.as_bytes().starts_with(format!("{FLAG}=").as_bytes()) {
+            kept.push(arg);
+        }
+    }
+    kept
+}
+
+fn failed(what: &str, error: &io::Error) -> Trouble {
+    Trouble::Unavailable(format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_lose_the_key_and_nothing_else() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let kept = |text: &str| without_key(words(text).into_iter());
+        assert_eq!(kept("tool-runner --api-key twk_a --allow x"), words("tool-runner --allow x"));
+        assert_eq!(kept("tool-runner --api-key=twk_a --allow x"), words("tool-runner --allow x"));
+        assert_eq!(
+            kept("tool-runner --api-key-file f --url u"),
+            words("tool-runner --api-key-file f --url u")
+        );
+    }
+
+    #[test]
+    fn key_file_that_others_may_read_is_refused() {
+        let path = std::env::temp_dir().join(format!("turnway-key-{}", std::process::id()));
+        std::fs::write(&path, "twk_a_b\n").expect("written");
+        let mode =
+            |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+        mode(0o644);
+        assert!(matches!(of_file(&path), Err(Trouble::Usage(why)) if why.contains("chmod")));
+        mode(0o640);
+        assert_eq!(of_file(&path).ok().as_deref(), Some("twk_a_b"));
+        std::fs::remove_file(&path).expect("removed");
+        assert!(of_file(&path).is_err());
+    }
+}
