@@ -490,3 +490,6 @@ impl Job {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

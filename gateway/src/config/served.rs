@@ -1,6 +1,11 @@
 //! `served_by`: the users whose connections may serve an agent that dials in, or run tools, for the whole node.
 use turnway_core::id::{Principal, TenantId, UserId};
 
+/// Stands for no user.
+const NOBODY: &str = "nobody";
+/// Words that name no user.
+const RESERVED: [&str; 2] = [NOBODY, "operators"];
+
 /// The users whose credentials serve every tenant. Nobody unless the configuration names somebody.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedBy(Vec<(TenantId, UserId)>);
@@ -12,15 +17,18 @@ impl ServedBy {
     pub const FORM: &str = "USER or TENANT/USER, several with | between them or as a list; operators serve nothing any \
                             more: name a user, or make a key with `turnway key new --serves`";
 
-    /// Reads `USER` or `TENANT/USER`, several with `|` between them. The word `operators`, which older releases took,
+    /// Reads `USER` or `TENANT/USER`, several with `|` between them, or `nobody`. The word `operators`, which older releases took,
     /// is refused: it named whoever had the scope `operator` in any tenant.
     pub fn parse(text: &str) -> Option<Self> {
+        if text == NOBODY {
+            return Some(Self::default());
+        }
         let one = |name: &str| {
             let (tenant, user) = match name.split_once('/') {
                 Some((tenant, user)) => (TenantId::parse(tenant).ok()?, user),
                 None => (TenantId::default_tenant(), name),
             };
-            Some((tenant, UserId::parse(user).ok().filter(|user| user.as_str() != "operators")?))
+            Some((tenant, UserId::parse(user).ok().filter(|user| !RESERVED.contains(&user.as_str()))?))
         };
         text.split('|').map(|name| one(name.trim())).collect::<Option<Vec<_>>>().map(Self)
     }
@@ -55,9 +63,11 @@ mod tests {
         assert!(two.admits(&who(default.as_str(), "bot", false)));
         assert!(two.admits(&who("acme", "helper bot", false)));
         assert!(!two.admits(&who("acme", "bot", true)) && !two.admits(&who(default.as_str(), "ann", true)));
-        let nobody = ServedBy::default();
+        let nobody = ServedBy::parse("nobody").expect("a word");
         assert!(!nobody.is_named() && !nobody.admits(&who(default.as_str(), "ann", true)));
-        for wrong in ["", "a||b", "/bot", "no tenant!/bot", "acme/", "operators", "bot|operators"] {
+        for wrong in
+            ["", "a||b", "/bot", "no tenant!/bot", "acme/", "operators", "bot|operators", "nobody|bot"]
+        {
             assert_eq!(ServedBy::parse(wrong), None, "{wrong}");
         }
     }

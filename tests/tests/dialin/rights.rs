@@ -1,9 +1,10 @@
 //! Who may serve which agent.
 use crate::beyond::Fleet;
-use crate::life::forbidden;
+use crate::life::{forbidden, refused};
 use crate::{hello, order, say};
 use serde_json::{Value, json};
 use tempfile::tempdir;
+use turnway_core::limits;
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
@@ -154,4 +155,20 @@ async fn tenant_operator_is_shown_nothing_of_the_node() {
         );
         assert_eq!(agents[0]["healthy"], json!(tenant == "acme"), "it is served for one tenant only");
     }
+}
+
+/// Covers: S-07.
+#[tokio::test]
+async fn connections_of_one_tenant_leave_room_for_others() {
+    let dir = tempdir().expect("a directory");
+    let node = guarded(&dir, &["--agent", "a=dial-in:"]).await;
+    let key = Key::make(&node, &["--tenant", "evil", "--serves", "agent:a"]).await;
+    let open = || async { Wire::open(node.http).await.expect("it connects") };
+    let mut connected = Vec::new();
+    for _ in 0..limits::DIALIN_CONNECTIONS_OF_TENANT_MAX {
+        connected.push(open().await.greet_with(hello(&json!({"api_key": key.text}))).await.expect("welcome"));
+    }
+    let more = refused(open().await, json!({"api_key": key.text}), "rate_limited").await;
+    assert_eq!(more, Gone::Closed(4429));
+    served(&node, "acme").await;
 }

@@ -1,0 +1,144 @@
+//! Which runner is given what, by the tenants that it serves and the credential that it has.
+use super::*;
+use turnway_core::id::{MessageId, RunId, SessionId, TenantId, UserId};
+use turnway_core::private::Private;
+
+fn reach(tenant: &str) -> Reach {
+    if tenant == "*" { Reach::Everyone } else { Reach::Tenant(TenantId::parse(tenant).expect("a name")) }
+}
+
+fn identity(tenant: &str, credential: &str) -> ServerIdentity {
+    ServerIdentity { reach: reach(tenant), credential: Some(credential.into()) }
+}
+
+fn id(name: &str) -> RunnerId {
+    RunnerId::parse(name).expect("a name")
+}
+
+fn tool() -> ToolName {
+    ToolName::parse("t").expect("a name")
+}
+
+fn key(tenant: &str) -> SessionKey {
+    let tenant = TenantId::parse(tenant).expect("a name");
+    SessionKey { tenant, session: SessionId::parse("s1").expect("a name") }
+}
+
+fn action(n: u128) -> EventId {
+    EventId::new(Millis(1), n << 64)
+}
+
+/// A shop with a clock, and what it has said.
+#[derive(Default)]
+struct Scene {
+    shop: Shop,
+    now: Now,
+}
+
+impl Scene {
+    fn tell(&mut self, input: Input) -> Vec<Output> {
+        self.shop.handle_input(self.now, input);
+        std::iter::from_fn(|| self.shop.poll_output()).collect()
+    }
+
+    fn comes(&mut self, connection: Connection, runner: &str, identity: ServerIdentity) -> Vec<Output> {
+        assert_eq!(self.shop.admits(&id(runner), &identity), Ok(()));
+        self.tell(Input::Came { connection, runner: id(runner), identity, tools: vec![tool()] })
+    }
+
+    fn ordered(&mut self, n: u128, tenant: &str) -> Vec<Output> {
+        let key = key(tenant);
+        let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
+        let execute = Execute {
+            key,
+            run_id,
+            action_id: action(n),
+            tool: tool(),
+            args: Private("{}".to_owned()),
+            deadline: Millis(60_000),
+            runner: None,
+        };
+        self.tell(Input::Order(ToolOrder::Execute(Box::new(execute))))
+    }
+
+    fn queried(&mut self, n: u128, tenant: &str, runner: Option<&str>) -> Vec<Output> {
+        let (key, action_id, tool, runner) = (key(tenant), action(n), tool(), runner.map(id));
+        self.tell(Input::Order(ToolOrder::Query { key, action_id, tool, runner, deadline: Millis(60_000) }))
+    }
+}
+
+/// The connections that something is sent to.
+fn told(outputs: &[Output]) -> Vec<Connection> {
+    let to = |output: &Output| match output {
+        Output::Send { connection, .. } => Some(*connection),
+        Output::Report { .. } => None,
+    };
+    outputs.iter().filter_map(to).collect()
+}
+
+/// Covers: S-06, S-07.
+#[test]
+fn action_goes_to_a_runner_that_serves_its_tenant() {
+    let mut scene = Scene::default();
+    scene.comes(1, "r", identity("evil", "k1"));
+    assert!(told(&scene.ordered(1, "acme")).is_empty(), "it waits for one of its own");
+    assert_eq!(told(&scene.comes(2, "r", identity("acme", "k2"))), [2]);
+    assert_eq!(told(&scene.ordered(2, "evil")), [1]);
+    // One that serves everybody is as good as the tenant's own.
+    scene.comes(3, "all", identity("*", "k3"));
+    assert_eq!(told(&scene.ordered(3, "acme")), [3], "it has less to do");
+    assert_eq!(told(&scene.ordered(4, "other")), [3]);
+}
+
+/// Covers: S-06, S-07.
+#[test]
+fn query_after_a_takeover_asks_the_sessions_tenant_only() {
+    let mut scene = Scene::default();
+    for (connection, tenant) in [(1, "evil"), (2, "acme"), (3, "*")] {
+        scene.comes(connection, "r", identity(tenant, "k"));
+    }
+    assert_eq!(told(&scene.queried(1, "acme", Some("r"))), [2, 3]);
+    assert_eq!(told(&scene.queried(2, "acme", None)), [2, 3]);
+    assert_eq!(told(&scene.queried(3, "evil", Some("r"))), [1, 3]);
+    assert!(told(&scene.queried(4, "acme", Some("other"))).is_empty());
+    // Who comes later is asked by the same rule: of what it must have, and of what nobody knows who has it.
+    assert!(told(&scene.comes(4, "other", identity("evil", "k4"))).is_empty());
+    assert_eq!(told(&scene.comes(5, "other", identity("acme", "k5"))), [5, 5]);
+}
+
+/// Covers: S-07.
+#[test]
+fn runner_id_is_its_credentials_while_results_are_expected() {
+    let mut scene = Scene::default();
+    let (first, second) = (identity("acme", "k1"), identity("acme", "k2"));
+    scene.comes(1, "r", first.clone());
+    assert_eq!(scene.shop.admits(&id("r"), &second), Err(NotAdmitted::IdInUse));
+    assert_eq!(scene.shop.admits(&id("other"), &second), Ok(()));
+    assert_eq!(scene.shop.admits(&id("r"), &identity("evil", "k2")), Ok(()), "ids are of one tenant");
+    assert_eq!(scene.shop.admits(&id("r"), &identity("*", "k2")), Ok(()));
+    assert_eq!(told(&scene.ordered(1, "acme")), [1]);
+    scene.tell(Input::Left { connection: 1 });
+    assert_eq!(scene.shop.admits(&id("r"), &second), Err(NotAdmitted::IdInUse));
+    // Another runner of the tenant is not given what the first one has, whatever it calls itself.
+    assert!(told(&scene.comes(2, "other", second.clone())).is_empty());
+    assert_eq!(told(&scene.comes(3, "r", first)), [3], "it is asked what has become of it");
+    let word = FromRunner::Result { action_id: action(1), ok: true, result: None, error: None };
+    let reports = scene.tell(Input::Said { connection: 3, word });
+    assert_eq!(reports.len(), 2, "it has begun and ended");
+    scene.tell(Input::Left { connection: 3 });
+    assert_eq!(scene.shop.admits(&id("r"), &second), Ok(()));
+}
+
+#[test]
+fn runners_of_one_tenant_leave_room_for_others() {
+    let mut scene = Scene::default();
+    let most = limits::RUNNERS_OF_TENANT_MAX as u64;
+    for n in 0..most {
+        scene.comes(n, &format!("r{n}"), identity("evil", "k"));
+    }
+    assert_eq!(scene.shop.admits(&id("more"), &identity("evil", "k")), Err(NotAdmitted::Crowded));
+    for n in most..limits::RUNNERS_MAX as u64 {
+        scene.comes(n, &format!("r{n}"), identity("*", "k"));
+    }
+    assert_eq!(scene.shop.admits(&id("more"), &identity("acme", "k")), Err(NotAdmitted::Crowded));
+}
