@@ -93,7 +93,16 @@ async fn attempts(plugins: Plugins) -> f64 {
     let specs = AgentSpec::demo().expect("good agents");
     let (clock, metrics) = (Clock::start(), Arc::new(metrics));
     let lines = Lines::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
-    let agents = Agents::new(specs, None, plugins, reporter, &lines, clock, metrics);
+    let agents = Agents::new(
+        specs,
+        None,
+        plugins,
+        reporter,
+        turnway_core::limits::ATTEMPTS_MAX,
+        &lines,
+        clock,
+        metrics,
+    );
     let agents = agents.expect("agents");
     let began = Instant::now();
     for attempt in 1..=TURNS {

@@ -257,6 +257,7 @@ impl Switchboard {
                 self.accepted(now, &ask_key, &key, What::Control { control, create }, result);
             }
             (Op::Sessions { link, .. }, result) => self.listed(link, result),
+            (Op::Delete { key, link, .. }, result) => self.deleted(link, &key, result),
             (Op::Find { run_id, link, .. }, result) => self.found(link, run_id, result),
             (Op::Get { name }, result) => self.fetched(now, name, result),
             (Op::Put { name, .. }, result) => self.put_away(now, name, result),
@@ -301,6 +302,7 @@ impl Switchboard {
                 | Op::Accept { .. }
                 | Op::Control { .. }
                 | Op::Find { .. }
+                | Op::Delete { .. }
                 | Op::Sessions { .. }
                 | Op::Sweep { .. },
                 _,

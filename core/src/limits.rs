@@ -212,6 +212,8 @@ pub const SESSIONS_OWNED_MAX: u64 = 32 * 1024;
 pub const SUBSCRIPTIONS_MAX: u64 = 200_000;
 /// `retry_after_ms` of `over_share`: a share is free again when turns end or connections close, which takes seconds.
 pub const SHARE_RETRY_AFTER: Duration = Duration::from_secs(2);
+/// `retry_after_ms` of `quota_exceeded`: stored bytes become free by deleting and by retention, which takes minutes.
+pub const QUOTA_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Idle connections kept to one agent.
 pub const AGENT_IDLE_CONNECTIONS_MAX: usize = 32;
 /// How long an idle connection to an agent is kept: less than the 5 s of uvicorn and Node.js, which close first otherwise.

@@ -3,6 +3,7 @@
 //! [`Shelf`] is its deterministic model: the reference that the embedded store and Redis must answer
 //! like, and the simulator's store.
 mod op;
+pub mod quota;
 mod register;
 mod reply;
 mod shelf;

@@ -38,6 +38,14 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     of(status, "application/json", serde_json::to_vec(value).unwrap_or_default())
 }
 
+/// Nothing but the status.
+pub fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
 /// Plain text.
 pub fn text(status: StatusCode, content: &'static str) -> Response<Body> {
     of(status, "text/plain; charset=utf-8", content)

@@ -84,7 +84,7 @@ pub fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/runs/{run_id}", get(runs::show).post(runs::command).fallback(runs::neither))
         .route("/v1/runs/{run_id}/events", get(runs::facts))
         .route("/v1/sessions", get(sessions::list))
-        .route("/v1/sessions/{session_id}", get(sessions::show))
+        .route("/v1/sessions/{session_id}", get(sessions::show).delete(sessions::delete))
         .route("/v1/sessions/{session_id}/events", get(events::of_session))
         .route("/v1/sessions/{session_id}/messages", get(messages::list))
         .route("/v1/sessions/{session_id}/turns", post(turns::create))

@@ -395,9 +395,37 @@ impl Asked {
 mod tests {
     use super::*;
     use std::time::Duration;
+    use turnway_core::id::{TenantId, UserId};
+    use turnway_core::protocol::refusal::Code;
 
     fn note() -> Note {
         Note::GoAway { reason: "drain", within: Duration::ZERO, jitter: Duration::ZERO }
+    }
+
+    /// Covers: S-16.
+    #[test]
+    fn links_over_a_users_share_are_refused_until_one_leaves() {
+        let links = Arc::new(Links::new(Some(Shares::default()), 16, 16));
+        let principal = |tenant: &str, user: &str| Principal {
+            tenant: TenantId::parse(tenant).expect("a name"),
+            user: UserId::parse(user).expect("a name"),
+            operator: false,
+            writes: true,
+        };
+        let (eve, ann) = (principal("evil", "eve"), principal("acme", "ann"));
+        let enter = |who: &Principal| {
+            let seat = links.open();
+            seat.admit(LinkPool::Tcp, who).map(|()| seat)
+        };
+        let mut inside: Vec<Seat> = std::iter::from_fn(|| enter(&eve).ok()).collect();
+        assert_eq!(inside.len(), 9, "nine sixteenths");
+        assert_eq!(enter(&eve).expect_err("full").code, Code::OverShare);
+        let other = enter(&ann).expect("room for others");
+        assert!(links.open().admit(LinkPool::Quic, &eve).is_ok(), "connections by QUIC are counted apart");
+        inside.pop();
+        inside.push(enter(&eve).expect("room again"));
+        drop((inside, other));
+        assert_eq!(links.admitted(LinkPool::Tcp).0, 0, "all that was held is given back");
     }
 
     #[tokio::test]

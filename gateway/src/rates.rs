@@ -135,6 +135,7 @@ fn place(command: &Command) -> (Option<SessionId>, Option<RunId>) {
         Command::Invoke(invoke) => (invoke.session.clone(), None),
         Command::Subscribe(subscribe) => (Some(subscribe.session.clone()), None),
         Command::Close { session, .. }
+        | Command::Delete { session }
         | Command::Members { session, .. }
         | Command::Decide { session, .. }
         | Command::Unsubscribe { session, .. }

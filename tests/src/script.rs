@@ -131,6 +131,7 @@ impl Script {
             (if self.leases { 10 } else { 0 }, 'e'),
             (4, 'n'),
             (4, 'w'),
+            (2, 'd'),
         ];
         let mut at = self.rng.below(shares.iter().map(|(share, _)| share).sum());
         let kind = shares.iter().find(|(share, _)| {
@@ -168,6 +169,11 @@ impl Script {
             'g' => self.value(),
             'e' => self.lease(key, now),
             'n' => self.sessions(now, key.tenant),
+            'd' => {
+                let user = self.user();
+                let (principal, link) = (self.principal(&key, user), LinkId(self.count));
+                Op::Delete { key, principal, link }
+            }
             'w' => {
                 let (user, run) = (self.user(), self.rng.below(self.runs.len() as u64) as usize);
                 let (principal, link) = (self.principal(&key, user), LinkId(self.count));

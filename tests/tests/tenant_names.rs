@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use turnway_bindings::channel::service::ServerIdentity;
 use turnway_bindings::runner::shop::{self, Shop};
 use turnway_bindings::runner::words::FromRunner;
 use turnway_bindings::toolbox::allowed::{Allowed, Program, Word};
@@ -82,7 +83,7 @@ impl World {
         self.toolbox.handle_input(self.now, toolbox::Input::Opened(0));
         let tools = TOOLS.iter().map(|tool| ToolName::parse(tool).expect("a tool")).collect();
         let runner = RunnerId::parse("box").expect("a name");
-        self.shop.handle_input(self.now, shop::Input::Came { connection: 1, runner, tools });
+        self.shop.handle_input(self.now, shop::Input::Came { connection: 1, runner, tools, identity: ServerIdentity::local() });
         self.drain();
     }
 

@@ -59,6 +59,11 @@ pub enum Command {
         /// Which.
         run_id: RunId,
     },
+    /// Delete a closed session for good. Answered by [`Note::Deleted`](crate::channel::note::Note::Deleted).
+    Delete {
+        /// Which.
+        session: SessionId,
+    },
     /// Change who belongs to a session, or who answers there.
     Members {
         /// Echoed.
@@ -96,7 +101,7 @@ impl Command {
     pub fn action(&self) -> Action {
         match self {
             Self::Open { .. } => Action::Open,
-            Self::Close { .. } => Action::Close,
+            Self::Close { .. } | Self::Delete { .. } => Action::Close,
             Self::Invoke(_) => Action::Invoke,
             Self::Cancel { .. } => Action::Cancel,
             Self::Members { .. } => Action::Members,
@@ -122,6 +127,7 @@ impl Command {
             | Self::Unsubscribe { .. }
             | Self::Look { .. }
             | Self::List { .. }
+            | Self::Delete { .. }
             | Self::Find { .. } => false,
         }
     }
@@ -138,7 +144,7 @@ impl Command {
             | Self::Cancel { request_id, .. } => request_id.as_ref(),
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
-            Self::List { .. } | Self::Find { .. } => None,
+            Self::List { .. } | Self::Find { .. } | Self::Delete { .. } => None,
         }
     }
 }

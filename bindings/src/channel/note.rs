@@ -101,6 +101,11 @@ pub enum Note {
         /// There are more behind them.
         more: bool,
     },
+    /// A session is deleted.
+    Deleted {
+        /// Which.
+        session: SessionId,
+    },
     /// Where a run's facts lie.
     Found {
         /// Which run.
@@ -259,6 +264,7 @@ impl Note {
             | Self::Closed { .. }
             | Self::CancelTaken { .. }
             | Self::Found { .. }
+            | Self::Deleted { .. }
             | Self::Refused { .. }
             | Self::GoAway { .. } => 512,
         }

@@ -133,6 +133,7 @@ impl Switchboard {
             Command::Unsubscribe { session, .. } => self.unsubscribe(&within(session), link),
             Command::Look { request_id, session } => self.look_at(link, &within(session), request_id),
             Command::List { before, limit } => self.list(link, principal, before, limit),
+            Command::Delete { session } => self.delete(link, within(session), principal),
             Command::Find { run_id } => self.find(link, principal, run_id),
             Command::Invoke(invoke) => self.invoke(now, link, principal, *invoke),
             Command::Open { request_id, session, agents, active } => {
@@ -424,6 +425,10 @@ fn refusal_of(refused: Refused) -> Refusal {
         Refused::Busy => Refusal::new(Code::Busy, "a turn is open").retry_after(limits::INBOX_RETRY_AFTER),
         Refused::TooMany => Refusal::new(Code::TooManyPending, "too much of this session waits")
             .retry_after(limits::INBOX_RETRY_AFTER),
+        Refused::Quota => {
+            let why = "the quota of stored bytes is used up; delete sessions, or ask the operator for more";
+            Refusal::new(Code::QuotaExceeded, why).retry_after(limits::QUOTA_RETRY_AFTER)
+        }
         Refused::Full => Refusal::new(Code::StoreUnavailable, "the store has no room left")
             .retry_after(limits::STORE_RETRY_AFTER),
         Refused::ReadOnly => Refusal::new(Code::StoreUnavailable, "the store takes no writes for now")

@@ -48,6 +48,25 @@ impl Switchboard {
         }
     }
 
+    /// Deletes a closed session.
+    pub(super) fn delete(&mut self, link: LinkId, key: SessionKey, principal: Principal) {
+        self.store(Op::Delete { key, principal, link });
+    }
+
+    /// Answers who has asked for a deletion. To ask again is safe.
+    pub(super) fn deleted(&mut self, link: LinkId, key: &SessionKey, result: Result<Reply, StoreError>) {
+        let session = key.session.clone();
+        match result {
+            Ok(Reply::Done) => self.note(link, Note::Deleted { session }),
+            Ok(Reply::Refused(Refused::Busy)) => {
+                let refusal = Refusal::new(Code::Busy, "the session is open; close it first");
+                self.refuse(link, None, Some(session), None, refusal.retry_after(limits::INBOX_RETRY_AFTER));
+            }
+            Ok(Reply::Refused(_)) => self.refuse(link, None, Some(session), None, Refusal::not_found()),
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.unread(link, None),
+        }
+    }
+
     /// Nothing was to be stored, so nothing is asked again here: whoever asked may.
     fn unread(&mut self, link: LinkId, run_id: Option<RunId>) {
         let refusal = Refusal::new(Code::StoreUnavailable, "the store cannot be reached");

@@ -55,6 +55,7 @@ fn lane_of(command: &Command) -> Option<(&SessionId, AnswerKind)> {
         Command::Cancel { target: Target::Run(_) | Target::Session(_), .. }
         | Command::Decide { .. }
         | Command::List { .. }
+        | Command::Delete { .. }
         | Command::Find { .. } => None,
     }
 }
@@ -79,6 +80,7 @@ fn answered(note: &Note) -> Option<(&SessionId, Option<AnswerKind>, Option<&Requ
         | Note::CancelTaken { .. }
         | Note::Listed { .. }
         | Note::Found { .. }
+        | Note::Deleted { .. }
         | Note::GoAway { .. } => return None,
     };
     Some((session, Some(kind), request_id.as_ref()))

@@ -202,6 +202,7 @@ pub(crate) fn line(note: &Note) -> String {
             let names: Vec<&str> = sessions.iter().map(|listed| listed.birth.session.as_str()).collect();
             format!("listed {} {more}", names.join(" "))
         }
+        Note::Deleted { .. } => "deleted".to_owned(),
         Note::Found { after, ended, .. } => format!("found {} {:?}", after.seq.0, ended.map(|seq| seq.0)),
         Note::Refused { refusal, .. } => format!("refused {}", refusal.code.as_str()),
         Note::GoAway { .. } => "go_away".to_owned(),

@@ -2,7 +2,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::channel::command::{Command, Invoke, Subscribe};
+use turnway_bindings::channel::command::{Command, Invoke, Subscribe, Target};
 use turnway_bindings::channel::note::Note;
 use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, SessionId, TenantId, UserId};
@@ -11,6 +11,7 @@ use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Directory, Invoke as Asked, Order, StopReason};
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::refusal::Code;
+use turnway_core::rng::Rng;
 use turnway_core::share::Shares;
 use turnway_core::store::{Op, Shelf};
 use turnway_core::time::{Millis, Mono, Now};
@@ -297,4 +298,48 @@ fn subscriptions_over_the_share_are_refused() {
         bench.answer();
     }
     assert_eq!(bench.held_when_quiet(), ([0; 4], 0));
+}
+
+/// Says, answers, cancels, closes and opens in random order on a node with few places, and then lets everything end.
+#[test]
+fn random_loads_return_to_zero() {
+    for number in 0..40 {
+        let mut rng = Rng::from_number(number);
+        let capacity = Capacity { attempts: 3, content_bytes: 100_000, ..Capacity::default() };
+        let mut bench = Bench::new(capacity);
+        for step in 0..150 {
+            let (link, name) = if rng.below(2) == 0 { (EVE, "e") } else { (ANN, "a") };
+            let session = format!("{name}{}", rng.below(5));
+            let id = SessionId::parse(&session).expect("a name");
+            match rng.below(12) {
+                0..=5 => {
+                    let text = if rng.below(2) == 0 { "hi".to_owned() } else { "x".repeat(20_000) };
+                    bench.say(link, &session, &format!("m{step}"), &text, None);
+                }
+                6..=8 if !bench.asked.is_empty() => drop(bench.answer()),
+                9 => {
+                    let (request_id, target) = (None, Target::Session(id));
+                    let command = Command::Cancel { request_id, target, receipt: false };
+                    bench.give(Input::Say { link, command });
+                }
+                10 if rng.below(4) == 0 => {
+                    bench
+                        .give(Input::Say { link, command: Command::Close { request_id: None, session: id } });
+                }
+                _ => bench.run(Duration::from_millis(rng.below(3_000))),
+            }
+            let held = bench.board.stats(bench.now).held.0;
+            assert!(held[0] <= 3 && held[1] <= 100_000, "{number}, {step}: {held:?}");
+        }
+        for _ in 0..400 {
+            if bench.asked.is_empty() {
+                bench.run(Duration::from_secs(3));
+            } else {
+                bench.answer();
+            }
+        }
+        let stats = bench.board.stats(bench.now);
+        assert_eq!((stats.open_turns, stats.permits_waiting), (0, 0), "{number}: every turn has ended");
+        assert_eq!(bench.held_when_quiet(), ([0; 4], 0), "{number}");
+    }
 }

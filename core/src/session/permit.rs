@@ -54,11 +54,6 @@ impl SessionRuntime {
         self.reading
     }
 
-    /// Returns the bytes of inputs whose content is in memory.
-    pub fn content_bytes(&self) -> u64 {
-        self.inputs.values().filter(|taken| taken.is_here).map(|taken| taken.bytes).sum()
-    }
-
     /// The turn that would begin now if it might, new or taken over.
     pub(super) fn next_to_begin(&self) -> Option<RunId> {
         if self.held || !matches!(self.attempt, Attempt::None) {
@@ -90,6 +85,13 @@ impl SessionRuntime {
             self.outbox.now(Output::ReadContent);
         }
         false
+    }
+
+    /// Takes a permit that was wanted.
+    pub(super) fn permitted(&mut self) {
+        if self.permit == Permit::Wanted {
+            self.permit = Permit::Granted;
+        }
     }
 
     /// Takes the content of an input that was read from the inbox.
@@ -138,23 +140,21 @@ impl SessionRuntime {
             return;
         }
         let Some(taken) = self.inputs.get_mut(run_id) else { return };
-        let Input { run_id, message_id, request_id, user, agent_id, strategy, replaces, traceparent, .. } =
-            (*taken.input).clone();
-        let message = Message { role: taken.input.message.role, content: Content::Text(String::new()) };
-        let (history, metadata) = (None, None);
-        taken.is_here = false;
-        taken.input = Arc::new(Input {
-            run_id,
-            message_id,
-            request_id,
-            user,
-            agent_id,
-            message,
-            history,
-            strategy,
-            replaces,
-            metadata,
-            traceparent,
-        });
+        let input = &*taken.input;
+        let nothing = Content::Text(String::new());
+        let named = Input {
+            run_id: input.run_id.clone(),
+            message_id: input.message_id.clone(),
+            request_id: input.request_id.clone(),
+            user: input.user.clone(),
+            agent_id: input.agent_id.clone(),
+            message: Message { role: input.message.role, content: nothing },
+            history: None,
+            strategy: input.strategy,
+            replaces: input.replaces.clone(),
+            metadata: None,
+            traceparent: input.traceparent.clone(),
+        };
+        (taken.input, taken.is_here) = (Arc::new(named), false);
     }
 }

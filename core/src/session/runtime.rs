@@ -353,7 +353,7 @@ impl Machine for SessionRuntime {
             Input::Control { place, control } => self.control(now, place, control),
             Input::CaughtUp => self.caught_up(),
             Input::Content { place, input } => self.content_read(place, input),
-            Input::Permitted => self.permit = Permit::Granted,
+            Input::Permitted => self.permitted(),
             // The number of an attempt does not say whose it is: where the store forgot the fact that counted
             // one, the next bears the same.
             Input::Agent { ref run_id, attempt, epoch, .. }

@@ -57,6 +57,9 @@ pub enum Op {
     /// Where the facts of a run lie, for whoever may see its session. `link` comes back with the answer.
     /// Answers `Found` or `Refused`.
     Find { key: SessionKey, principal: Principal, run_id: RunId, link: LinkId },
+    /// Delete a closed session with everything in it, for good: its name stays used, and nothing late brings it back.
+    /// `link` comes back with the answer. Answers `Done`, also the second time, or `Refused`: `Busy` while it is open.
+    Delete { key: SessionKey, principal: Principal, link: LinkId },
     /// Sessions of a tenant, or of one of its users, the last made first: at most `limit` of those made
     /// before a certain one. `link` comes back with the answer. Answers `Sessions`.
     Sessions { tenant: TenantId, user: Option<UserId>, before: Option<Birth>, limit: u32, link: LinkId },
@@ -127,6 +130,7 @@ impl Op {
             Self::Inbox { .. } => "inbox",
             Self::Keep(_) => "keep",
             Self::Find { .. } => "find",
+            Self::Delete { .. } => "delete",
             Self::Sessions { .. } => "sessions",
             Self::Trim { .. } => "trim",
             Self::Sweep { .. } => "sweep",
@@ -150,6 +154,7 @@ impl Op {
             | Self::Inbox { key, .. }
             | Self::Trim { key, .. }
             | Self::Find { key, .. }
+            | Self::Delete { key, .. }
             | Self::Expire { key, .. } => Some(key),
             Self::Append(append) => Some(&append.key),
             Self::Keep(keep) => Some(&keep.key),

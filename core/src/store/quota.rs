@@ -135,10 +135,14 @@ mod tests {
         assert_eq!(usage.over(quotas, &account("evil", "eve"), 50, Some(800)), None);
         assert_eq!(usage.over(quotas, &account("evil", "eve"), 51, Some(800)), Some(Over::User));
         usage.add(&account("evil", "bob"), 250);
-        assert_eq!(usage.over(quotas, &account("evil", "sue"), 101, Some(650)), None);
+        assert_eq!(usage.over(quotas, &account("evil", "sue"), 100, Some(650)), None);
         assert_eq!(usage.over(quotas, &account("evil", "sue"), 200, Some(550)), Some(Over::Tenant));
         assert_eq!(usage.over(quotas, &account("acme", "ann"), 100, Some(550)), None);
-        assert_eq!(usage.over(quotas, &account("evil", "eve"), 1 << 40, None), None, "free space is not known");
+        assert_eq!(
+            usage.over(quotas, &account("evil", "eve"), 1 << 40, None),
+            None,
+            "free space is not known"
+        );
     }
 
     #[test]

@@ -19,10 +19,20 @@ impl Register {
 
     /// Takes note of a session, if it is one by now; to say it twice does no harm.
     pub(super) fn enter(&mut self, key: &SessionKey, slot: &Slot) {
-        let Some(user) = &slot.user else { return };
+        let Some(user) = slot.user.as_ref().filter(|_| !slot.deleted) else { return };
         let birth = Birth { at: slot.born, session: key.session.clone() };
         for user in [None, Some(user.clone())] {
             self.all.entry((key.tenant.clone(), user)).or_default().insert(birth.clone());
+        }
+    }
+
+    /// Forgets a session that was deleted.
+    pub(super) fn leave(&mut self, key: &SessionKey, slot: &Slot) {
+        let birth = Birth { at: slot.born, session: key.session.clone() };
+        for user in [None, slot.user.clone()] {
+            if let Some(births) = self.all.get_mut(&(key.tenant.clone(), user)) {
+                births.remove(&birth);
+            }
         }
     }
 

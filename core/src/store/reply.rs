@@ -107,6 +107,8 @@ pub enum Refused {
     ReadOnly,
     /// The store does not allow this node to write.
     Forbidden,
+    /// The quota of stored bytes of the user or the tenant is used up.
+    Quota,
 }
 
 impl Refused {
@@ -114,7 +116,7 @@ impl Refused {
     pub fn is_of_store(self) -> bool {
         match self {
             Self::Full | Self::ReadOnly | Self::Forbidden => true,
-            Self::NotFound | Self::Conflict | Self::Closed | Self::Busy | Self::TooMany => false,
+            Self::NotFound | Self::Conflict | Self::Closed | Self::Busy | Self::TooMany | Self::Quota => false,
         }
     }
 }

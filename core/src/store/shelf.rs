@@ -94,6 +94,16 @@ impl Shelf {
             Op::Keep(keep) => self.slot(&keep.key).keep(keep),
             Op::Trim { key, token, upto } => self.slot(key).trim(*token, *upto),
             Op::Find { key, principal, run_id, .. } => self.look(key).find(principal, run_id),
+            Op::Delete { key, principal, .. } => {
+                let Some(slot) = self.slots.get_mut(key) else {
+                    return Reply::Refused(Refused::NotFound);
+                };
+                let reply = slot.delete(principal);
+                if reply == Reply::Done {
+                    self.register.leave(key, slot);
+                }
+                reply
+            }
             Op::Sessions { tenant, user, before, limit, .. } => {
                 self.sessions_before(tenant, user.as_ref(), before.as_ref(), *limit)
             }

@@ -28,6 +28,8 @@ pub struct Slot {
     pub born: Millis,
     /// Whether it is closed.
     pub closed: bool,
+    /// Whether it was deleted: only whose it was and how far its names went is left.
+    pub deleted: bool,
     /// Facts after `floor`, with the token each was written under.
     pub log: Vec<(Token, Arc<Entry>)>,
     /// Facts up to this are forgotten.
@@ -92,7 +94,7 @@ impl Slot {
         input: Arc<Input>,
         hash: BodyHash,
     ) -> Reply {
-        if self.foreign(principal) {
+        if self.deleted || self.foreign(principal) {
             return Reply::Refused(Refused::NotFound);
         }
         let owner = self.seen();
@@ -133,7 +135,7 @@ impl Slot {
         control: Arc<Control>,
         create: bool,
     ) -> Reply {
-        if self.foreign(principal) || (self.user.is_none() && !create) {
+        if self.deleted || self.foreign(principal) || (self.user.is_none() && !create) {
             return Reply::Refused(Refused::NotFound);
         }
         let (owner, tail) = (self.seen(), self.end());
@@ -166,7 +168,37 @@ impl Slot {
         }
     }
 
+    /// Forgets everything but that there was such a session. Epochs and places go on from where they were.
+    pub(super) fn delete(&mut self, principal: &Principal) -> Reply {
+        if self.user.is_none() || self.foreign(principal) {
+            return Reply::Refused(Refused::NotFound);
+        }
+        if self.deleted {
+            return Reply::Done;
+        }
+        if !self.closed || !self.inbox.is_empty() || !self.control.is_empty() {
+            return Reply::Refused(Refused::Busy);
+        }
+        let was = std::mem::take(self);
+        *self = Self {
+            token: Token { epoch: Epoch(was.token.epoch.0 + 1), nonce: Nonce::default() },
+            user: was.user,
+            born: was.born,
+            closed: true,
+            deleted: true,
+            listeners: was.listeners,
+            version: was.version,
+            tail: was.tail,
+            control_tail: was.control_tail,
+            ..Self::default()
+        };
+        Reply::Done
+    }
+
     pub(super) fn summary(&self, birth: &Birth) -> Option<Summary> {
+        if self.deleted {
+            return None;
+        }
         Some(Summary {
             birth: birth.clone(),
             user: self.user.clone()?,
@@ -330,7 +362,7 @@ impl Slot {
         let after = self.snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.at.seq);
         View {
             owner: self.seen(),
-            user: self.user.clone(),
+            user: self.user.clone().filter(|_| !self.deleted),
             closed: self.closed,
             snapshot: self.snapshot.clone(),
             facts: self.facts(after).collect(),

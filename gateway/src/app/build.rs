@@ -178,7 +178,7 @@ impl App {
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
         let counter = Counter::default();
         let sink = counter.before(answers.sink());
-        let Opened { store, copier, promise } = shared.store(&plan.config.store, &fatal, sink, runtime)?;
+        let Opened { store, copier, promise } = shared.store(&plan.config, &fatal, sink, runtime)?;
         let Identity { door, keys, call_names, upkeep } =
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);

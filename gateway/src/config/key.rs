@@ -49,6 +49,8 @@ pub enum Key {
     LimitAttempts,
     LimitSessions,
     LimitSubscriptions,
+    QuotaTenant,
+    QuotaUser,
     NodeName,
 }
 

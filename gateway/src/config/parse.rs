@@ -200,6 +200,8 @@ impl Draft {
             Key::LimitSubscriptions => {
                 self.holding.subscriptions = share::cap(text, limits::SUBSCRIPTIONS_MAX)?;
             }
+            Key::QuotaTenant => self.holding.quotas.tenant = share::quota(text)?,
+            Key::QuotaUser => self.holding.quotas.user = share::quota(text)?,
             Key::NodeName => self.node_name = Some(label(text)?),
             Key::DefaultAgent => self.default_agent = Some((label(text)?, place.clone())),
             Key::Demo => self.demo = switch(text)?,

@@ -2,7 +2,7 @@
 use super::key::{Fallback, Key, Kind, Setting};
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 43] = [
+pub const SETTINGS: [Setting; 45] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -441,6 +441,26 @@ pub const SETTINGS: [Setting; 43] = [
         flag: None,
         default: Fallback::Fixed("200000"),
         doc: "Sessions that all connections of this node are subscribed to, counted once for each connection.",
+    },
+    Setting {
+        key: Key::QuotaTenant,
+        name: "quota.tenant",
+        kind: Kind::Text,
+        form: "FRACTION|SIZE|off",
+        flag: None,
+        default: Fallback::Fixed("0.5"),
+        doc: "Bytes that the sessions of one tenant may take in an embedded store: a part of what is stored and of the \
+              space that is free above `store.reserve`, or a size. Over it inputs are refused with `quota_exceeded`; \
+              turns under way are still recorded. Without authentication only a size holds.",
+    },
+    Setting {
+        key: Key::QuotaUser,
+        name: "quota.user",
+        kind: Kind::Text,
+        form: "FRACTION|SIZE|off",
+        flag: None,
+        default: Fallback::Fixed("0.25"),
+        doc: "The same for one user: bytes of the sessions that are its own.",
     },
     Setting {
         key: Key::NodeName,

@@ -1,7 +1,9 @@
 //! Shares and hard caps of what users hold, as operators write them.
 use super::AuthMode;
+use super::amount::parse_size;
 use turnway_core::limits;
 use turnway_core::share::{Fraction, Shares};
+use turnway_core::store::quota::{Quota, Quotas};
 
 /// What tenants and users may hold of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,12 +16,20 @@ pub struct Holding {
     pub sessions: u64,
     /// Subscriptions of all connections.
     pub subscriptions: u64,
+    /// Stored bytes.
+    pub quotas: Quotas,
 }
 
 impl Holding {
     /// Returns the same for a node that asks clients who they are, or does not.
     pub(super) fn under(self, mode: AuthMode) -> Self {
-        Self { shares: self.shares.filter(|_| mode != AuthMode::None), ..self }
+        if mode != AuthMode::None {
+            return self;
+        }
+        // One user is not kept from what nobody else wants; bytes that an operator has named hold all the same.
+        let absolute = |quota| if matches!(quota, Quota::Part(_)) { Quota::Off } else { quota };
+        let quotas = Quotas { tenant: absolute(self.quotas.tenant), user: absolute(self.quotas.user) };
+        Self { shares: None, quotas, ..self }
     }
 }
 
@@ -30,6 +40,7 @@ impl Default for Holding {
             attempts: limits::ATTEMPTS_MAX,
             sessions: limits::SESSIONS_OWNED_MAX,
             subscriptions: limits::SUBSCRIPTIONS_MAX,
+            quotas: Quotas::OFF,
         }
     }
 }
@@ -44,6 +55,16 @@ pub(super) fn fraction(text: &str) -> Result<Fraction, String> {
     }
     let thousandths = format!("{whole}{decimals:0<3}").parse().map_err(|_| bad())?;
     Fraction::of_thousandths(thousandths).ok_or_else(bad)
+}
+
+/// Reads a quota of stored bytes: a part, a size, or `off`.
+pub(super) fn quota(text: &str) -> Result<Quota, String> {
+    match (text, fraction(text), parse_size(text)) {
+        ("off", ..) => Ok(Quota::Off),
+        (_, Ok(part), _) => Ok(Quota::Part(part)),
+        (_, Err(_), Some(bytes)) => Ok(Quota::Bytes(bytes)),
+        (_, Err(_), None) => Err("expected a part such as 0.25, a size such as 8GiB, or off".to_owned()),
+    }
 }
 
 /// Reads a number of things held, from 1 to `most`.

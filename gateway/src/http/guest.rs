@@ -209,6 +209,7 @@ impl Guest {
                     | Note::CancelTaken { .. }
                     | Note::Printed { .. }
                     | Note::Listed { .. }
+                    | Note::Deleted { .. }
                     | Note::Found { .. }
                     | Note::GoAway { .. }) => {
                         if let Some(found) = fits(note) {

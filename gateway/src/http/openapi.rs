@@ -30,6 +30,7 @@ use utoipa::{Modify, OpenApi};
         runs::command,
         runs::facts,
         runs::show,
+        sessions::delete,
         sessions::list,
         sessions::show,
         show,
@@ -46,7 +47,7 @@ struct Absent;
 impl Modify for Absent {
     fn modify(&self, document: &mut openapi::OpenApi) {
         let paths = document.paths.paths.values_mut();
-        let operations = paths.flat_map(|item| [&mut item.get, &mut item.post]).flatten();
+        let operations = paths.flat_map(|item| [&mut item.get, &mut item.post, &mut item.delete]).flatten();
         let parameters = operations.flat_map(|operation| &mut operation.parameters).flatten();
         for parameter in parameters {
             if let RefOr::T(parameter) = parameter

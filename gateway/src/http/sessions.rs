@@ -1,5 +1,6 @@
-//! `GET /v1/sessions`: one's own. `GET /v1/sessions/{session_id}`: what one is like.
+//! `GET /v1/sessions`: one's own. `GET /v1/sessions/{session_id}`: what one is like. `DELETE`: it is gone.
 use crate::answer;
+use crate::http::guest::Unanswered;
 use crate::http::openapi::refusals::{Named, Plain};
 use crate::http::openapi::shape;
 use crate::http::problem::Problem;
@@ -16,6 +17,7 @@ use turnway_bindings::channel::json::render;
 use turnway_bindings::channel::note::{Listed, Note};
 use turnway_core::id::{Seq, SessionId, UserId};
 use turnway_core::limits;
+use turnway_core::protocol::refusal::Code;
 use turnway_core::store::Birth;
 use turnway_core::time::Millis;
 use utoipa::ToSchema;
@@ -89,6 +91,38 @@ pub(super) async fn show(
     let session = intake::name(&intake::path(path)?, SessionId::parse)?;
     let snapshot = Reader::new(desk.welcome(&headers).await?, session).look().await?;
     Ok(answer::of(StatusCode::OK, "application/json", render::snapshot(&snapshot)))
+}
+
+/// How often a deletion closes a session that is opened again meanwhile.
+const DELETE_TRIES: u32 = 3;
+
+/// Deletes a session for good: it is closed first, and its facts, messages and name in lists are gone
+#[utoipa::path(
+    delete,
+    operation_id = "delete_session",
+    path = "/v1/sessions/{session_id}",
+    params(("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"), ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses((status = 204, description = "It is deleted, now or since an earlier time; its id cannot be used again"), Named),
+)]
+pub(super) async fn delete(
+    State(desk): State<Arc<Desk>>,
+    path: Result<Path<String>, PathRejection>,
+    headers: HeaderMap,
+) -> Answer {
+    let session = intake::name(&intake::path(path)?, SessionId::parse)?;
+    let mut guest = desk.welcome(&headers).await?;
+    let mut refusal = None;
+    for _ in 0..DELETE_TRIES {
+        guest.say(Command::Delete { session: session.clone() }).await?;
+        match guest.answer(|note| matches!(note, Note::Deleted { .. }).then_some(())).await {
+            Ok(()) => return Ok(answer::empty(StatusCode::NO_CONTENT)),
+            Err(Unanswered::Refused(busy)) if busy.code == Code::Busy => refusal = Some(busy),
+            Err(why) => return Err(why.into()),
+        }
+        guest.say(Command::Close { request_id: None, session: session.clone() }).await?;
+        guest.answer(|note| matches!(note, Note::Closed { .. }).then_some(())).await?;
+    }
+    Err(refusal.map_or_else(Problem::internal, Problem::from))
 }
 
 /// Of a time in milliseconds: enough for the next 30,000 years.

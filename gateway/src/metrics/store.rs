@@ -27,9 +27,10 @@ pub struct Unanswered {
     asked: [VecDeque<Mono>; OPS.len()],
 }
 
-const OPS: [&str; 22] = [
+const OPS: [&str; 23] = [
     "renew", "retire", "lease", "accept", "control", "claim", "append", "release", "transfer", "listen",
     "unlisten", "open", "read", "inbox", "keep", "trim", "sweep", "get", "put", "expire", "find", "sessions",
+    "delete",
 ];
 
 fn place(op: &Op) -> usize {
@@ -56,6 +57,7 @@ fn place(op: &Op) -> usize {
         Op::Expire { .. } => 19,
         Op::Find { .. } => 20,
         Op::Sessions { .. } => 21,
+        Op::Delete { .. } => 22,
     }
 }
 

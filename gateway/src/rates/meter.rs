@@ -169,6 +169,7 @@ impl Lane {
             | Command::Members { .. }
             | Command::Decide { .. }
             | Command::Look { .. }
+            | Command::Delete { .. }
             | Command::List { .. }
             | Command::Find { .. } => Self::Work,
         }

@@ -18,6 +18,7 @@ mod heads;
 mod index;
 mod leases;
 mod look;
+mod meter;
 mod queue;
 mod reading;
 mod record;
@@ -45,6 +46,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use turnway_core::limits;
+use turnway_core::store::quota::Quotas;
 use turnway_core::store::{Op, StoreError};
 use turnway_core::time::Now;
 
@@ -73,6 +75,10 @@ pub struct Options {
     pub cache_bytes: usize,
     /// Inputs are refused while the disk has less room than this.
     pub reserve_bytes: u64,
+    /// How many bytes tenants and users may keep.
+    pub quotas: Quotas,
+    /// Called when inputs begin to be refused for lack of room, and when they are taken again.
+    pub short_of_room: Arc<dyn Fn(bool) + Send + Sync>,
     /// The time. Where its `store` goes back, the store's own clock stands still.
     pub clock: Clock,
     /// Called once, when nothing more can be promised: the process is to end.
@@ -102,6 +108,8 @@ impl Options {
             two_phase: false,
             cache_bytes: Self::CACHE_BYTES,
             reserve_bytes: limits::STORE_RESERVE_BYTES,
+            quotas: Quotas::OFF,
+            short_of_room: Arc::new(|_| {}),
             clock,
             fatal,
             committed: Arc::new(|_| {}),

@@ -152,7 +152,7 @@ impl Runner {
 
     /// Starts one with these variables in its environment.
     pub fn launch_with(dir: &Path, to: SocketAddr, list: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
-        Self::launch_by(&[], dir, to, list, args, &[])
+        Self::launch_by(&[], dir, to, list, args, env)
     }
 
     /// The same, with these words before the binary and these variables.
@@ -175,7 +175,6 @@ impl Runner {
             .arg(&allow)
             .args(["--url", &format!("ws://{to}")])
             .args(args)
-            .envs(env.iter().copied())
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

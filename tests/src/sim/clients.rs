@@ -356,6 +356,7 @@ impl World {
             | Note::CancelTaken { .. }
             | Note::Printed { .. }
             | Note::Listed { .. }
+            | Note::Deleted { .. }
             | Note::Found { .. }
             | Note::Refused { .. } => {}
         }

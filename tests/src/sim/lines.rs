@@ -53,7 +53,11 @@ pub(crate) fn told_of(note: &Note) -> Option<&SessionId> {
         Note::Members(members) => Some(&members.session),
         Note::Handover(decided) => Some(&decided.session),
         Note::Subscribed { snapshot, .. } | Note::Opened { snapshot, .. } => Some(&snapshot.session),
-        Note::Refused { .. } | Note::GoAway { .. } | Note::Listed { .. } | Note::Found { .. } => None,
+        Note::Refused { .. }
+        | Note::GoAway { .. }
+        | Note::Listed { .. }
+        | Note::Found { .. }
+        | Note::Deleted { .. } => None,
     }
 }
 
@@ -225,6 +229,7 @@ impl Line {
             | Note::Printed { .. }
             | Note::GoAway { .. }
             | Note::Listed { .. }
+            | Note::Deleted { .. }
             | Note::Found { .. } => None,
         };
         if let Some(id) = id {
@@ -244,7 +249,7 @@ pub(crate) fn request_id(command: &Command) -> Option<&RequestId> {
         | Command::Cancel { request_id, .. } => request_id.as_ref(),
         Command::Subscribe(ask) => ask.request_id.as_ref(),
         Command::Invoke(ask) => ask.request_id.as_ref(),
-        Command::List { .. } | Command::Find { .. } => None,
+        Command::List { .. } | Command::Find { .. } | Command::Delete { .. } => None,
     }
 }
 

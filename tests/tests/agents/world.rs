@@ -351,5 +351,5 @@ fn agents_behind(
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
     let (clock, metrics) = (Clock::start(), Arc::new(metrics));
     let lines = Lines::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
-    Agents::new(specs, default, plugins, reports, &lines, clock, metrics)
+    Agents::new(specs, default, plugins, reports, turnway_core::limits::ATTEMPTS_MAX, &lines, clock, metrics)
 }

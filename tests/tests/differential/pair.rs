@@ -173,6 +173,7 @@ fn kind(reply: &Reply) -> &'static str {
         Reply::Refused(Refused::Closed) => "refused: closed",
         Reply::Refused(Refused::Busy) => "refused: busy",
         Reply::Refused(Refused::TooMany) => "refused: too many",
+        Reply::Refused(Refused::Quota) => "refused: quota",
         Reply::Refused(Refused::Full) => "refused: full",
         Reply::Refused(Refused::ReadOnly) => "refused: read only",
         Reply::Refused(Refused::Forbidden) => "refused: forbidden",

@@ -153,6 +153,7 @@ pub(crate) fn brief(output: &Output) -> String {
             Command::Members { .. } => "members".to_owned(),
             Command::Decide { .. } => "decide".to_owned(),
             Command::Look { .. } => "look".to_owned(),
+            Command::Delete { .. } => "delete".to_owned(),
             Command::List { .. } => "list".to_owned(),
             Command::Find { .. } => "find".to_owned(),
         },

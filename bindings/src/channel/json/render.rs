@@ -111,7 +111,7 @@ pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(Stri
         // Facts say so.
         Note::CancelTaken { .. } => {}
         // Nobody on a link can ask for these.
-        Note::Listed { .. } | Note::Found { .. } => {}
+        Note::Listed { .. } | Note::Found { .. } | Note::Deleted { .. } => {}
         Note::Refused { request_id, session, run_id, refusal } => {
             let (session_id, run_id) = (session.as_ref(), run_id.as_ref());
             let frame = Frame { session_id, run_id, ..answer(ts, "error", request_id, trouble(refusal)) };

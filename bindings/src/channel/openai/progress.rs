@@ -97,6 +97,7 @@ impl Progress {
             | Note::CancelTaken { .. }
             | Note::Printed { .. }
             | Note::Listed { .. }
+            | Note::Deleted { .. }
             | Note::Found { .. }
             | Note::GoAway { .. } => {}
         }

@@ -70,6 +70,7 @@ impl Log {
             | Note::CancelTaken { .. }
             | Note::Printed { .. }
             | Note::Listed { .. }
+            | Note::Deleted { .. }
             | Note::Found { .. } => {}
         }
     }

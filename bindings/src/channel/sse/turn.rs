@@ -87,6 +87,7 @@ impl Turn {
             | Note::CancelTaken { .. }
             | Note::Printed { .. }
             | Note::Listed { .. }
+            | Note::Deleted { .. }
             | Note::Found { .. } => {}
         }
     }

@@ -38,6 +38,7 @@ impl Link {
             | Note::CancelTaken { .. }
             | Note::Printed { .. }
             | Note::Listed { .. }
+            | Note::Deleted { .. }
             | Note::Found { .. }
             | Note::Refused { .. }
             | Note::GoAway { .. } => self.show(now, note),
@@ -73,6 +74,7 @@ impl Link {
             | Note::CancelTaken { .. }
             | Note::Printed { .. }
             | Note::Listed { .. }
+            | Note::Deleted { .. }
             | Note::Found { .. }
             | Note::Refused { .. }
             | Note::GoAway { .. } => {}

@@ -122,7 +122,7 @@ fn runner_id_is_its_credentials_while_results_are_expected() {
     // Another runner of the tenant is not given what the first one has, whatever it calls itself.
     assert!(told(&scene.comes(2, "other", second.clone())).is_empty());
     assert_eq!(told(&scene.comes(3, "r", first)), [3], "it is asked what has become of it");
-    let word = FromRunner::Result { action_id: action(1), ok: true, result: None, error: None };
+    let word = FromRunner::Result { action_id: action(1).into(), ok: true, result: None, error: None };
     let reports = scene.tell(Input::Said { connection: 3, word });
     assert_eq!(reports.len(), 2, "it has begun and ended");
     scene.tell(Input::Left { connection: 3 });

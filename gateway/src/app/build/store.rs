@@ -1,6 +1,7 @@
 //! Opening the store.
 use super::{BuildError, Shared};
-use crate::config::{Durability, StoreConfig};
+use crate::config::{Config, Durability, StoreConfig};
+use crate::phase::Reason;
 use crate::store::embedded::{self, Copier, Embedded};
 use crate::store::memory::Memory;
 use crate::store::redis::{self, Redis};
@@ -37,15 +38,15 @@ impl Shared {
     /// The one that is configured; of an embedded one also what copies it.
     pub(super) fn store(
         &self,
-        config: &StoreConfig,
+        config: &Config,
         fatal: &Arc<Notify>,
         answers: Answers,
         runtime: &Handle,
     ) -> Result<Opened, BuildError> {
         let clock = self.clock.clone();
         let clock: embedded::Clock = Arc::new(move || clock.now());
-        match config {
-            StoreConfig::Memory => Ok(Opened::of(Arc::new(Memory::new(clock, answers)), config)),
+        match &config.store {
+            StoreConfig::Memory => Ok(Opened::of(Arc::new(Memory::new(clock, answers)), &config.store)),
             StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes } => {
                 let fatal = Arc::clone(fatal);
                 let mut options = embedded::Options::new(clock, Arc::new(move |_| fatal.notify_one()));
@@ -59,11 +60,14 @@ impl Shared {
                 };
                 options.cache_bytes = usize::try_from(*cache_bytes).unwrap_or(usize::MAX);
                 options.reserve_bytes = *reserve_bytes;
+                options.quotas = config.holding.quotas;
+                let life = self.life.clone();
+                options.short_of_room = Arc::new(move |is_short| life.report(Reason::DiskReserve, is_short));
                 let metrics = Arc::clone(&self.metrics);
                 options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
                 let store = Embedded::open(dir, options, answers)?;
                 let copier = Some(store.copier());
-                Ok(Opened { copier, ..Opened::of(Arc::new(store), config) })
+                Ok(Opened { copier, ..Opened::of(Arc::new(store), &config.store) })
             }
             StoreConfig::Redis { url, durability, deployer, attest, wait } => {
                 let options = redis::Options {

@@ -250,6 +250,7 @@ async fn present_attempt(
         | Note::CancelTaken { .. }
         | Note::Printed { .. }
         | Note::Listed { .. }
+        | Note::Deleted { .. }
         | Note::Found { .. }
         | Note::Refused { .. }
         | Note::GoAway { .. } => None,

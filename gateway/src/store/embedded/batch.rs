@@ -1,8 +1,10 @@
 //! What is performed in one transaction.
 use crate::store::embedded::fault::Fault;
+use crate::store::embedded::head::Head;
 use crate::store::embedded::heads::Heads;
 use crate::store::embedded::index::{self, Line};
 use crate::store::embedded::leases::Leases;
+use crate::store::embedded::meter::Meter;
 use crate::store::embedded::record::{Eye, Pen, Spot};
 use crate::store::embedded::standing::Standing;
 use crate::store::embedded::step::Step;
@@ -10,6 +12,7 @@ use crate::store::embedded::tables::{self, Tables};
 use redb::ReadableTable;
 use std::collections::BTreeSet;
 use turnway_core::id::{SessionKey, TenantId, UserId};
+use turnway_core::store::quota::Usage;
 use turnway_core::store::{Birth, Op, Reply};
 use turnway_core::time::{Millis, Now};
 
@@ -28,6 +31,8 @@ pub(super) struct Batch<'e, 'txn> {
     pub(super) standing: &'e mut Standing,
     pub(super) leases: &'e Leases,
     pub(super) tables: Tables<'txn>,
+    /// Stored bytes of users, their quotas, and the space that is free above the reserve.
+    pub(super) meter: &'e mut Meter,
     /// Names of values that were set.
     names: BTreeSet<String>,
     /// Anything was changed.
@@ -40,8 +45,9 @@ impl<'e, 'txn> Batch<'e, 'txn> {
         standing: &'e mut Standing,
         leases: &'e Leases,
         tables: Tables<'txn>,
+        meter: &'e mut Meter,
     ) -> Self {
-        Self { heads, standing, leases, tables, names: BTreeSet::new(), dirty: false }
+        Self { heads, standing, leases, tables, meter, names: BTreeSet::new(), dirty: false }
     }
 
     /// Performs one op.
@@ -81,13 +87,28 @@ impl<'e, 'txn> Batch<'e, 'txn> {
         let tables = &mut self.tables;
         let leases = self.leases;
         let lives = |node| leases.lives(now.mono, node);
-        let mut step =
-            Step { now: now.store, lives: &lives, full, prefix: &prefix, head, tables, changed: false };
+        let meter = &*self.meter;
+        let is_over = |head: &Head, weight: u64| meter.is_over(key, head, op, weight);
+        let mut step = Step {
+            now: now.store,
+            lives: &lives,
+            full,
+            is_over: &is_over,
+            grown: 0,
+            prefix: &prefix,
+            head,
+            tables,
+            changed: false,
+        };
         let reply = take(&mut step, op)?;
+        let grown = step.head.user.clone().map(|user| (user, step.grown));
         if was_free && let Some(user) = &step.head.user {
             index::enter(&mut step.tables.sessions, key, user, now.store)?;
         }
         let (is, changed) = (step.head.standing(), step.changed);
+        if let Some((user, grown)) = grown.filter(|(_, grown)| *grown != 0) {
+            self.meter.usage.add(&Usage::account(key, &user), grown);
+        }
         if was != is {
             match (was.is_some(), is.is_some()) {
                 (false, true) => drop(self.tables.work.insert(&*prefix, &[][..])?),
@@ -187,6 +208,7 @@ fn take(step: &mut Step<'_, '_>, op: &Op) -> Result<Reply, Fault> {
         Op::Keep(keep) => step.keep(keep)?,
         Op::Trim { token, upto, .. } => step.trim(*token, *upto)?,
         Op::Find { principal, run_id, .. } => step.find(principal, run_id)?,
+        Op::Delete { key, principal, .. } => step.delete(key, principal)?,
         Op::Expire { before_ms, .. } => step.expire(Millis(*before_ms))?,
         // These concern no session and do not come here.
         Op::Renew { .. }

@@ -2,6 +2,7 @@
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::head::Head;
 use crate::store::embedded::index::{self, Line};
+use crate::store::embedded::meter;
 use crate::store::embedded::reading::Written;
 use crate::store::embedded::record::{Eye, Spot, TakenInput};
 use crate::store::embedded::report::Report;
@@ -44,7 +45,7 @@ fn sealed(
         let (key, value) = item?;
         let whole = Spot { table, key: key.value() }.unseal(value.value()).map(|_| 0);
         report.note(whole);
-        count += 1;
+        count += u64::from(!meter::is_usage(key.value()));
     }
     Ok(count)
 }
@@ -67,7 +68,7 @@ impl Examiner {
                 Ok(head) => {
                     self.session(spot.key, &head, report)?;
                     working += u64::from(head.standing().is_some());
-                    owned += u64::from(head.user.is_some());
+                    owned += u64::from(head.user.is_some() && !head.deleted);
                 }
                 Err(fault) => report.complain(&fault),
             }

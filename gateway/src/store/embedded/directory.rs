@@ -3,6 +3,7 @@ use crate::store::embedded::fault::OpenError;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::time::Mono;
 
@@ -159,12 +160,20 @@ pub(super) struct Room {
     reserve: u64,
     looked: Option<Mono>,
     full: bool,
+    /// Space above the reserve, where that can be known.
+    spare: Option<u64>,
+    /// Told when `full` changes.
+    tell: Arc<dyn Fn(bool) + Send + Sync>,
 }
 
 impl Room {
-    pub(super) fn of(directory: Option<&Directory>, reserve: u64) -> Self {
+    pub(super) fn of(
+        directory: Option<&Directory>,
+        reserve: u64,
+        tell: Arc<dyn Fn(bool) + Send + Sync>,
+    ) -> Self {
         let path = directory.map(|directory| directory.path.clone());
-        Self { path, reserve, looked: None, full: false }
+        Self { path, reserve, looked: None, full: false, spare: None, tell }
     }
 
     /// Whether inputs are to be refused, so that the engine itself never finds the disk full.
@@ -172,10 +181,20 @@ impl Room {
         if let Some(path) = &self.path
             && self.looked.is_none_or(|looked| now - looked >= LOOK)
         {
-            self.full = free(path).is_some_and(|bytes| bytes < self.reserve);
+            let free = free(path);
+            let full = free.is_some_and(|bytes| bytes < self.reserve);
+            self.spare = free.map(|bytes| bytes.saturating_sub(self.reserve));
+            if std::mem::replace(&mut self.full, full) != full {
+                (self.tell)(full);
+            }
             self.looked = Some(now);
         }
         self.full
+    }
+
+    /// Returns the space above the reserve when it was last looked at.
+    pub(super) fn spare(&self) -> Option<u64> {
+        self.spare
     }
 }
 

@@ -8,6 +8,7 @@ use crate::store::embedded::head::Head;
 use crate::store::embedded::heads::Heads;
 use crate::store::embedded::index;
 use crate::store::embedded::leases::Leases;
+use crate::store::embedded::meter::{self, Meter};
 use crate::store::embedded::record::{Eye, Pen, Spot};
 use crate::store::embedded::standing::Standing;
 use crate::store::embedded::tables::{self, HEADS, META, Tables, WORK};
@@ -25,6 +26,8 @@ use turnway_core::time::Mono;
 const FORMAT: u64 = 1;
 /// The first releases kept no index of sessions.
 const INDEXED: &str = "indexed";
+/// Releases before this one did not count stored bytes.
+const METERED: &str = "metered";
 /// At [`Durability::Os`]: between two commits that reach the disk.
 const FLUSH: Duration = Duration::from_millis(100);
 
@@ -37,6 +40,7 @@ pub struct Engine {
     leases: Arc<Leases>,
     wall: Arc<Wall>,
     room: Room,
+    meter: Meter,
     durability: Durability,
     two_phase: bool,
     /// The last commit that reached the disk, if a later one has not.
@@ -82,12 +86,14 @@ impl Engine {
         let wall = Arc::new(Wall::new(Arc::clone(&options.clock)));
         let era = ready(&database, wall.now().store.0, options.two_phase)?;
         let standing = standing(&database)?;
+        let meter = Meter::open(&database, options.quotas)?;
         Ok(Self {
             database: Arc::new(database),
             heads: Heads::default(),
             standing,
+            meter,
             leases: Arc::new(Leases::new(era)),
-            room: Room::of(directory.as_ref(), options.reserve_bytes),
+            room: Room::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.short_of_room)),
             flushed: wall.now().mono,
             wall,
             durability: options.durability,
@@ -135,10 +141,18 @@ impl Engine {
         let mono = self.wall.now().mono;
         let soft = self.durability == Durability::Os && mono - self.flushed < FLUSH;
         let txn = begin(&self.database, self.two_phase, soft)?;
-        let mut batch = Batch::new(&mut self.heads, &mut self.standing, &self.leases, Tables::open(&txn)?);
+        let mut batch = Batch::new(
+            &mut self.heads,
+            &mut self.standing,
+            &self.leases,
+            Tables::open(&txn)?,
+            &mut self.meter,
+        );
         while let Some(op) = work.left.front() {
             let now = self.wall.now();
-            let (reply, basis) = batch.perform(now, self.room.is_full(now.mono), op)?;
+            let full = self.room.is_full(now.mono);
+            batch.meter.free = self.room.spare();
+            let (reply, basis) = batch.perform(now, full, op)?;
             let Some(op) = work.left.pop_front() else { break };
             match basis {
                 Basis::Durable => answer(op, Ok(reply)),
@@ -147,6 +161,7 @@ impl Engine {
         }
         let dirty = batch.dirty;
         batch.heads.write(&mut batch.tables)?;
+        batch.meter.write(&mut batch.tables)?;
         drop(batch);
         if !dirty {
             return Ok(txn.abort()?);
@@ -228,6 +243,7 @@ pub(super) fn ready(database: &Database, era: u64, two_phase: bool) -> Result<u6
         write_meta(&txn, "format", FORMAT)?;
         write_meta(&txn, "era", era)?;
         write_meta(&txn, INDEXED, 1)?;
+        write_meta(&txn, METERED, 1)?;
         txn.commit().map_err(Fault::from)?;
     }
     let found = meta(database, "format")?.unwrap_or_default();
@@ -239,6 +255,13 @@ pub(super) fn ready(database: &Database, era: u64, two_phase: bool) -> Result<u6
         let txn = begin(database, two_phase, false)?;
         index::build(&txn)?;
         write_meta(&txn, INDEXED, 1)?;
+        txn.commit().map_err(Fault::from)?;
+    }
+    if meta(database, METERED)?.is_none() {
+        tracing::info!("counting the stored bytes of users, once");
+        let txn = begin(database, two_phase, false)?;
+        meter::build(&txn)?;
+        write_meta(&txn, METERED, 1)?;
         txn.commit().map_err(Fault::from)?;
     }
     Ok(meta(database, "era")?.unwrap_or_default())

@@ -21,6 +21,8 @@ pub(super) struct Head {
     pub(super) user: Option<UserId>,
     /// Whether it is closed.
     pub(super) closed: bool,
+    /// Whether it was deleted.
+    pub(super) deleted: bool,
     /// Where the log ends.
     pub(super) end: Cursor,
     /// Facts up to this are forgotten.
@@ -72,6 +74,9 @@ impl Head {
     }
     /// As a list of sessions shows it; nobody's session is in none.
     pub(super) fn summary(&self, birth: Birth) -> Option<Summary> {
+        if self.deleted {
+            return None;
+        }
         let (user, closed, tail) = (self.user.clone()?, self.closed, self.end.seq);
         let pending = u32::try_from(self.inbox.len()).unwrap_or(u32::MAX);
         Some(Summary { birth, user, closed, tail, pending })
@@ -91,7 +96,8 @@ impl Head {
         let flags = u8::from(self.closed)
             | u8::from(self.holder.is_some()) << 1
             | u8::from(self.user.is_some()) << 2
-            | u8::from(self.snapshot.is_some()) << 3;
+            | u8::from(self.snapshot.is_some()) << 3
+            | u8::from(self.deleted) << 4;
         let mut pen = Pen::new(192 + 192 * self.inbox.len() + 24 * self.listeners.len());
         pen = pen.byte(FORM).byte(flags).u64(self.token.epoch.0).u128(self.token.nonce.0);
         if let Some(holder) = self.holder {
@@ -124,7 +130,7 @@ impl Head {
             return None;
         }
         let flag = |bit: u8| flags & 1 << bit != 0;
-        let mut head = Self { closed: flag(0), ..Self::default() };
+        let mut head = Self { closed: flag(0), deleted: flag(4), ..Self::default() };
         head.token = Token { epoch: Epoch(eye.u64()?), nonce: Nonce(eye.u128()?) };
         if flag(1) {
             head.holder = Some(Holder { node: NodeId(eye.u128()?), life: Life(eye.u128()?) });
@@ -186,6 +192,7 @@ mod tests {
             holder: Some(Holder { node: NodeId(3), life: Life(4) }),
             user: Some(UserId::parse("ann").expect("a name")),
             closed: true,
+            deleted: true,
             end: Cursor { seq: Seq(9), epoch: Epoch(7) },
             floor: Seq(2),
             inbox: [(Place(5), waiting(Some(taken))), (Place(6), waiting(None))].into(),

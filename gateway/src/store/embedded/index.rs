@@ -78,6 +78,24 @@ pub(super) fn enter(
     Ok(())
 }
 
+/// Takes a session out. When it was made stands in the index alone, so its user's lines are looked through.
+pub(super) fn leave(sessions: &mut Open<'_>, of: &SessionKey, user: &UserId) -> Result<(), Fault> {
+    let (first, end) = range(&of.tenant, Some(user), None);
+    let mut found = None;
+    for item in sessions.range(&*first..&*end)? {
+        let (line, _) = item?;
+        found = Line::read(line.value()).filter(|line| line.birth.session == of.session);
+        if found.is_some() {
+            break;
+        }
+    }
+    let Some(line) = found else { return Ok(()) };
+    for user in [None, Some(user)] {
+        sessions.remove(&*key(&of.tenant, user, &line.birth))?;
+    }
+    Ok(())
+}
+
 /// Makes the index of a store that was written before there was one. When its sessions were made is
 /// not recorded: the first fact that is kept of each stands for it.
 pub(super) fn build(txn: &WriteTransaction) -> Result<(), Fault> {

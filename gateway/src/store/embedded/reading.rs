@@ -77,7 +77,7 @@ impl Reading<'_, '_> {
         })?;
         Ok(View {
             owner: head.seen(),
-            user: head.user.clone(),
+            user: head.user.clone().filter(|_| !head.deleted),
             closed: head.closed,
             snapshot: self.snapshot()?,
             facts,

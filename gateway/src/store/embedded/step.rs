@@ -3,13 +3,16 @@ mod ids;
 
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::head::{Head, Waiting};
+use crate::store::embedded::index;
 use crate::store::embedded::reading::{Reading, Written};
 use crate::store::embedded::record::{Pen, Spot, TakenInput};
 use crate::store::embedded::tables::{self, Lane, Tables};
 use redb::ReadableTable;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use turnway_core::id::{Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, Stamp, Token};
+use turnway_core::id::{
+    Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, SessionKey, Stamp, Token,
+};
 use turnway_core::limits;
 use turnway_core::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
 use turnway_core::shrink::Shrink;
@@ -23,10 +26,19 @@ pub(super) struct Step<'a, 'txn> {
     pub(super) lives: &'a dyn Fn(NodeId) -> bool,
     /// Whether the disk has no room for more inputs.
     pub(super) full: bool,
+    /// Whether who pays for the session has used up a quota of stored bytes; asked for new inputs only.
+    pub(super) is_over: &'a dyn Fn(&Head, u64) -> bool,
+    /// Bytes of records that were added, less those that were removed.
+    pub(super) grown: i64,
     pub(super) prefix: &'a [u8],
     pub(super) head: &'a mut Head,
     pub(super) tables: &'a mut Tables<'txn>,
     pub(super) changed: bool,
+}
+
+/// Returns a size as a difference of sizes; records are far smaller than half the address space.
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 impl<'txn> Step<'_, 'txn> {
@@ -49,7 +61,15 @@ impl<'txn> Step<'_, 'txn> {
         let key = tables::waiting(self.prefix, lane, place);
         let spot = Spot { table: "lanes", key: &key };
         let json = serde_json::to_vec(body).map_err(|_| spot.damaged("cannot be written"))?;
-        self.tables.lanes.insert(&*key, &*Pen::new(json.len()).raw(&json).seal(&key))?;
+        let record = Pen::new(json.len()).raw(&json).seal(&key);
+        let before = self.tables.lanes.insert(&*key, &*record)?.map_or(0, |old| old.value().len());
+        self.grown += signed(record.len()) - signed(before);
+        Ok(())
+    }
+
+    fn take_waiting(&mut self, lane: Lane, place: Place) -> Result<(), Fault> {
+        let gone = self.tables.lanes.remove(&*tables::waiting(self.prefix, lane, place))?;
+        self.grown -= signed(gone.map_or(0, |gone| gone.value().len()));
         Ok(())
     }
 
@@ -61,7 +81,7 @@ impl<'txn> Step<'_, 'txn> {
         input: &Input,
         hash: BodyHash,
     ) -> Result<Reply, Fault> {
-        if self.head.foreign(principal) {
+        if self.head.deleted || self.head.foreign(principal) {
             return Ok(Reply::Refused(Refused::NotFound));
         }
         let owner = self.head.seen();
@@ -74,7 +94,9 @@ impl<'txn> Step<'_, 'txn> {
             return Ok(Reply::Accepted(Accepted { place, prev, owner, tail, duplicate, ended, rung }));
         }
         let weight = input.weight() as u64;
-        if let Some(refused) = self.refuses(input, weight) {
+        let refused = self.refuses(input, weight);
+        let is_over = refused.is_none() && (self.is_over)(&*self.head, weight);
+        if let Some(refused) = refused.or(is_over.then_some(Refused::Quota)) {
             return Ok(Reply::Refused(refused));
         }
         let (prev, tail) = (self.head.tail, self.head.end);
@@ -110,7 +132,8 @@ impl<'txn> Step<'_, 'txn> {
         control: &Control,
         create: bool,
     ) -> Result<Reply, Fault> {
-        if self.head.foreign(principal) || (self.head.user.is_none() && !create) {
+        let is_free = self.head.user.is_none() && !create;
+        if self.head.deleted || self.head.foreign(principal) || is_free {
             return Ok(Reply::Refused(Refused::NotFound));
         }
         let (owner, tail) = (self.head.seen(), self.head.end);
@@ -240,6 +263,7 @@ impl<'txn> Step<'_, 'txn> {
         for (seq, json) in lines {
             let key = tables::fact(self.prefix, *seq);
             let line = Pen::new(16 + json.len()).u128(token.nonce.0).raw(json.as_bytes()).seal(&key);
+            self.grown += signed(line.len());
             self.tables.log.insert(&*key, &*line)?;
             (self.head.end.seq, self.head.end.epoch) = (*seq, token.epoch);
             self.changed = true;
@@ -252,7 +276,7 @@ impl<'txn> Step<'_, 'txn> {
         for (place, run_id) in &append.ends {
             self.mark_ended(run_id)?;
             if let Some(waiting) = self.head.inbox.remove(place) {
-                self.tables.lanes.remove(&*tables::waiting(self.prefix, Lane::Inbox, *place))?;
+                self.take_waiting(Lane::Inbox, *place)?;
                 if let Some(taken) = waiting.taken {
                     self.remember(&waiting.run_id, &taken)?;
                 }
@@ -264,7 +288,7 @@ impl<'txn> Step<'_, 'txn> {
             let left = self.head.control.remove(place);
             self.head.control.shrink_if_empty();
             if left {
-                self.tables.lanes.remove(&*tables::waiting(self.prefix, Lane::Control, *place))?;
+                self.take_waiting(Lane::Control, *place)?;
                 self.changed = true;
             }
         }
@@ -292,7 +316,9 @@ impl<'txn> Step<'_, 'txn> {
         let later = self.head.snapshot.is_none_or(|kept| kept.seq < keep.at.seq);
         if keep.at.seq <= self.head.end.seq && later {
             let record = Pen::new(16 + keep.state.len()).cursor(keep.at).raw(&keep.state).seal(self.prefix);
-            self.tables.snapshots.insert(self.prefix, &*record)?;
+            let before =
+                self.tables.snapshots.insert(self.prefix, &*record)?.map_or(0, |old| old.value().len());
+            self.grown += signed(record.len()) - signed(before);
             self.head.snapshot = Some(keep.at);
             self.changed = true;
         }
@@ -306,7 +332,12 @@ impl<'txn> Step<'_, 'txn> {
         let upto = upto.min(self.head.kept());
         if upto > self.head.floor {
             let (first, last) = (tables::fact(self.prefix, Seq(0)), tables::fact(self.prefix, upto));
-            self.tables.log.retain_in(&*first..=&*last, |_, _| false)?;
+            let mut freed = 0;
+            self.tables.log.retain_in(&*first..=&*last, |_, line| {
+                freed += line.len();
+                false
+            })?;
+            self.grown -= signed(freed);
             self.head.floor = upto;
             self.changed = true;
         }
@@ -334,6 +365,47 @@ impl<'txn> Step<'_, 'txn> {
             self.tables.ids.remove(&*key)?;
             self.changed = true;
         }
+        Ok(Reply::Done)
+    }
+
+    /// Removes every record of a closed session; its head stays as a mark that its name is used.
+    pub(super) fn delete(&mut self, key: &SessionKey, principal: &Principal) -> Result<Reply, Fault> {
+        let Some(user) = self.head.user.clone().filter(|_| !self.head.foreign(principal)) else {
+            return Ok(Reply::Refused(Refused::NotFound));
+        };
+        if self.head.deleted {
+            return Ok(Reply::Done);
+        }
+        if !self.head.closed || !self.head.inbox.is_empty() || !self.head.control.is_empty() {
+            return Ok(Reply::Refused(Refused::Busy));
+        }
+        // Keys of a session begin with its prefix, and nothing else does.
+        let (first, end) = (self.prefix.to_vec(), tables::end(self.prefix));
+        let mut freed = 0;
+        for table in [&mut self.tables.log, &mut self.tables.lanes] {
+            table.retain_in(&*first..&*end, |_, record| {
+                freed += record.len();
+                false
+            })?;
+        }
+        self.tables.ids.retain_in(&*first..&*end, |_, _| false)?;
+        freed += self.tables.snapshots.remove(self.prefix)?.map_or(0, |kept| kept.value().len());
+        index::leave(&mut self.tables.sessions, key, &user)?;
+        self.grown -= signed(freed);
+        let head = &mut *self.head;
+        *head = Head {
+            token: Token { epoch: Epoch(head.token.epoch.0 + 1), nonce: Nonce::default() },
+            user: Some(user),
+            closed: true,
+            deleted: true,
+            tail: head.tail,
+            control_tail: head.control_tail,
+            listeners: std::mem::take(&mut head.listeners),
+            version: head.version,
+            dirty: head.dirty,
+            ..Head::default()
+        };
+        self.changed = true;
         Ok(Reply::Done)
     }
 

@@ -87,6 +87,16 @@ pub(super) fn split(key: &[u8]) -> Option<(SessionKey, &[u8])> {
     Some((SessionKey { tenant, session }, parts.next()?))
 }
 
+/// What is after every key that begins so, and before every other.
+pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
+    // A prefix ends with NUL, and so there is a next byte.
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        *last = 1;
+    }
+    end
+}
+
 fn join(prefix: &[u8], parts: [&[u8]; 2]) -> Vec<u8> {
     [prefix, parts[0], parts[1]].concat()
 }

@@ -197,6 +197,7 @@ impl Desk {
             Op::Keep(keep) => self.keep(keep).boxed().await,
             Op::Trim { key, token, upto } => self.trim(key, *token, *upto).boxed().await,
             Op::Find { key, principal, run_id, .. } => self.find(key, principal, run_id).boxed().await,
+            Op::Delete { key, principal, .. } => self.delete(key, principal).boxed().await,
             Op::Sessions { tenant, user, before, limit, .. } => {
                 self.sessions(tenant, user.as_ref(), before.as_ref(), *limit).boxed().await
             }
@@ -220,7 +221,7 @@ impl Desk {
 
 /// Ops whose answer says that something is as durable as was promised.
 fn is_kept(op: &Op) -> bool {
-    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Append(_) | Op::Put { .. })
+    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Append(_) | Op::Put { .. } | Op::Delete { .. })
 }
 
 /// Ops that go over the leases' line.

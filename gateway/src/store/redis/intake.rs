@@ -157,6 +157,25 @@ impl Desk {
         Ok(Reply::Found(Found { after, ended: ended.parse().ok().map(Seq) }))
     }
 
+    /// Deletes a closed session.
+    pub(super) async fn delete(&self, session: &SessionKey, principal: &Principal) -> Done<Reply> {
+        let keys = [
+            key::own(session),
+            key::inbox(session),
+            key::control(session),
+            key::heard(session),
+            key::taken(session),
+            key::snapshot(session),
+            key::log(session),
+        ];
+        let call = Call::to("delete", keys).text(principal.user.as_str()).flag(principal.operator);
+        Ok(match self.call(call).await?.text()?.as_str() {
+            "OK" => Reply::Done,
+            "BUSY" => Reply::Refused(Refused::Busy),
+            _ => Reply::Refused(Refused::NotFound),
+        })
+    }
+
     /// In parts, so that a session with very many ids does not make everybody wait. Each id is forgotten
     /// or not by itself.
     pub(super) async fn expire(&self, session: &SessionKey, before_ms: u64) -> Done<Reply> {

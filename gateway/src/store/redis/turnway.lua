@@ -16,6 +16,7 @@ local FRESH = 60000
 --   n, i     the owner: node and incarnation; empty: nobody
 --   u, b     whose it is, and when it became somebody's; absent: no session
 --   cl       '1' while it is closed
+--   g        '1' once it is deleted: only u, cl, qi, qc, lv and a higher e are left beside it (since version 6)
 --   qi, qc   the last place given in the inbox, and in the control lane
 --   ib       weight of what is in the inbox
 --   seq, le  the last fact's place and its epoch
@@ -126,12 +127,12 @@ local function accept(keys, args)
   local own, inbox, dd = keys[1], keys[2], keys[3]
   local user, operator, run, hash, weight = args[2], args[3], args[4], args[5], num(args[6])
   -- Like `head`, in a table that does not grow: this and `append` are called for every turn.
-  local v = redis.call('HMGET', own, 'n', 'i', 'e', 'u', 'cl', 'qi', 'ib', 'seq', 'le')
+  local v = redis.call('HMGET', own, 'n', 'i', 'e', 'u', 'cl', 'qi', 'ib', 'seq', 'le', 'g')
   local h = {
     n = v[1] or '', i = v[2] or '', e = v[3] or '0', u = v[4] or nil, cl = v[5] or nil,
     qi = v[6] or nil, ib = v[7] or nil, seq = v[8] or nil, le = v[9] or nil,
   }
-  if foreign(h, user, operator) then return { 'NOT_FOUND' } end
+  if v[10] or foreign(h, user, operator) then return { 'NOT_FOUND' } end
   local taken = redis.call('HGET', dd, run)
   if taken then
     local at, prev, seq, epoch, _, ended, known = string.match(taken, TAKEN)
@@ -164,8 +165,8 @@ end
 local function control(keys, args)
   local own, lane, ap, dd = keys[1], keys[2], keys[3], keys[4]
   local user, operator = args[2], args[3]
-  local h = head(own, 'n', 'i', 'e', 'u', 'qc', 'seq', 'le')
-  if foreign(h, user, operator) or (not h.u and args[6] ~= '1') then return { 'NOT_FOUND' } end
+  local h = head(own, 'n', 'i', 'e', 'u', 'qc', 'seq', 'le', 'g')
+  if h.g or foreign(h, user, operator) or (not h.u and args[6] ~= '1') then return { 'NOT_FOUND' } end
   local seq, epoch = h.seq or '0', h.le or '0'
   local heard = redis.call('HGET', ap, args[4])
   if heard then
@@ -198,6 +199,21 @@ local function find(keys, args)
   return { 'OK', seq, epoch, ended }
 end
 
+-- Everything of a closed session but that its name is used. Its line in the indexes is stale from here on, and taken
+-- out when a list comes upon it.
+-- keys: own in ctl ap dd snap log; args: user operator
+local function delete(keys, args)
+  local h = head(keys[1], 'u', 'cl', 'e', 'g')
+  if not h.u or foreign(h, args[1], args[2]) then return { 'NOT_FOUND' } end
+  if h.g then return { 'OK' } end
+  local open = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
+  if h.cl ~= '1' or open then return { 'BUSY' } end
+  redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
+  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se')
+  redis.call('HSET', keys[1], 'g', '1', 'n', '', 'i', '', 'e', str(num(h.e) + 1))
+  return { 'OK' }
+end
+
 -- A part of the ids at a time: there may be many, and nobody is served meanwhile.
 -- keys: own dd; args: before cursor count
 local function expire(keys, args)
@@ -224,7 +240,7 @@ local function state(h, snap, log)
     end
   end
   if h.ss then kept = { h.ss, h.se, redis.call('GET', snap) or '' } end
-  return { h.u and { h.u } or {}, h.cl or '0', h.seq or '0', h.le or '0', h.fl or '0', kept, facts }
+  return { h.u and not h.g and { h.u } or {}, h.cl or '0', h.seq or '0', h.le or '0', h.fl or '0', kept, facts }
 end
 
 -- keys: own in ctl ls snap log
@@ -234,12 +250,12 @@ local function claim(keys, args)
   local node, life, nonce = args[2], args[3], args[4]
   -- Like `head`: of a dead node thousands are claimed at once.
   local v = redis.call(
-    'HMGET', own, 'n', 'i', 'e', 'c', 'qi', 'qc', 'lv', 'u', 'cl', 'seq', 'le', 'fl', 'ss', 'se'
+    'HMGET', own, 'n', 'i', 'e', 'c', 'qi', 'qc', 'lv', 'u', 'cl', 'seq', 'le', 'fl', 'ss', 'se', 'g'
   )
   local h = {
     n = v[1] or '', i = v[2] or '', e = v[3] or '0', c = v[4] or nil, qi = v[5] or '0',
     qc = v[6] or '0', lv = v[7] or '0', u = v[8] or nil, cl = v[9] or nil, seq = v[10] or nil,
-    le = v[11] or nil, fl = v[12] or nil, ss = v[13] or nil, se = v[14] or nil,
+    le = v[11] or nil, fl = v[12] or nil, ss = v[13] or nil, se = v[14] or nil, g = v[15] or nil,
   }
   if h.c ~= nonce or h.n ~= node or h.i ~= life then
     if h.n ~= args[5] or h.i ~= args[6] or h.e ~= args[7] then return { 'HELD', h.n, h.i, h.e } end
@@ -370,7 +386,7 @@ end
 
 -- keys: own snap log
 local function open(keys)
-  local h = head(keys[1], 'n', 'i', 'e', 'u', 'cl', 'seq', 'le', 'fl', 'ss', 'se')
+  local h = head(keys[1], 'n', 'i', 'e', 'u', 'cl', 'seq', 'le', 'fl', 'ss', 'se', 'g')
   return { h.n, h.i, h.e, state(h, keys[2], keys[3]) }
 end
 
@@ -583,8 +599,8 @@ end
 
 -- keys: own in
 local function summary(keys)
-  local h = head(keys[1], 'u', 'b', 'cl', 'seq')
-  if not h.u then return {} end
+  local h = head(keys[1], 'u', 'b', 'cl', 'seq', 'g')
+  if not h.u or h.g then return {} end
   return { h.u, h.b, h.cl or '0', h.seq or '0', str(redis.call('XLEN', keys[2])) }
 end
 
@@ -671,6 +687,7 @@ define('owe', owe)
 define('create', control)
 define('control', control, 'allow-oom')
 define('expire', expire, 'allow-oom')
+define('delete', delete, 'allow-oom')
 define('claim', claim, 'allow-oom')
 define('release', release, 'allow-oom')
 define('transfer', transfer, 'allow-oom')

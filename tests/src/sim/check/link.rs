@@ -98,6 +98,7 @@ impl Follow {
             | Note::CancelTaken { .. }
             | Note::Printed { .. }
             | Note::Listed { .. }
+            | Note::Deleted { .. }
             | Note::Found { .. }
             | Note::Refused { .. }
             | Note::GoAway { .. } => {}

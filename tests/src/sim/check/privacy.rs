@@ -16,6 +16,7 @@ fn session_of(command: &Command) -> Option<SessionId> {
     match command {
         Command::Open { session, .. } => session.clone(),
         Command::Close { session, .. }
+        | Command::Delete { session }
         | Command::Unsubscribe { session, .. }
         | Command::Look { session, .. } => Some(session.clone()),
         Command::Find { run_id } => Some(run_id.session()),

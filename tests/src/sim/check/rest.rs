@@ -169,6 +169,9 @@ fn must_be_answered(ask: &turnway_bindings::channel::command::Command) -> bool {
         | Command::Look { .. }
         | Command::List { .. }
         | Command::Find { .. } => true,
-        Command::Close { .. } | Command::Unsubscribe { .. } | Command::Cancel { .. } => false,
+        Command::Close { .. }
+        | Command::Delete { .. }
+        | Command::Unsubscribe { .. }
+        | Command::Cancel { .. } => false,
     }
 }

@@ -1,0 +1,115 @@
+//! Stored bytes of each user: kept in memory, written with every batch, and held against quotas at each new input.
+use crate::store::embedded::fault::Fault;
+use crate::store::embedded::head::Head;
+use crate::store::embedded::record::{Eye, Pen, Spot};
+use crate::store::embedded::tables::{self, HEADS, LANES, LOG, SNAPSHOTS, Tables, VALUES};
+use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
+use std::collections::BTreeMap;
+use turnway_core::id::{SessionKey, TenantId, UserId};
+use turnway_core::share::Account;
+use turnway_core::store::Op;
+use turnway_core::store::quota::{Quotas, Usage};
+
+/// Names of the values that hold the bytes of users begin with this; names of others have no NUL.
+const PREFIX: &str = "usage\0";
+
+/// Stored bytes of users, and their bounds.
+#[derive(Debug)]
+pub(super) struct Meter {
+    pub(super) usage: Usage,
+    quotas: Quotas,
+    /// Space above the reserve when it was last looked at.
+    pub(super) free: Option<u64>,
+}
+
+// === impl Meter ===
+
+impl Meter {
+    /// Reads what was written down.
+    pub(super) fn open(database: &Database, quotas: Quotas) -> Result<Self, Fault> {
+        let mut usage = Usage::default();
+        let values = database.begin_read()?.open_table(VALUES)?;
+        let end = PREFIX.replace('\0', "\u{1}");
+        for item in values.range(PREFIX.as_bytes()..end.as_bytes())? {
+            let (key, value) = item?;
+            let spot = Spot { table: "values", key: key.value() };
+            let bytes = read(spot.unseal(value.value())?).ok_or_else(|| spot.damaged("form"))?;
+            usage.restore(account(spot.key).ok_or_else(|| spot.damaged("nobody's"))?, bytes);
+        }
+        Ok(Self { usage, quotas, free: None })
+    }
+
+    /// Returns whether the user who pays for a session has no quota left for an input of this weight.
+    pub(super) fn is_over(&self, key: &SessionKey, head: &Head, op: &Op, weight: u64) -> bool {
+        let Op::Accept { principal, .. } = op else { return false };
+        let account = Usage::account(key, head.user.as_ref().unwrap_or(&principal.user));
+        self.usage.over(self.quotas, &account, weight, self.free).is_some()
+    }
+
+    /// Writes down what has changed.
+    pub(super) fn write(&mut self, tables: &mut Tables<'_>) -> Result<(), Fault> {
+        for (account, bytes) in self.usage.take_changed() {
+            let name = name(&account);
+            if bytes == 0 {
+                tables.values.remove(&*name)?;
+            } else {
+                tables.values.insert(&*name, &*record(&name, bytes))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counts everything in a store that was written before bytes were counted.
+pub(super) fn build(txn: &WriteTransaction) -> Result<(), Fault> {
+    let mut bytes: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+    for definition in [LOG, LANES, SNAPSHOTS] {
+        for item in txn.open_table(definition)?.iter()? {
+            let (key, value) = item?;
+            let spot = Spot { table: "log", key: key.value() };
+            let (of, _) = tables::split(spot.key).ok_or_else(|| spot.damaged("not a session"))?;
+            *bytes.entry(tables::prefix(&of)).or_default() += value.value().len() as u64;
+        }
+    }
+    let mut usage = Usage::default();
+    let heads = txn.open_table(HEADS)?;
+    for (prefix, bytes) in bytes {
+        let Some(head) = heads.get(&*prefix)? else { continue };
+        let head = Head::unseal(Spot { table: "heads", key: &prefix }, head.value())?;
+        if let (Some((key, _)), Some(user)) = (tables::split(&prefix), &head.user) {
+            usage.add(&Usage::account(&key, user), i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
+    }
+    let mut values = txn.open_table(VALUES)?;
+    for (account, bytes) in usage.take_changed() {
+        let name = name(&account);
+        values.insert(&*name, &*record(&name, bytes))?;
+    }
+    Ok(())
+}
+
+/// Returns whether a value is the bytes of a user, which nobody has put there by name.
+pub(super) fn is_usage(name: &[u8]) -> bool {
+    name.starts_with(PREFIX.as_bytes())
+}
+
+fn name(account: &Account) -> Vec<u8> {
+    [PREFIX, account.tenant.as_str(), "\0", account.user.as_str()].concat().into_bytes()
+}
+
+fn account(name: &[u8]) -> Option<Account> {
+    let rest = std::str::from_utf8(name).ok()?.strip_prefix(PREFIX)?;
+    let (tenant, user) = rest.split_once('\0')?;
+    Some(Account { tenant: TenantId::parse(tenant).ok()?, user: UserId::parse(user).ok()? })
+}
+
+/// A value has its version before it; this one is always the first.
+fn record(name: &[u8], bytes: u64) -> Vec<u8> {
+    Pen::new(16).u64(1).u64(bytes).seal(name)
+}
+
+fn read(value: &[u8]) -> Option<u64> {
+    let mut eye = Eye(value);
+    let (_version, bytes) = (eye.u64()?, eye.u64()?);
+    eye.end(bytes)
+}
