@@ -76,7 +76,7 @@ async fn over_a_quota_inputs_are_refused_until_sessions_are_deleted() {
     let events = ann.turn("a", "echo", "m", &big, None).await.rest().await;
     assert_eq!(events.last().expect("an end").data["status"], "completed", "others have their own");
     // What is stored is known after a restart as well.
-    node.restart().await;
+    node.kill_and_restart().await;
     let eve = web(&node, &eves);
     eve.turn("e2", "echo", "m", &big, None).await.reply().await.must_be(429, "quota_exceeded");
     assert_eq!(eve.ask("DELETE", "/v1/sessions/e0", &[], "").await.status, 204);
