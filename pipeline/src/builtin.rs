@@ -113,6 +113,12 @@ async fn agents_file(workspace: &Path) -> Result<Option<String>, Trouble> {
     read.map_err(|why| Trouble::new("workspace", format!("{}: {why}", path.display())))?;
     if bytes.len() as u64 > limits::AGENTS_FILE_BYTES_MAX {
         bytes.truncate(usize::try_from(limits::AGENTS_FILE_BYTES_MAX).unwrap_or(usize::MAX));
+        if let Err(error) = std::str::from_utf8(&bytes)
+            && error.error_len().is_none()
+        {
+            // The cut went through a letter.
+            bytes.truncate(error.valid_up_to());
+        }
         tracing::warn!(path = %path.display(), "only its beginning is part of the system prompt");
     }
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))

@@ -174,6 +174,18 @@ async fn the_built_in_plugin_fills_every_stage() {
     assert_eq!(said(", and so on").await, "", "no command, and there is no model");
 }
 
+/// Covers: TP-N11, issue 23 A4.
+#[tokio::test]
+async fn a_long_workspace_file_is_cut_between_letters() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("AGENTS.md"), "世".repeat(30_000)).expect("it is written");
+    let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &Book::default()) };
+    let pipeline = Pipeline::new("/").with(Builtin::new().at(dir.path())).with(model);
+    let turn = pipeline.process(inbound("hi")).await.expect("it is answered").turn;
+    let told = turn.system_prompt.expect("a system prompt");
+    assert!(told.ends_with("世") && !told.contains('\u{FFFD}'));
+}
+
 /// Covers: TP-G2, TP-N12, TP-N14.
 #[tokio::test]
 async fn a_turn_is_kept_on_the_tape_of_its_session() {
