@@ -1,5 +1,6 @@
 //! One message of the gateway, read tolerantly: what is not there or of the wrong type is absent.
 use crate::event::Place;
+use crate::number;
 use serde_json::{Map, Value};
 
 /// A JSON object with a `type`. Fields nobody asks for are ignored, as the protocol wants it.
@@ -7,8 +8,10 @@ use serde_json::{Map, Value};
 pub(crate) struct Frame(Map<String, Value>);
 
 impl Frame {
+    /// Reads a message; a number in it that is too large for a double is read as its text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        match serde_json::from_str(text) {
+        let read = serde_json::from_str(text);
+        match read.or_else(|_| serde_json::from_str(&number::large_as_text(text))) {
             Ok(Value::Object(map)) if map.get("type").is_some_and(Value::is_string) => Some(Self(map)),
             Ok(_) | Err(_) => None,
         }

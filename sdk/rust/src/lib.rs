@@ -32,6 +32,7 @@ mod hello;
 mod invoke;
 pub mod limits;
 mod listen;
+mod number;
 mod options;
 mod place;
 mod quic;
