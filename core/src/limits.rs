@@ -9,6 +9,9 @@ pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 pub const HELLO_BYTES_MAX: usize = 4 * 1024;
 /// Nesting of client JSON (S-13): deeper is an attack or a bug.
 pub const JSON_DEPTH_MAX: usize = 64;
+/// One number in JSON that is carried on: exact arithmetic has no more digits, and parsers of agents and clients refuse numbers
+/// that are much longer (Python from 4,300 digits on).
+pub const JSON_NUMBER_BYTES_MAX: usize = 1024;
 /// Values in one client message (S-13).
 pub const JSON_NODES_MAX: usize = 10_000;
 /// Bad messages a link may send within [`BAD_MESSAGES_WINDOW`] before it is closed with 4400.
@@ -291,6 +294,8 @@ pub const TOOLBOX_KNOWN_MIN: Duration = Duration::from_secs(180);
 pub const TOOLBOX_GRACE: Duration = Duration::from_secs(5);
 /// What a process prints leaves in pieces of this size …
 pub const CHUNK_BYTES_MAX: usize = 16 * 1024;
+/// … and of this size as JSON, where control characters take six bytes each: a piece fits a message of [`MESSAGE_BYTES_MAX`].
+pub const OUTPUT_CHUNK_JSON_BYTES_MAX: usize = 32 * 1024;
 /// … after so long at the latest, so that a line at a time is not a message a letter …
 pub const CHUNK_WAIT: Duration = Duration::from_millis(50);
 /// … and no more than this in a second, of both streams; what is more is left out, and said to be.

@@ -142,7 +142,7 @@ impl Process {
 
     /// What it does, for who asks.
     pub(super) fn status(&self, now: Mono) -> Value {
-        let mut status = self.told(now);
+        let mut status = self.told(now, false);
         (status["state"], status["pid"]) = ("running".into(), self.pid.into());
         if self.why.is_some() {
             status["state"] = "stopping".into();
@@ -152,7 +152,7 @@ impl Process {
 
     /// What came of it.
     pub(super) fn outcome(&self, now: Mono, how: How) -> Outcome {
-        let mut result = self.told(now);
+        let mut result = self.told(now, true);
         result["state"] = "exited".into();
         let (exit, error) = match how {
             How::Code(0) => (json!(0), None),
@@ -170,11 +170,11 @@ impl Process {
         Outcome { ok: error.is_none(), result: Some(Json(result)), error }
     }
 
-    fn told(&self, now: Mono) -> Value {
+    fn told(&self, now: Mono, is_over: bool) -> Value {
         let mut told = json!({
             "program": self.program, "runtime_ms": u64::try_from((now - self.begun).as_millis()).unwrap_or(u64::MAX),
-            "stdout": self.stdout.tail(), "stdout_bytes": self.stdout.bytes(),
-            "stderr": self.stderr.tail(), "stderr_bytes": self.stderr.bytes(),
+            "stdout": self.stdout.tail(is_over), "stdout_bytes": self.stdout.bytes(),
+            "stderr": self.stderr.tail(is_over), "stderr_bytes": self.stderr.bytes(),
         });
         if self.stdout.lost() || self.stderr.lost() {
             told["throttled"] = true.into();

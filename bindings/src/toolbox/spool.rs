@@ -4,7 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::VecDeque;
 use turnway_core::limits::{
-    CHUNK_BYTES_MAX, CHUNK_BYTES_PER_SECOND, CHUNK_WAIT, OUTPUT_TAIL_BYTES, OUTPUT_TAIL_JSON_BYTES_MAX,
+    CHUNK_BYTES_MAX, CHUNK_BYTES_PER_SECOND, CHUNK_WAIT, OUTPUT_CHUNK_JSON_BYTES_MAX, OUTPUT_TAIL_BYTES,
+    OUTPUT_TAIL_JSON_BYTES_MAX,
 };
 use turnway_core::protocol::action::Encoding;
 use turnway_core::protocol::json::text_within;
@@ -89,36 +90,72 @@ impl Spool {
         self.lost
     }
 
-    /// The end of it, as a text that fits a result.
-    pub fn tail(&self) -> String {
+    /// Returns the end of it, as a text that fits a result and begins with a whole letter. `is_over`: nothing more comes;
+    /// before that a letter whose rest has not come yet is left out.
+    pub fn tail(&self, is_over: bool) -> String {
         let bytes: Vec<u8> = self.tail.iter().copied().collect();
-        let reversed: String = String::from_utf8_lossy(&bytes).chars().rev().collect();
+        let is_cut = self.bytes() > bytes.len() as u64;
+        let from = if is_cut {
+            bytes.iter().take(LETTER_REST_MAX).take_while(|byte| is_rest(**byte)).count()
+        } else {
+            0
+        };
+        let to = bytes.len() - if is_over { 0 } else { unfinished(&bytes) };
+        let text = String::from_utf8_lossy(bytes.get(from..to).unwrap_or_default());
+        // Bytes that are no text take three each.
+        let text = &text[text.ceil_char_boundary(text.len().saturating_sub(OUTPUT_TAIL_BYTES))..];
+        let reversed: String = text.chars().rev().collect();
         reversed[..text_within(&reversed, OUTPUT_TAIL_JSON_BYTES_MAX)].chars().rev().collect()
     }
 
+    /// Lets go of what waits, in pieces that fit a message.
     fn cut(&mut self, now: Mono, last: bool, pace: &mut Pace, told: &mut Vec<Piece>) {
         self.due = None;
-        let (end, encoding) = match std::str::from_utf8(&self.waits) {
-            Ok(_) => (self.waits.len(), Encoding::Utf8),
-            // A letter whose rest has not come yet waits for it.
-            Err(error) if error.error_len().is_none() && !last => (error.valid_up_to(), Encoding::Utf8),
-            Err(_) => (self.waits.len(), Encoding::Base64),
+        while self.cut_one(now, last, pace, told) {}
+    }
+
+    fn cut_one(&mut self, now: Mono, last: bool, pace: &mut Pace, told: &mut Vec<Piece>) -> bool {
+        // A letter whose rest has not come yet waits for it.
+        let whole = self.waits.len() - if last { 0 } else { unfinished(&self.waits) };
+        let (end, encoding) = match std::str::from_utf8(&self.waits[..whole]) {
+            // Control characters take six bytes each in a message.
+            Ok(text) => (text_within(text, OUTPUT_CHUNK_JSON_BYTES_MAX), Encoding::Utf8),
+            Err(_) => (whole, Encoding::Base64),
         };
         if end == 0 {
-            return;
+            return false;
         }
         let piece: Vec<u8> = self.waits.drain(..end).collect();
         let offset = self.offset;
         self.offset = offset.saturating_add(u64::try_from(end).unwrap_or(u64::MAX));
         if !pace.take(now, end, CHUNK_BYTES_PER_SECOND) {
             (self.gap, self.lost) = (true, true);
-            return;
+            return true;
         }
         let data = match encoding {
             Encoding::Utf8 => String::from_utf8_lossy(&piece).into_owned(),
             Encoding::Base64 => STANDARD.encode(&piece),
         };
         told.push(Piece { offset, data, encoding, truncated: std::mem::take(&mut self.gap) });
+        true
+    }
+}
+
+/// Bytes of a letter after its first, at most.
+const LETTER_REST_MAX: usize = 3;
+
+/// Whether a byte is one of a letter after its first.
+fn is_rest(byte: u8) -> bool {
+    byte & 0b1100_0000 == 0b1000_0000
+}
+
+/// Returns how many bytes at the end are the beginning of a letter whose rest is missing.
+fn unfinished(bytes: &[u8]) -> usize {
+    let rest = bytes.iter().rev().take(LETTER_REST_MAX).take_while(|byte| is_rest(**byte)).count();
+    let end = &bytes[bytes.len().saturating_sub(rest + 1)..];
+    match std::str::from_utf8(end) {
+        Err(error) if error.error_len().is_none() => end.len() - error.valid_up_to(),
+        Ok(_) | Err(_) => 0,
     }
 }
 
@@ -197,9 +234,62 @@ mod tests {
         let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
         spool.print(at(0), &[b'a'; 10_000], &mut pace, &mut told);
         spool.print(at(0), b"the end", &mut pace, &mut told);
-        assert!(spool.tail().ends_with("aathe end") && spool.tail().len() == OUTPUT_TAIL_BYTES);
+        assert!(spool.tail(true).ends_with("aathe end") && spool.tail(true).len() == OUTPUT_TAIL_BYTES);
         spool.print(at(0), &[1; 5000], &mut pace, &mut told);
-        let written = serde_json::to_string(&spool.tail()).expect("a text").len();
+        let written = serde_json::to_string(&spool.tail(true)).expect("a text").len();
         assert!((6000..=OUTPUT_TAIL_JSON_BYTES_MAX + 2).contains(&written), "{written}");
+    }
+
+    /// Covers: EV-E4, issue 23 A4.
+    #[test]
+    fn the_end_that_is_kept_begins_with_a_whole_letter() {
+        for letter in ["é", "世", "\u{1F600}"] {
+            for before in 0..letter.len() {
+                let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
+                let text = format!("{}{}end", "x".repeat(before), letter.repeat(5000));
+                spool.print(at(0), text.as_bytes(), &mut pace, &mut told);
+                let tail = spool.tail(true);
+                assert!(text.ends_with(&tail) && tail.len() <= OUTPUT_TAIL_BYTES, "{letter} {before}");
+                assert!(tail.len() > OUTPUT_TAIL_BYTES - letter.len());
+                // A letter that is only half there is left out while more may come.
+                spool.print(at(0), &letter.as_bytes()[..1], &mut pace, &mut told);
+                assert!(spool.tail(false).ends_with("end") && spool.tail(true).ends_with("end\u{FFFD}"));
+            }
+        }
+        // What is no text is shown as such, and is no more than any other end.
+        let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
+        spool.print(at(0), &[0xff; 10_000], &mut pace, &mut told);
+        assert!(
+            spool.tail(true).len() <= OUTPUT_TAIL_BYTES && spool.tail(true).chars().all(|c| c == '\u{FFFD}')
+        );
+    }
+
+    /// One byte that is no text makes one piece of bytes, and the letters behind it stay whole.
+    ///
+    /// Covers: LN-EV7, issue 23 A4.
+    #[test]
+    fn a_piece_of_bytes_ends_with_a_whole_letter() {
+        let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
+        let mut bytes = vec![0xff];
+        bytes.extend_from_slice("世".repeat(20_000).as_bytes());
+        spool.print(at(0), &bytes, &mut pace, &mut told);
+        spool.end(at(1), &mut pace, &mut told);
+        let kinds: Vec<Encoding> = told.iter().map(|piece| piece.encoding).collect();
+        assert_eq!(kinds, [Encoding::Base64, Encoding::Utf8, Encoding::Utf8, Encoding::Utf8]);
+        let rest: String = told[1..].iter().map(|piece| piece.data.as_str()).collect();
+        assert!(rest.chars().all(|c| c == '世'));
+    }
+
+    /// Covers: LN-EV7, issue 23 E17.
+    #[test]
+    fn a_piece_of_control_characters_fits_a_message() {
+        let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
+        spool.print(at(0), &[0; 40_000], &mut pace, &mut told);
+        spool.end(at(1), &mut pace, &mut told);
+        let longest =
+            told.iter().map(|piece| serde_json::to_string(&piece.data).expect("a text").len()).max();
+        assert!(longest.is_some_and(|bytes| bytes <= OUTPUT_CHUNK_JSON_BYTES_MAX + 2), "{longest:?}");
+        assert_eq!(told.iter().map(|piece| piece.data.len()).sum::<usize>(), 40_000);
+        assert!(told.windows(2).all(|pair| pair[1].offset == pair[0].offset + pair[0].data.len() as u64));
     }
 }
