@@ -463,6 +463,41 @@ fn it_keeps_the_laws() {
     assert_eq!(ended, 2, "{outputs:?}");
 }
 
+/// An order that no frame holds ends its call with the reason, and is not said again for as long as the run may take.
+///
+/// Covers: S-14, issue 23 E17.
+#[test]
+fn an_order_too_large_for_a_frame_ends_its_call() {
+    let mut trunk = Trunk::new(OWNER);
+    let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
+    let mut large = invoke(1);
+    large.message.content = Content::Text("\u{1}".repeat(limits::FRAME_BYTES_MAX / 6));
+    trunk.handle_input(now, Input::Begin { call: 1, to: HOME, invoke: large });
+    let mut told = Vec::new();
+    while let Some(output) = trunk.poll_output() {
+        match output {
+            Output::Publish { to: HOME, words: Words::Trunk(TrunkWords::Hung { call: 1 }) } => {
+                told.push("hung")
+            }
+            Output::Placed(1, _) => told.push("placed"),
+            Output::Word(1, Word::Said(Said::Failed(AgentFailure::TooLarge))) => told.push("too large"),
+            Output::Lost(1) => told.push("lost"),
+            output => panic!("{output:?}"),
+        }
+    }
+    assert_eq!((told, trunk.calls()), (vec!["hung", "placed", "too large", "lost"], (0, 0)));
+    // One that just fits is said, and fits a frame.
+    let mut fits = invoke(2);
+    fits.message.content = Content::Text("x".repeat(limits::FRAME_BYTES_MAX - 2000));
+    trunk.handle_input(now, Input::Begin { call: 2, to: HOME, invoke: fits });
+    let mut packer = turnway_bindings::peer::frame::Packer::new(OWNER);
+    while let Some(output) = trunk.poll_output() {
+        let Output::Publish { words, .. } = output else { panic!("{output:?}") };
+        packer.add(words);
+    }
+    assert_eq!((packer.finish().1, trunk.calls()), (0, (1, 0)));
+}
+
 /// What a text looks like on the way is nobody's to read in a log (S-38).
 #[test]
 fn no_text_is_printed() {

@@ -4,6 +4,7 @@ use super::roll::Roll;
 use super::{Call, Input, Output};
 use crate::dialin::Word;
 use crate::dialin::said::Said;
+use crate::link::Capabilities;
 use crate::peer::Words;
 use crate::peer::trunk::{Count, EVERYONE, Serving, Spoken, TrunkWords};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,10 +13,14 @@ use turnway_core::id::{AgentId, NodeId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
-use turnway_core::protocol::agent::{Invoke, Order};
+use turnway_core::protocol::agent::{AgentFailure, Invoke, Order};
+use turnway_core::protocol::json::json_bytes;
 use turnway_core::time::{Deadline, Mono, Now};
 
 mod hear;
+
+/// Bytes of a frame besides the order in it: names, numbers and lengths.
+const ORDER_NAMES_BYTES: usize = 256;
 
 /// All calls of one node, and who serves agents elsewhere.
 #[derive(Debug)]
@@ -245,9 +250,23 @@ impl Trunk {
         if begun.out.unheard() >= limits::TRUNK_ORDERS_MAX {
             return self.lose(call);
         }
+        // No frame holds it, and it would be said again for as long as the run may take.
+        if json_bytes(&order) > limits::FRAME_BYTES_MAX - ORDER_NAMES_BYTES {
+            return self.refuse_large(call);
+        }
         let (to, order) = (begun.to, Arc::new(order));
         let n = begun.out.say(Arc::clone(&order));
         self.publish(to, TrunkWords::Order { call, n, order });
+    }
+
+    /// Ends a call whose agent cannot be told what it is to know.
+    fn refuse_large(&mut self, call: u64) {
+        let Some(begun) = self.begun.remove(&call) else { return };
+        self.publish(begun.to, TrunkWords::Hung { call });
+        // Whoever began it waits for its place first.
+        self.outputs.push_back(Output::Placed(call, Capabilities::default()));
+        self.outputs.push_back(Output::Word(call, Word::Said(Said::Failed(AgentFailure::TooLarge))));
+        self.outputs.push_back(Output::Lost(call));
     }
 
     /// A call that was begun has ended without its agent's last word.

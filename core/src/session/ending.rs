@@ -53,9 +53,11 @@ impl From<AgentFailure> for Ending {
                 (Code::Blocked, text, Some(short(&code)))
             }
             AgentFailure::Broken(why) => (Code::AgentError, why, None),
-            AgentFailure::TooLarge => {
-                (Code::TooLarge, "the answer is larger than one turn may be".to_owned(), None)
-            }
+            AgentFailure::TooLarge => (
+                Code::TooLarge,
+                "the answer, or what its agent is to be told, is larger than one turn may be".to_owned(),
+                None,
+            ),
             AgentFailure::NotKnown => (Code::AgentError, "it does not know of this run".to_owned(), None),
             AgentFailure::Answered(answer) => {
                 let code = if answer.is_away { Code::AgentUnavailable } else { Code::AgentError };
