@@ -4,6 +4,7 @@
 //! - [`said`]: what an agent says of a run, by whatever way it is connected; [`context`]: what it is told around an input.
 //! - `machine`: the connection; `render`: what it is told.
 pub mod context;
+pub mod joiner;
 mod machine;
 mod render;
 pub mod said;

@@ -83,7 +83,10 @@ impl World {
         self.toolbox.handle_input(self.now, toolbox::Input::Opened(0));
         let tools = TOOLS.iter().map(|tool| ToolName::parse(tool).expect("a tool")).collect();
         let runner = RunnerId::parse("box").expect("a name");
-        self.shop.handle_input(self.now, shop::Input::Came { connection: 1, runner, tools, identity: ServerIdentity::local() });
+        self.shop.handle_input(
+            self.now,
+            shop::Input::Came { connection: 1, runner, tools, identity: ServerIdentity::local() },
+        );
         self.drain();
     }
 

@@ -10,7 +10,7 @@
 //! - `fields`: one field of one kind; [`strict`]: JSON within bounds.
 //! - [`malformed`]: what can be wrong.
 pub mod envelope;
-pub(in crate::channel) mod fields;
+pub(crate) mod fields;
 mod frame;
 pub mod malformed;
 pub(in crate::channel) mod mention;

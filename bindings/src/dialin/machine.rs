@@ -1,4 +1,5 @@
 //! The machine of a connection by which an agent has dialed in.
+use super::joiner::Joiner;
 use super::{DialInConfig, Input, Output, render};
 use crate::channel::hello::Capabilities;
 use crate::channel::json::render as shown;
@@ -65,6 +66,7 @@ struct Run {
     bytes: usize,
     /// What it was handed on the way: no more than lie in one inbox.
     steers: Vec<MessageId>,
+    joiner: Joiner,
 }
 
 // === impl DialIn ===
@@ -206,6 +208,7 @@ impl DialIn {
             acked: false,
             bytes: 0,
             steers: Vec::new(),
+            joiner: Joiner::default(),
         };
         self.forgiven.retain(|run_id| *run_id != invoke.run_id);
         self.runs.insert(invoke.run_id.clone(), run);

@@ -1,10 +1,11 @@
 //! What an agent says of a run, from JSON to words: the same words in the events of an HTTP agent's answer and in the
 //! messages of one that has dialed in (protocol.md §1.6, §2; hardening S-27, S-48).
 use super::wish;
+use crate::channel::json::fields::{self, Fields, required};
+use crate::channel::json::malformed::Flaw;
 use crate::channel::json::strict;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use std::borrow::Cow;
+use serde_json::Value;
 use std::sync::Arc;
 use turnway_core::id::{AgentId, MessageId, QualifiedRun, SaidId};
 use turnway_core::limits;
@@ -12,7 +13,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::action::ActionWish;
 use turnway_core::protocol::agent::{AgentFailure, StopReason, TextKind};
 use turnway_core::protocol::handover::HandoverWish;
-use turnway_core::protocol::json::Json;
+use turnway_core::protocol::json::{Halves, Json, json_bytes, text_within};
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::steer::SteerOutcome;
 
@@ -83,61 +84,7 @@ pub enum Said {
     Alive,
 }
 
-#[derive(Deserialize)]
-struct Delta<'a> {
-    #[serde(borrow)]
-    text: Cow<'a, str>,
-    #[serde(default)]
-    kind: TextKind,
-    #[serde(default, borrow)]
-    run_id: Option<Cow<'a, str>>,
-}
-
-#[derive(Deserialize)]
-struct State<'a> {
-    state: String,
-    #[serde(default, borrow)]
-    detail: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct SteerAck<'a> {
-    message_id: String,
-    #[serde(default, borrow)]
-    outcome: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct HandoverRequest {
-    to: String,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    summary: String,
-}
-
-#[derive(Deserialize)]
-struct Subscribe {
-    types: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Done<'a> {
-    #[serde(default, borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(default)]
-    stop_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Failed {
-    #[serde(default)]
-    code: String,
-    #[serde(default)]
-    message: String,
-}
-
-/// Reads one event. Errors never repeat what the agent wrote (S-38).
+/// Reads one event. Errors name the field that is wrong, and never repeat what the agent wrote (S-38).
 ///
 /// `id` is what the event is called, where events have names; none: in this run they have none.
 ///
@@ -148,59 +95,102 @@ pub fn read(
     id: Option<Option<&str>>,
     run: &QualifiedRun,
 ) -> Result<Said, AgentFailure> {
+    read_piece(kind, data, id, run).map(|(said, _)| said)
+}
+
+/// Reads one event like [`read`], and the halves of surrogate pairs at the ends of a piece of text.
+pub(super) fn read_piece(
+    kind: &str,
+    data: &str,
+    id: Option<Option<&str>>,
+    run: &QualifiedRun,
+) -> Result<(Said, Halves), AgentFailure> {
     let id = || id.map(name).transpose();
-    match kind {
+    let event = || object(kind, data);
+    let said = match kind {
         "delta" => {
-            let delta: Delta<'_> = parse("delta", data)?;
-            if delta.run_id.is_some_and(|named| !run.is_named(&named)) {
-                // An agent that mixes its runs up must not show one person's answer to another.
-                return Err(broken("a delta of another run"));
-            }
-            Ok(Said::Delta { kind: delta.kind, text: delta.text.into_owned(), id: id()? })
+            let (mut body, halves) =
+                strict::object_halves(data, "text").map_err(|flaw| malformed(kind, flaw))?;
+            let (text, kind) = delta(&mut body, run)?;
+            return Ok((Said::Delta { kind, text, id: id()? }, halves));
         }
         "state" => {
-            let State { state, detail } = parse("state", data)?;
-            if state.is_empty() || state.len() > WORD_BYTES_MAX || state.chars().any(char::is_control) {
-                return Err(broken("a state that is no word"));
-            }
-            Ok(Said::State { state, detail: carried(detail)?, id: id()? })
+            let (state, detail) = state(event()?)?;
+            Said::State { state, detail, id: id()? }
         }
-        "steer_ack" => {
-            let SteerAck { message_id, outcome } = parse("steer_ack", data)?;
-            let message_id =
-                MessageId::parse(&message_id).map_err(|_| broken("a steer_ack of no message"))?;
-            // Words that nobody knows are not a yes: the input becomes a turn of its own, and is not lost.
-            let word = outcome.and_then(|outcome| serde_json::from_str::<String>(outcome.get()).ok());
-            let outcome = word.and_then(|word| SteerOutcome::parse(&word));
-            let outcome = outcome.unwrap_or(SteerOutcome::Refused);
-            Ok(Said::Steered { message_id, outcome })
-        }
-        "handover_request" => {
-            let HandoverRequest { to, reason, summary } = parse("handover_request", data)?;
-            let to = AgentId::parse(&to).map_err(|_| broken("a handover_request to no agent"))?;
-            if reason.len() > limits::REASON_BYTES_MAX || summary.len() > limits::HANDOVER_SUMMARY_BYTES_MAX {
-                return Err(AgentFailure::TooLarge);
-            }
-            let wish = HandoverWish { to, reason: Private(reason), summary: Private(summary) };
-            Ok(Said::Handover { wish: Box::new(wish), id: id()? })
-        }
-        "done" => {
-            let Done { usage, stop_reason } = parse("done", data)?;
-            let stop = stop_reason.map_or_else(StopReason::default, |word| stop(&word));
-            Ok(Said::Done { stop, usage: carried(usage)? })
-        }
-        "error" => {
-            let Failed { mut code, mut message } = parse("error", data)?;
-            code.retain(|c| !c.is_control());
-            code.truncate(code.floor_char_boundary(WORD_BYTES_MAX));
-            message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
-            Ok(Said::Failed(AgentFailure::Reported { code, message: Private(message) }))
-        }
-        "subscribe" => Ok(Said::Subscribe { types: types(data)? }),
-        "action" => Ok(Said::Action { wish: Box::new(action(data, run)?), id: id()? }),
+        "steer_ack" => steered(event()?)?,
+        "handover_request" => Said::Handover { wish: Box::new(handover(event()?)?), id: id()? },
+        "done" => done(event()?)?,
+        "error" => Said::Failed(reported(event()?)?),
+        "subscribe" => Said::Subscribe { types: types(data)? },
+        "action" => Said::Action { wish: Box::new(wish::read(event()?, run)?), id: id()? },
         // None of ours (a reader ignores what it does not know, or no agent could ever say more).
-        _ => Ok(Said::Unknown),
+        _ => Said::Unknown,
+    };
+    Ok((said, Halves::default()))
+}
+
+fn delta(body: &mut Fields, run: &QualifiedRun) -> Result<(String, TextKind), AgentFailure> {
+    const EVENT: &str = "delta";
+    let named = field(EVENT, fields::text(body, "run_id"))?;
+    if named.is_some_and(|named| !run.is_named(&named)) {
+        // An agent that mixes its runs up must not show one person's answer to another.
+        return Err(broken("a delta of another run"));
     }
+    let kind = match field(EVENT, fields::text(body, "kind"))?.as_deref() {
+        None | Some("text") => TextKind::Text,
+        Some("reasoning") => TextKind::Reasoning,
+        Some(_) => return Err(malformed(EVENT, Flaw::Wrong("kind"))),
+    };
+    let text = fields::text(body, "text").and_then(|text| required(text, "text"));
+    Ok((field(EVENT, text)?, kind))
+}
+
+fn state(mut body: Fields) -> Result<(String, Option<Json>), AgentFailure> {
+    let state = fields::text(&mut body, "state").and_then(|state| required(state, "state"));
+    let state = field("state", state)?;
+    if state.is_empty() || state.len() > WORD_BYTES_MAX || state.chars().any(char::is_control) {
+        return Err(broken("a state that is no word"));
+    }
+    Ok((state, carried(fields::any(&mut body, "detail"))?))
+}
+
+fn steered(mut body: Fields) -> Result<Said, AgentFailure> {
+    const EVENT: &str = "steer_ack";
+    let message_id = fields::text(&mut body, "message_id").and_then(|id| required(id, "message_id"));
+    let message_id = field(EVENT, message_id)?;
+    let message_id = MessageId::parse(&message_id).map_err(|_| broken("a steer_ack of no message"))?;
+    // Words that nobody knows are not a yes: the input becomes a turn of its own, and is not lost.
+    let outcome = fields::text(&mut body, "outcome").ok().flatten();
+    let outcome = outcome.and_then(|word| SteerOutcome::parse(&word)).unwrap_or(SteerOutcome::Refused);
+    Ok(Said::Steered { message_id, outcome })
+}
+
+fn handover(mut body: Fields) -> Result<HandoverWish, AgentFailure> {
+    const EVENT: &str = "handover_request";
+    let to = fields::text(&mut body, "to").and_then(|to| required(to, "to"));
+    let to = AgentId::parse(&field(EVENT, to)?).map_err(|_| broken("a handover_request to no agent"))?;
+    let reason = field(EVENT, fields::text(&mut body, "reason"))?.unwrap_or_default();
+    let summary = field(EVENT, fields::text(&mut body, "summary"))?.unwrap_or_default();
+    if reason.len() > limits::REASON_BYTES_MAX || summary.len() > limits::HANDOVER_SUMMARY_BYTES_MAX {
+        return Err(AgentFailure::TooLarge);
+    }
+    Ok(HandoverWish { to, reason: Private(reason), summary: Private(summary) })
+}
+
+fn done(mut body: Fields) -> Result<Said, AgentFailure> {
+    let stop_reason = field("done", fields::text(&mut body, "stop_reason"))?;
+    let stop = stop_reason.map_or_else(StopReason::default, |word| stop(&word));
+    Ok(Said::Done { stop, usage: carried(fields::any(&mut body, "usage"))? })
+}
+
+fn reported(mut body: Fields) -> Result<AgentFailure, AgentFailure> {
+    let mut code = field("error", fields::text(&mut body, "code"))?.unwrap_or_default();
+    let mut message = field("error", fields::text(&mut body, "message"))?.unwrap_or_default();
+    code.retain(|c| !c.is_control());
+    code.truncate(code.floor_char_boundary(WORD_BYTES_MAX));
+    message.truncate(text_within(&message, MESSAGE_BYTES_MAX));
+    Ok(AgentFailure::Reported { code, message: Private(message) })
 }
 
 /// What an agent that can be asked for the rest calls an event.
@@ -209,8 +199,17 @@ fn name(id: Option<&str>) -> Result<SaidId, AgentFailure> {
     SaidId::parse(id).map_err(|_| broken("an event whose id is not 1 to 128 visible ASCII characters"))
 }
 
-fn parse<'a, T: Deserialize<'a>>(name: &str, data: &'a str) -> Result<T, AgentFailure> {
-    serde_json::from_str(data).map_err(|_| AgentFailure::Broken(format!("malformed {name} event")))
+fn object(name: &str, data: &str) -> Result<Fields, AgentFailure> {
+    strict::object(data).map_err(|flaw| malformed(name, flaw))
+}
+
+/// Names the event whose field is wrong.
+pub(super) fn field<T>(event: &str, field: Result<T, Flaw>) -> Result<T, AgentFailure> {
+    field.map_err(|flaw| malformed(event, flaw))
+}
+
+fn malformed(event: &str, flaw: Flaw) -> AgentFailure {
+    AgentFailure::Broken(format!("malformed {event} event: {flaw}"))
 }
 
 /// A word this gateway does not know is an ordinary end: the agent did say `done`.
@@ -225,16 +224,11 @@ fn stop(word: &str) -> StopReason {
     }
 }
 
-/// JSON that is carried on as it came, within limits (S-13).
-pub(super) fn carried(raw: Option<&RawValue>) -> Result<Option<Json>, AgentFailure> {
-    let Some(raw) = raw else { return Ok(None) };
-    if raw.get().len() > limits::AGENT_DETAIL_BYTES_MAX {
-        return Err(AgentFailure::TooLarge);
-    }
-    // Whatever this returns can be stored in a fact and read back: depth, size, keys.
-    strict::value(raw.get())
-        .map(|value| Some(Json(value)))
-        .map_err(|_| broken("JSON nested too deep or malformed"))
+/// JSON that is carried on as it came, within limits (S-13), which count it as it is written in facts.
+pub(super) fn carried(value: Option<Value>) -> Result<Option<Json>, AgentFailure> {
+    let value = value.map(Json);
+    let is_large = value.as_ref().is_some_and(|value| json_bytes(value) > limits::AGENT_DETAIL_BYTES_MAX);
+    if is_large { Err(AgentFailure::TooLarge) } else { Ok(value) }
 }
 
 pub(super) fn broken(what: &str) -> AgentFailure {
@@ -243,17 +237,17 @@ pub(super) fn broken(what: &str) -> AgentFailure {
 
 /// What an agent wants to be told of.
 pub(super) fn types(data: &str) -> Result<Arc<[Pattern]>, AgentFailure> {
-    let Subscribe { types } = parse("subscribe", data)?;
-    if types.len() > limits::SUBSCRIBE_TYPES_MAX {
-        return Err(broken("a subscribe to too many types"));
+    let mut body = object("subscribe", data)?;
+    if !body.contains_key("types") {
+        return Err(malformed("subscribe", Flaw::Missing("types")));
     }
-    let patterns = types.iter().map(|text| Pattern::parse(text)).collect::<Result<_, _>>();
-    patterns.map_err(|_| broken("a subscribe whose types are no patterns"))
-}
-
-/// What an agent wants done.
-fn action(data: &str, run: &QualifiedRun) -> Result<ActionWish, AgentFailure> {
-    wish::read(parse("action", data)?, run)
+    let types = match fields::list(&mut body, "types", limits::SUBSCRIBE_TYPES_MAX) {
+        Err(Flaw::TooMany(_)) => return Err(broken("a subscribe to too many types")),
+        types => field("subscribe", types)?,
+    };
+    let pattern = |text: &Value| text.as_str().and_then(|text| Pattern::parse(text).ok());
+    let patterns = types.iter().map(pattern).collect::<Option<_>>();
+    patterns.ok_or_else(|| broken("a subscribe whose types are no patterns"))
 }
 
 #[cfg(test)]
@@ -330,11 +324,20 @@ mod tests {
     #[test]
     fn what_is_not_the_protocol_is_told_without_content() {
         check("delta", r#"{"text":"canary"#, "malformed delta event");
-        check("delta", r#"{"text":3}"#, "malformed delta event");
-        check("delta", "{}", "malformed delta event");
-        check("delta", r#"{"text":"a","kind":"song"}"#, "malformed delta event");
-        check("delta", r#"{"text":"a","text":"b"}"#, "malformed delta event");
-        check("delta", r#"{"text":"\ud800"}"#, "malformed delta event");
+        check("delta", r#"{"text":3}"#, "malformed delta event: field of wrong type or form: text");
+        check("delta", "{}", "malformed delta event: field missing: text");
+        check("delta", r#"{"text":"a","kind":"song"}"#, "wrong type or form: kind");
+        check("delta", r#"{"text":"a","run_id":7}"#, "wrong type or form: run_id");
+        check("delta", r#"{"text":"a","text":"b"}"#, "malformed delta event: an object has a key twice");
+        check("delta", "7", "malformed delta event: not a JSON object");
+        check(
+            "done",
+            r#"{"stop_reason":7}"#,
+            "malformed done event: field of wrong type or form: stop_reason",
+        );
+        check("error", r#"{"code":7}"#, "wrong type or form: code");
+        check("action", r#"{"tool":"t","timeout_ms":"x"}"#, "wrong type or form: timeout_ms");
+        check("handover_request", "{}", "field missing: to");
         check("delta", r#"{"text":"a","run_id":"s1.other"}"#, "another run");
         check("state", r#"{"state":"a\u0000b"}"#, "no word");
         check("state", &format!(r#"{{"state":"{}"}}"#, "x".repeat(257)), "no word");
@@ -342,7 +345,7 @@ mod tests {
         check(
             "state",
             &format!(r#"{{"state":"x","detail":{}{}}}"#, "[".repeat(65), "]".repeat(65)),
-            "too deep",
+            "nested deeper",
         );
         check("action", "{}", "an action without a tool");
         check("action", r#"{"type":"dance"}"#, "an action of no kind");

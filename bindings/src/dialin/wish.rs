@@ -2,10 +2,9 @@
 //!
 //! Over HTTP the event is named `action`, and `type` says of which kind it is. A message of an agent that has dialed in
 //! is of the type `action` itself: there the kind is `action_type`, or follows from what there is.
-use super::said::{broken, carried};
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use std::borrow::Cow;
+use super::said::{broken, carried, field};
+use crate::channel::json::fields::{self, Fields};
+use serde_json::{Map, Value};
 use std::time::Duration;
 use turnway_core::id::{QualifiedRun, SaidId, ToolName};
 use turnway_core::limits::{self, ACTION_DATA_BYTES_MAX};
@@ -15,28 +14,13 @@ use turnway_core::protocol::agent::AgentFailure;
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::qualified::bare_processes;
 
-/// An action as it is written.
-#[derive(Deserialize)]
-pub(super) struct Action<'a> {
-    #[serde(default, borrow)]
-    action_id: Option<Cow<'a, str>>,
-    #[serde(default, rename = "type", borrow)]
-    event: Option<Cow<'a, str>>,
-    #[serde(default, borrow)]
-    action_type: Option<Cow<'a, str>>,
-    #[serde(default)]
-    text: Option<String>,
-    #[serde(default, borrow)]
-    tool: Option<Cow<'a, str>>,
-    #[serde(default, borrow)]
-    args: Option<&'a RawValue>,
-    #[serde(default)]
-    timeout_ms: Option<u64>,
-}
-
 /// What it asks for.
-pub(super) fn read(action: Action<'_>, run: &QualifiedRun) -> Result<ActionWish, AgentFailure> {
-    let Action { action_id, event, action_type, text, tool, args, timeout_ms } = action;
+pub(super) fn read(mut body: Fields, run: &QualifiedRun) -> Result<ActionWish, AgentFailure> {
+    let mut text = |label| field("action", fields::text(&mut body, label));
+    let (action_id, event, action_type) = (text("action_id")?, text("type")?, text("action_type")?);
+    let (text, tool) = (text("text")?, text("tool")?);
+    let timeout_ms = field("action", fields::integer(&mut body, "timeout_ms"))?;
+    let args = fields::any(&mut body, "args");
     let name = action_id.map(|id| SaidId::parse(&id)).transpose();
     let name = name.map_err(|_| broken("an action whose name is not 1 to 128 visible ASCII characters"))?;
     let kind = action_type.or(event.filter(|kind| kind != "action"));
@@ -46,9 +30,8 @@ pub(super) fn read(action: Action<'_>, run: &QualifiedRun) -> Result<ActionWish,
         (Some("tool_call") | None, None) => return Err(broken("an action without a tool")),
         (Some("tool_call") | None, Some(tool)) => {
             let tool = ToolName::parse(&tool).map_err(|_| broken("an action of no tool"))?;
-            let bare = bare_args(&tool, args, run).map_err(|_| broken("malformed args"))?;
-            let args = carried(bare.as_deref().or(args))?
-                .unwrap_or_else(|| Json(serde_json::Value::Object(serde_json::Map::default())));
+            let args = carried(bare_args(&tool, args, run)?)?;
+            let args = args.unwrap_or_else(|| Json(Value::Object(Map::default())));
             Doing::ToolCall { tool, args }
         }
         (Some(_), _) => return Err(broken("an action of no kind")),
@@ -60,11 +43,13 @@ pub(super) fn read(action: Action<'_>, run: &QualifiedRun) -> Result<ActionWish,
 /// Names processes by their bare ids, where the agent may have named them otherwise: the log has no other names.
 fn bare_args(
     tool: &ToolName,
-    args: Option<&RawValue>,
+    args: Option<Value>,
     run: &QualifiedRun,
-) -> serde_json::Result<Option<Box<RawValue>>> {
-    let Some(args) = args.filter(|_| !run.tenant.is_default()) else { return Ok(None) };
-    RawValue::from_string(bare_processes(&run.key(), tool.as_str(), args.get().to_owned())).map(Some)
+) -> Result<Option<Value>, AgentFailure> {
+    let Some(args) = args.as_ref().filter(|_| !run.tenant.is_default()) else { return Ok(args) };
+    let bare = bare_processes(&run.key(), tool.as_str(), Json(args.clone()).text());
+    let args = serde_json::from_str::<Json>(&bare).map_err(|_| broken("malformed args"))?;
+    Ok(Some(args.0))
 }
 
 fn say(text: String) -> Result<Doing, AgentFailure> {

@@ -1,6 +1,7 @@
 //! What a gateway and a tool runner say to each other, as JSON texts (protocol.md §1.7).
-use crate::channel::json::strict;
+use crate::channel::json::{fields, strict};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use turnway_core::id::{
 use turnway_core::limits::{ACTION_DATA_BYTES_MAX, CHUNK_BYTES_MAX};
 use turnway_core::private::Private;
 use turnway_core::protocol::action::{Encoding, Execute, Printed, Stream, ToolError};
-use turnway_core::protocol::json::Json;
+use turnway_core::protocol::json::{Json, json_bytes, text_within};
 use turnway_core::protocol::qualified::processes;
 use turnway_core::time::Millis;
 
@@ -142,16 +143,8 @@ struct Body<'a> {
     truncated: bool,
     #[serde(default, borrow)]
     result: Option<&'a RawValue>,
-    #[serde(default)]
-    error: Option<ErrorBody>,
-}
-
-#[derive(Deserialize)]
-struct ErrorBody {
-    #[serde(default)]
-    code: String,
-    #[serde(default)]
-    message: String,
+    #[serde(default, borrow)]
+    error: Option<&'a RawValue>,
 }
 
 // === impl ToRunner ===
@@ -233,7 +226,7 @@ impl FromRunner {
                     let error = Some(ToolError::of(TOO_LARGE, "the result is larger than one may be"));
                     return Ok(Self::Result { action_id, ok: false, result: None, error });
                 }
-                let error = body.error.map(shortened);
+                let error = body.error.map(shortened).transpose()?;
                 Self::Result { action_id, ok, result: result.flatten(), error }
             }
             _ => {
@@ -250,7 +243,7 @@ fn printed(action_id: EventId, body: &Body<'_>) -> Result<Printed, NoWord> {
     let offset = body.offset.filter(|offset| *offset < OFFSET_MAX).ok_or(NoWord("offset is none"))?;
     let encoding = body.encoding.unwrap_or(Encoding::Utf8);
     let data = body.data.ok_or(NoWord("data is missing"))?;
-    let data: Cow<'_, str> = serde_json::from_str(data.get()).map_err(|_| NoWord("data is no text"))?;
+    let Ok(Value::String(data)) = strict::value(data.get()) else { return Err(NoWord("data is no text")) };
     let max = match encoding {
         Encoding::Utf8 => CHUNK_BYTES_MAX,
         Encoding::Base64 => CHUNK_BYTES_MAX.div_ceil(3) * 4,
@@ -268,24 +261,28 @@ fn printed(action_id: EventId, body: &Body<'_>) -> Result<Printed, NoWord> {
 
 /// JSON that is carried on as it came; none: it is too large.
 fn carried(raw: &RawValue) -> Result<Option<Json>, NoWord> {
-    if raw.get().len() > ACTION_DATA_BYTES_MAX {
-        return Ok(None);
-    }
     let value = strict::value(raw.get()).map_err(|_| NoWord("JSON nested too deep or malformed"))?;
-    Ok(Some(Json(value)))
+    let value = Json(value);
+    // As it is written, which is what facts have.
+    Ok((json_bytes(&value) <= ACTION_DATA_BYTES_MAX).then_some(value))
 }
 
-fn shortened(ErrorBody { mut code, mut message }: ErrorBody) -> ToolError {
+/// An error in the runner's words, which are cut to what a fact holds as JSON.
+fn shortened(raw: &RawValue) -> Result<ToolError, NoWord> {
+    let mut body = strict::object(raw.get()).map_err(|_| NoWord("error is no object"))?;
+    let mut text = |label| fields::text(&mut body, label).map(Option::unwrap_or_default);
+    let mut code = text("code").map_err(|_| NoWord("error.code is no text"))?;
+    let mut message = text("message").map_err(|_| NoWord("error.message is no text"))?;
     code.retain(|c| !c.is_control());
     code.truncate(code.floor_char_boundary(CODE_BYTES_MAX));
-    message.truncate(message.floor_char_boundary(ACTION_DATA_BYTES_MAX));
-    ToolError { code, message: Private(message) }
+    message.truncate(text_within(&message, ACTION_DATA_BYTES_MAX));
+    Ok(ToolError { code, message: Private(message) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
 
     const ID: &str = "0190f4a0-0000-7000-8000-000000000001";

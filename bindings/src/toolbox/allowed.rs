@@ -11,6 +11,7 @@ use std::fmt;
 use std::time::Duration;
 use turnway_core::limits::{PATTERN_BYTES_MAX, PROGRAM_ARG_BYTES_MAX};
 use turnway_core::protocol::action::ToolError;
+use turnway_core::protocol::json::literal;
 
 /// All programs, by the names that agents know them by.
 pub type Allowed = BTreeMap<String, Program>;
@@ -192,6 +193,7 @@ impl Arg {
             }
             Some(Value::String(text)) => text.clone(),
             Some(Value::Number(number)) => number.to_string(),
+            Some(number) if let Some(text) = literal(number) => text.to_owned(),
             Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
                 return Err(ToolError::of("bad_args", &format!("{name:?} is neither a text nor a number")));
             }

@@ -7,7 +7,7 @@ use turnway_core::protocol::json::Json;
 /// One line of a journal. The last one about an action counts. Earlier releases wrote the bare session id of every
 /// tenant, which is read as a session of the tenant `default`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "t", rename_all = "snake_case")]
+#[serde(tag = "t", rename_all = "snake_case", try_from = "Line")]
 pub enum Record {
     /// A process is about to be started: durable before it is.
     Begun {
@@ -32,6 +32,19 @@ pub enum Record {
     },
 }
 
+/// A [`Record`] as it is written: serde reads an enum whose tag stands beside its fields only by way of a form that has no
+/// place for every number.
+#[derive(Deserialize)]
+struct Line {
+    t: String,
+    id: EventId,
+    session: QualifiedSession,
+    #[serde(default)]
+    program: Option<String>,
+    #[serde(default)]
+    outcome: Option<Outcome>,
+}
+
 /// What came of an action; said of it whenever somebody asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -43,6 +56,21 @@ pub struct Outcome {
     /// Why it did not work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ToolError>,
+}
+
+// === impl Record ===
+
+impl TryFrom<Line> for Record {
+    type Error = &'static str;
+
+    fn try_from(line: Line) -> Result<Self, Self::Error> {
+        let Line { t, id, session, program, outcome } = line;
+        match (t.as_str(), program, outcome) {
+            ("begun", Some(program), None) => Ok(Self::Begun { id, session, program }),
+            ("ended", program, Some(outcome)) => Ok(Self::Ended { id, session, program, outcome }),
+            _ => Err("no record of this release"),
+        }
+    }
 }
 
 // === impl Outcome ===

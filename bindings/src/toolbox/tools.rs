@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use turnway_core::id::{EventId, QualifiedAction, QualifiedSession};
 use turnway_core::limits;
 use turnway_core::protocol::action::{SPAWN, ToolError};
+use turnway_core::protocol::json::literal;
 use turnway_core::time::Now;
 
 const STATUS: &str = "process.status";
@@ -156,6 +157,7 @@ impl Toolbox {
 fn object(value: &Value) -> Result<&Map<String, Value>, ToolError> {
     static NONE: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
     match value {
+        number if literal(number).is_some() => Err(bad("arguments are an object")),
         Value::Null => Ok(&NONE),
         Value::Object(map) => Ok(map),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {

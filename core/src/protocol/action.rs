@@ -34,7 +34,7 @@ pub struct ActionWish {
 
 /// An agent's next step (EV-E3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", try_from = "DoingBody")]
 pub enum Doing {
     /// It tells something; nobody has to do anything.
     Say {
@@ -50,8 +50,45 @@ pub enum Doing {
     },
 }
 
+/// A [`Doing`] as it is written: serde reads an enum whose tag stands beside its fields only by way of a form that has no
+/// place for every number.
+#[derive(Deserialize)]
+struct DoingBody {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    text: Option<Private<String>>,
+    #[serde(default)]
+    tool: Option<ToolName>,
+    #[serde(default)]
+    args: Option<Json>,
+}
+
+/// An [`ActionAsked`] as it is written, for the same reason.
+#[derive(Deserialize)]
+struct AskedBody {
+    action_id: EventId,
+    #[serde(default)]
+    name: Option<SaidId>,
+    agent_id: AgentId,
+    attempt: u32,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    text: Option<Private<String>>,
+    #[serde(default)]
+    tool: Option<ToolName>,
+    #[serde(default)]
+    args: Option<Json>,
+    #[serde(default)]
+    deadline_ms: Option<Millis>,
+    #[serde(default)]
+    mark: Option<Mark>,
+}
+
 /// An agent has asked: `agent.action`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "AskedBody")]
 pub struct ActionAsked {
     /// The action: the id of this fact.
     pub action_id: EventId,
@@ -292,6 +329,30 @@ pub struct News {
 }
 
 // === impl Doing ===
+
+impl TryFrom<DoingBody> for Doing {
+    type Error = &'static str;
+
+    fn try_from(body: DoingBody) -> Result<Self, Self::Error> {
+        match (body.kind.as_str(), body.text, body.tool) {
+            ("say", Some(text), _) => Ok(Self::Say { text }),
+            ("tool_call", _, Some(tool)) => Ok(Self::ToolCall { tool, args: body.args.unwrap_or_default() }),
+            ("say" | "tool_call", ..) => Err("an action without its fields"),
+            _ => Err("an action of no kind"),
+        }
+    }
+}
+
+impl TryFrom<AskedBody> for ActionAsked {
+    type Error = &'static str;
+
+    fn try_from(body: AskedBody) -> Result<Self, Self::Error> {
+        let AskedBody { action_id, name, agent_id, attempt, kind, text, tool, args, deadline_ms, mark } =
+            body;
+        let what = Doing::try_from(DoingBody { kind, text, tool, args })?;
+        Ok(Self { action_id, name, agent_id, attempt, what, deadline_ms, mark })
+    }
+}
 
 impl Doing {
     /// Bytes of what the agent says in it, as a fact weighs them.

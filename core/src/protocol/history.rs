@@ -1,7 +1,8 @@
 //! What was said before an input, where its client keeps the conversation itself.
 use crate::limits::HISTORY_BYTES_MAX;
 use crate::private::Private;
-use serde::{Deserialize, Serialize};
+use crate::protocol::json;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -26,12 +27,19 @@ impl fmt::Display for HistoryTooLong {
 impl History {
     /// These messages; keys are sorted, so the same messages are the same text however they were written.
     pub fn of(messages: &[Value]) -> Result<Self, HistoryTooLong> {
-        // Values always serialise.
-        let text = serde_json::to_string(messages).unwrap_or_default();
+        let mut text = Vec::new();
+        // Values that were read always serialise.
+        let _ = serde_json::Serializer::new(&mut text).collect_seq(messages.iter().map(json::Exact));
+        let text = String::from_utf8(text).unwrap_or_default();
         if text.len() > HISTORY_BYTES_MAX {
             return Err(HistoryTooLong);
         }
         Ok(Self(Private(text.into())))
+    }
+    /// Returns the text with its numbers as earlier releases had them: what is hashed of it to know a repeat.
+    pub(crate) fn rounded(&self) -> String {
+        let read = json::read_back(self.reveal());
+        read.map_or_else(|_| self.reveal().to_owned(), |messages| json::rounded(&messages).to_string())
     }
     /// Of the text, hex: how a fact names it without telling it.
     pub fn sha256(&self) -> String {

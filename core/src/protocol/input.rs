@@ -1,8 +1,10 @@
 //! What people ask, as it lies in a session's inbox or control lane.
 use crate::id::{AgentId, ControlId, EventId, MessageId, RequestId, RunId, UserId};
 use crate::protocol::history::History;
-use crate::protocol::json::{Json, json_bytes};
-use serde::{Deserialize, Serialize};
+use crate::protocol::json::{self, Json, json_bytes, rounded};
+use serde::de::{Deserializer, Error};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -20,13 +22,33 @@ pub enum Role {
 }
 
 /// A text, or OpenAI content parts (ST-37). Prints as its size only (S-38).
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Content {
     /// Plain text.
     Text(String),
     /// A list of content parts, passed on as they came.
-    Parts(Vec<serde_json::Value>),
+    Parts(Vec<Value>),
+}
+
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => to.serialize_str(text),
+            Self::Parts(parts) => to.collect_seq(parts.iter().map(json::Exact)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        match json::stored(from)? {
+            Value::String(text) => Ok(Self::Text(text)),
+            Value::Array(parts) => Ok(Self::Parts(parts)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+                Err(D::Error::custom("neither a text nor content parts"))
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Content {
@@ -132,12 +154,20 @@ pub struct Input {
 pub type BodyHash = [u8; 32];
 
 impl Input {
-    /// The hash that tells a repeat from a conflict (ST-35). Object keys are sorted, so it does not
-    /// depend on how the client wrote them.
+    /// The hash that tells a repeat from a conflict (ST-35). Object keys are sorted, so it does not depend on how the client
+    /// wrote them. Numbers count as the floats they are near, as in every release: a message that was accepted by an
+    /// earlier one is known. Only a number that no float holds counts as its text.
     pub fn body_hash(&self) -> BodyHash {
-        let body = (&self.message, &self.history, &self.agent_id, &self.strategy, &self.metadata);
-        // A tuple of serialisable values always serialises.
-        let bytes = serde_json::to_vec(&serde_json::to_value(body).unwrap_or_default()).unwrap_or_default();
+        let content = match &self.message.content {
+            Content::Text(text) => text.as_str().into(),
+            Content::Parts(parts) => Value::Array(parts.iter().map(rounded).collect()),
+        };
+        let metadata = self.metadata.as_ref().map(|metadata| rounded(&metadata.0));
+        let history = self.history.as_ref().map(|history| history.rounded());
+        let message = json!({"content": content, "role": self.message.role});
+        let body = json!([message, history, self.agent_id, self.strategy, metadata]);
+        // What was read as JSON always serialises.
+        let bytes = serde_json::to_vec(&body).unwrap_or_default();
         let hash = Sha256::new().chain_update(bytes);
         // As before there was such a thing: what was accepted then is still known.
         match &self.replaces {
@@ -155,10 +185,9 @@ impl Input {
     pub fn weight(&self) -> usize {
         let content = match &self.message.content {
             Content::Text(text) => text.len(),
-            Content::Parts(parts) => serde_json::to_vec(parts).map_or(0, |bytes| bytes.len()),
+            Content::Parts(_) => json_bytes(&self.message.content),
         };
-        let metadata =
-            self.metadata.as_ref().map_or(0, |m| serde_json::to_vec(&m.0).map_or(0, |bytes| bytes.len()));
+        let metadata = self.metadata.as_ref().map_or(0, json_bytes);
         let history = self.history.as_ref().map_or(0, |history| history.reveal().len());
         256 + content + history + metadata
     }
@@ -269,5 +298,51 @@ mod tests {
             let json = serde_json::to_string(&kept).expect("serialises");
             assert_eq!(serde_json::from_str::<Input>(&json).ok(), Some(kept));
         }
+    }
+
+    /// Hashes that the release before this rule has stored: a message of it is known, however its numbers are written now.
+    ///
+    /// Covers: ST-35, issue 23 A4.
+    #[test]
+    fn a_hash_of_an_earlier_release_is_kept() {
+        let read = |text: &str| crate::protocol::json::read(text).expect("JSON");
+        let with = |number: &str| {
+            let part = format!(r#"{{"type":"x","n":{number},"a":["\u00e9",null,true]}}"#);
+            let earlier = format!(r#"{{"role":"user","content":"hi","n":{number}}}"#);
+            let content = Content::Parts(vec![read(&part)]);
+            let history = Some(History::of(&[read(&earlier)]).expect("short"));
+            let metadata = Some(Json(read(&format!(r#"{{"z":{number},"a":1}}"#))));
+            Input { message: Message { role: Role::User, content }, history, metadata, ..input("hi", None) }
+        };
+        for number in NUMBERS {
+            let hash = with(number).body_hash();
+            assert_eq!(hash, as_before(number), "{number}");
+        }
+        assert_eq!(with("1e3").body_hash(), with("1000.0").body_hash());
+        // No release before has taken these.
+        assert_ne!(with("1e400").body_hash(), with("2e400").body_hash());
+    }
+
+    const NUMBERS: [&str; 8] = [
+        "7",
+        "-0",
+        "1.0",
+        "1.50",
+        "1e3",
+        "123456789012345678901234567890",
+        "0.12345678901234567890123",
+        "-5",
+    ];
+
+    /// The hash as releases up to 0.1 made it: of the value that `serde_json` reads and writes.
+    fn as_before(number: &str) -> BodyHash {
+        let value = |text: String| serde_json::from_str::<Value>(&text).expect("JSON");
+        let part = value(format!(r#"{{"type":"x","n":{number},"a":["\u00e9",null,true]}}"#));
+        let earlier = value(format!(r#"{{"role":"user","content":"hi","n":{number}}}"#));
+        let metadata = value(format!(r#"{{"z":{number},"a":1}}"#));
+        let message = json!({"role": "user", "content": [part]});
+        let history = serde_json::to_string(&[earlier]).expect("JSON");
+        let body = serde_json::to_value((message, history, Value::Null, "enqueue", metadata)).expect("JSON");
+        Sha256::digest(serde_json::to_vec(&body).expect("JSON")).into()
     }
 }

@@ -136,7 +136,7 @@ impl SessionRuntime {
             run_id: run_id.clone(),
             action_id,
             tool: tool.clone(),
-            args: Private(args.0.to_string()),
+            args: Private(args.text()),
             deadline,
             runner: self.state.actions.runner_of(&args.0),
         })
@@ -155,7 +155,7 @@ impl SessionRuntime {
                 let invoked = ToolInvoked {
                     action_id,
                     tool: action.tool.clone(),
-                    args: Json(serde_json::from_str(action.args.reveal()).unwrap_or_default()),
+                    args: serde_json::from_str(action.args.reveal()).unwrap_or_default(),
                     runner_id: runner,
                 };
                 let is_process = action.is_process();
@@ -231,7 +231,7 @@ impl SessionRuntime {
     /// What another owner has had begun: whether it goes on only its runner knows.
     fn query(&self, action_id: EventId, action: &Action) -> ToolOrder {
         if planted(Mutant::ActionRedone) {
-            let args = Json(serde_json::from_str(action.args.reveal()).unwrap_or_default());
+            let args = serde_json::from_str(action.args.reveal()).unwrap_or_default();
             let what = Doing::ToolCall { tool: action.tool.clone(), args };
             if let Some(again) = self.execute(&action.run_id, action_id, &what, action.deadline) {
                 return ToolOrder::Execute(Box::new(again));

@@ -123,7 +123,7 @@ impl Actions {
             agent: asked.agent_id.clone(),
             name: asked.name.clone(),
             tool: tool.clone(),
-            args: Private(args.0.to_string()),
+            args: Private(args.text()),
             deadline: asked.deadline_ms.unwrap_or_default(),
             runner: None,
             spawned: false,

@@ -116,7 +116,9 @@ impl Refused {
     pub fn is_of_store(self) -> bool {
         match self {
             Self::Full | Self::ReadOnly | Self::Forbidden => true,
-            Self::NotFound | Self::Conflict | Self::Closed | Self::Busy | Self::TooMany | Self::Quota => false,
+            Self::NotFound | Self::Conflict | Self::Closed | Self::Busy | Self::TooMany | Self::Quota => {
+                false
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
-use turnway_bindings::dialin::said;
+use turnway_bindings::dialin::joiner::Joiner;
 use turnway_core::id::QualifiedRun;
 use turnway_core::protocol::agent::AgentFailure;
 
@@ -26,6 +26,9 @@ pub struct Events {
     has_come: Arc<AtomicBool>,
     /// Whether each has a name of its own.
     named: bool,
+    joiner: Joiner,
+    /// The event behind the end of the text that was told before it.
+    next: Option<Said>,
 }
 
 // === impl Events ===
@@ -34,12 +37,16 @@ impl Events {
     /// `named`: each must have a name, so that the rest can be asked for.
     pub fn new(body: Incoming, named: bool) -> Self {
         let budget = Budget::new(BodyDataStream::new(body));
-        Self { has_come: budget.has_come(), stream: SseByteStream::new(budget), named }
+        let (has_come, stream) = (budget.has_come(), SseByteStream::new(budget));
+        Self { has_come, stream, named, joiner: Joiner::default(), next: None }
     }
 
     /// Returns the next event, or that bytes have come which are no event, or none yet. A body that ends without a last
     /// event is a failure too. Safe to drop and to ask again.
     pub async fn next(&mut self, run: &QualifiedRun) -> Said {
+        if let Some(said) = self.next.take() {
+            return said;
+        }
         let next = std::future::poll_fn(|cx| match self.stream.poll_next_unpin(cx) {
             Poll::Ready(event) => {
                 self.has_come.store(false, Ordering::Relaxed);
@@ -49,11 +56,24 @@ impl Events {
             Poll::Pending => Poll::Pending,
         });
         let Some(event) = next.await else { return Said::Alive };
-        match event {
-            Some(Ok(event)) => read(&event, run, self.named).unwrap_or_else(Said::Failed),
-            Some(Err(error)) => Said::Failed(failure(&error)),
-            None => Said::Failed(AgentFailure::Broken("the stream ended without done or error".to_owned())),
-        }
+        let (before, said) = match event {
+            Some(Ok(event)) => self.read(&event, run),
+            Some(Err(error)) => (self.joiner.flush(), Said::Failed(failure(&error))),
+            None => {
+                let why = "the stream ended without done or error".to_owned();
+                (self.joiner.flush(), Said::Failed(AgentFailure::Broken(why)))
+            }
+        };
+        let Some(before) = before else { return said };
+        self.next = Some(said);
+        before
+    }
+
+    fn read(&mut self, event: &Sse, run: &QualifiedRun) -> (Option<Said>, Said) {
+        // Only `done` makes sense without data; the others miss a field then.
+        let data = event.data.as_deref().unwrap_or("{}");
+        let kind = event.event.as_deref().unwrap_or_default();
+        self.joiner.read(kind, data, self.named.then_some(event.id.as_deref()), run)
     }
 
     /// Reads to the end of the body, within reason: only a body read to its end gives its connection
@@ -78,13 +98,6 @@ fn failure(error: &sse_stream::Error) -> AgentFailure {
         Some(BodyFault::TooLarge) => AgentFailure::TooLarge,
         Some(BodyFault::Lost) | None => broken("the connection was lost"),
     }
-}
-
-fn read(event: &Sse, run: &QualifiedRun, named: bool) -> Result<Said, AgentFailure> {
-    // Only `done` makes sense without data; the others miss a field then.
-    let data = event.data.as_deref().unwrap_or("{}");
-    let kind = event.event.as_deref().unwrap_or_default();
-    said::read(kind, data, named.then_some(event.id.as_deref()), run)
 }
 
 fn broken(what: &str) -> AgentFailure {

@@ -267,6 +267,33 @@ async fn whatever_an_agent_sends_is_a_sign_of_life() {
     }
 }
 
+/// A JavaScript agent cuts its text between two halves of a character; numbers of any size pass as they came.
+///
+/// Covers: MP-G4, MP-G5, issue 23 A4.
+#[tokio::test]
+async fn halves_are_joined_and_numbers_pass_unchanged() {
+    let mut world = World::new("").await;
+    let ask = order("a", "m1", "hi");
+    let (stream, _) = world.begin(&ask).await;
+    for text in [r"a\ud83d", r"\ude00b\ud83d", "c"] {
+        stream.send(format!("event: delta\ndata: {{\"text\":\"{text}\"}}\n\n: ping\n\n")).await;
+    }
+    let numbers = "[1e400,123456789012345678901234567890,1.50]";
+    stream.send(format!("event: state\ndata: {{\"state\":\"s\",\"detail\":{numbers}}}\n\n")).await;
+    stream.send(format!("event: done\ndata: {{\"usage\":{numbers}}}\n\n")).await;
+    let mut said = String::new();
+    let told = loop {
+        let event = world.event(&ask).await;
+        let AgentEvent::Delta { text, .. } = event else { break event };
+        said.push_str(text.reveal());
+    };
+    let AgentEvent::State { detail, .. } = told else { panic!("unexpected {told:?}") };
+    assert_eq!(said, "a\u{1F600}b\u{FFFD}c");
+    assert_eq!(detail.map(|detail| detail.text()).as_deref(), Some(numbers));
+    let AgentEvent::Done { usage, .. } = world.event(&ask).await else { panic!("the end") };
+    assert_eq!(usage.map(|usage| usage.text()).as_deref(), Some(numbers));
+}
+
 /// Text of one report never outgrows a checkpoint, and is cut between letters.
 #[tokio::test]
 async fn large_deltas_are_split() {

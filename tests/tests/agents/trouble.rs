@@ -174,13 +174,14 @@ async fn connecting_is_not_waited_for_for_long() {
 async fn events_nobody_can_read_break_the_answer_and_close_it() {
     let mut world = World::new("").await;
     for (bytes, why) in [
-        (&b"event: delta\ndata: {\"text\":\n\n"[..], "malformed delta event"),
-        (b"event: delta\ndata: hello\n\n", "malformed delta event"),
-        (b"event: delta\ndata:\n\n", "malformed delta event"),
-        (b"event: delta\n\n", "malformed delta event"),
-        (b"event: state\ndata: []\n\n", "malformed state event"),
-        (b"event: done\ndata: {\"usage\"}\n\n", "malformed done event"),
-        (b"event: error\ndata: 7\n\n", "malformed error event"),
+        (&b"event: delta\ndata: {\"text\":\n\n"[..], "malformed delta event: not valid JSON"),
+        (b"event: delta\ndata: hello\n\n", "malformed delta event: not valid JSON"),
+        (b"event: delta\ndata:\n\n", "malformed delta event: not valid JSON"),
+        (b"event: delta\n\n", "malformed delta event: field missing: text"),
+        (b"event: delta\ndata: {\"text\":7}\n\n", "malformed delta event: field of wrong type or form: text"),
+        (b"event: state\ndata: []\n\n", "malformed state event: not a JSON object"),
+        (b"event: done\ndata: {\"usage\"}\n\n", "malformed done event: not valid JSON"),
+        (b"event: error\ndata: 7\n\n", "malformed error event: not a JSON object"),
         (b"event: delta\ndata: {\"text\":\"\xff\xfe\"}\n\n", "not UTF-8"),
         (b"event: delta\ndata: {\"text\":\"\xe4\xb8\"}\n\n", "not UTF-8"),
         (b"event: delta\ndata: {\"text\":\"x\",\"run_id\":\"s2.y\"}\n\n", "a delta of another run"),

@@ -2,12 +2,13 @@
 use crate::channel::json::malformed::Flaw;
 use serde_json::{Map, Value};
 use turnway_core::id::BadName;
+use turnway_core::protocol::json::literal;
 
 /// Fields of one object; each is taken at most once.
-pub(in crate::channel) type Fields = Map<String, Value>;
+pub(crate) type Fields = Map<String, Value>;
 
 /// Integers on the wire stay below this, so that a client whose numbers are doubles reads them right.
-pub(in crate::channel) const INTEGER_END: u64 = 1 << 53;
+pub(crate) const INTEGER_END: u64 = 1 << 53;
 
 /// `label` is the field's path for people; its last part is the key.
 fn take(fields: &mut Fields, label: &'static str) -> Option<Value> {
@@ -16,7 +17,7 @@ fn take(fields: &mut Fields, label: &'static str) -> Option<Value> {
 }
 
 /// A text.
-pub(in crate::channel) fn text(fields: &mut Fields, label: &'static str) -> Result<Option<String>, Flaw> {
+pub(crate) fn text(fields: &mut Fields, label: &'static str) -> Result<Option<String>, Flaw> {
     match take(fields, label) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
@@ -25,7 +26,7 @@ pub(in crate::channel) fn text(fields: &mut Fields, label: &'static str) -> Resu
 }
 
 /// A name of some form.
-pub(in crate::channel) fn name<T>(
+pub(crate) fn name<T>(
     fields: &mut Fields,
     label: &'static str,
     parse: fn(&str) -> Result<T, BadName>,
@@ -35,13 +36,13 @@ pub(in crate::channel) fn name<T>(
 }
 
 /// A whole number from 0, below [`INTEGER_END`].
-pub(in crate::channel) fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, Flaw> {
+pub(crate) fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, Flaw> {
     let Some(value) = take(fields, label) else { return Ok(None) };
     value.as_u64().filter(|n| *n < INTEGER_END).map(Some).ok_or(Flaw::Wrong(label))
 }
 
 /// A yes or no.
-pub(in crate::channel) fn flag(fields: &mut Fields, label: &'static str) -> Result<Option<bool>, Flaw> {
+pub(crate) fn flag(fields: &mut Fields, label: &'static str) -> Result<Option<bool>, Flaw> {
     match take(fields, label) {
         None => Ok(None),
         Some(Value::Bool(flag)) => Ok(Some(flag)),
@@ -50,20 +51,17 @@ pub(in crate::channel) fn flag(fields: &mut Fields, label: &'static str) -> Resu
 }
 
 /// An object.
-pub(in crate::channel) fn object(fields: &mut Fields, label: &'static str) -> Result<Option<Fields>, Flaw> {
+pub(crate) fn object(fields: &mut Fields, label: &'static str) -> Result<Option<Fields>, Flaw> {
     match take(fields, label) {
         None => Ok(None),
+        Some(number) if literal(&number).is_some() => Err(Flaw::Wrong(label)),
         Some(Value::Object(inner)) => Ok(Some(inner)),
         Some(_) => Err(Flaw::Wrong(label)),
     }
 }
 
 /// A list of at most so many items; absent is empty.
-pub(in crate::channel) fn list(
-    fields: &mut Fields,
-    label: &'static str,
-    max: usize,
-) -> Result<Vec<Value>, Flaw> {
+pub(crate) fn list(fields: &mut Fields, label: &'static str, max: usize) -> Result<Vec<Value>, Flaw> {
     match take(fields, label) {
         None => Ok(Vec::new()),
         Some(Value::Array(items)) if items.len() > max => Err(Flaw::TooMany(label)),
@@ -73,11 +71,11 @@ pub(in crate::channel) fn list(
 }
 
 /// Anything at all.
-pub(in crate::channel) fn any(fields: &mut Fields, label: &'static str) -> Option<Value> {
+pub(crate) fn any(fields: &mut Fields, label: &'static str) -> Option<Value> {
     take(fields, label)
 }
 
 /// What must be there.
-pub(in crate::channel) fn required<T>(field: Option<T>, label: &'static str) -> Result<T, Flaw> {
+pub(crate) fn required<T>(field: Option<T>, label: &'static str) -> Result<T, Flaw> {
     field.ok_or(Flaw::Missing(label))
 }

@@ -17,8 +17,10 @@ pub struct Malformed {
 pub enum Flaw {
     /// Longer than [`limits::MESSAGE_BYTES_MAX`].
     TooLong,
-    /// Not JSON, or a number, a string or an escape that JSON allows and nobody can hold.
+    /// Not JSON.
     NotJson,
+    /// A number of more than [`limits::JSON_NUMBER_BYTES_MAX`].
+    LongNumber,
     /// JSON, but not an object.
     NotAnObject,
     /// Nested deeper than [`limits::JSON_DEPTH_MAX`].
@@ -48,6 +50,9 @@ impl fmt::Display for Flaw {
         match self {
             Self::TooLong => write!(f, "longer than {} bytes", limits::MESSAGE_BYTES_MAX),
             Self::NotJson => f.write_str("not valid JSON"),
+            Self::LongNumber => {
+                write!(f, "a number is longer than {} bytes", limits::JSON_NUMBER_BYTES_MAX)
+            }
             Self::NotAnObject => f.write_str("not a JSON object"),
             Self::TooDeep => write!(f, "nested deeper than {}", limits::JSON_DEPTH_MAX),
             Self::TooManyValues => write!(f, "more than {} values", limits::JSON_NODES_MAX),

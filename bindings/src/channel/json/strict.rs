@@ -1,42 +1,41 @@
-//! JSON within bounds (S-13): depth, number of values, no key twice; one pass that stops at the first
-//! breach, so hostile input costs no more than the bytes up to it.
+//! JSON of peers within bounds (S-13): depth, number of values, no key twice; one pass that stops at the first breach, so
+//! hostile input costs no more than the bytes up to it.
 use crate::channel::json::malformed::Flaw;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-use std::cell::Cell;
-use std::fmt;
-use turnway_core::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX, MESSAGE_BYTES_MAX};
+use turnway_core::limits::MESSAGE_BYTES_MAX;
+use turnway_core::protocol::json::{self, BadJson, Halves, literal};
 
-/// `serde_json` gives such keys a meaning when it reads a `Value`: a fact that carried one would be
-/// stored and then not be read back.
-const RESERVED: &str = "$serde_json::private::";
-
-/// Reads a text of at most [`MESSAGE_BYTES_MAX`] that must be one value. Whatever it returns can be stored
-/// in a fact and read back.
+/// Reads a text of at most [`MESSAGE_BYTES_MAX`] that must be one value. Whatever it returns can be stored in a fact and
+/// read back.
 pub fn value(text: &str) -> Result<Value, Flaw> {
-    value_within(text, MESSAGE_BYTES_MAX)
-}
-
-fn value_within(text: &str, bytes_max: usize) -> Result<Value, Flaw> {
-    if text.len() > bytes_max {
-        return Err(Flaw::TooLong);
-    }
-    let (values, flaw) = (Cell::new(0), Cell::new(Flaw::NotJson));
-    let mut json = serde_json::Deserializer::from_str(text);
-    let reader = Reader { depth: 1, values: &values, flaw: &flaw };
-    let value = reader.deserialize(&mut json).map_err(|_| flaw.get())?;
-    json.end().map_err(|_| Flaw::NotJson)?;
-    Ok(value)
+    Ok(json::read(within(text, MESSAGE_BYTES_MAX)?)?)
 }
 
 /// Reads a text that must be one object.
-pub(super) fn object(text: &str) -> Result<Map<String, Value>, Flaw> {
+pub(crate) fn object(text: &str) -> Result<Map<String, Value>, Flaw> {
     object_within(text, MESSAGE_BYTES_MAX)
 }
 
-/// The same for a text that may be of another length.
+/// Reads a text like [`object`], with a bound of its own.
 pub(in crate::channel) fn object_within(text: &str, bytes_max: usize) -> Result<Map<String, Value>, Flaw> {
-    match value_within(text, bytes_max)? {
+    map(json::read(within(text, bytes_max)?)?)
+}
+
+/// Reads a text like [`object`], and the halves of surrogate pairs at the ends of its field `key`.
+pub(crate) fn object_halves(text: &str, key: &str) -> Result<(Map<String, Value>, Halves), Flaw> {
+    let (value, halves) = json::read_halves(within(text, MESSAGE_BYTES_MAX)?, key)?;
+    Ok((map(value)?, halves))
+}
+
+fn within(text: &str, bytes_max: usize) -> Result<&str, Flaw> {
+    if text.len() > bytes_max { Err(Flaw::TooLong) } else { Ok(text) }
+}
+
+fn map(value: Value) -> Result<Map<String, Value>, Flaw> {
+    if literal(&value).is_some() {
+        return Err(Flaw::NotAnObject);
+    }
+    match value {
         Value::Object(map) => Ok(map),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             Err(Flaw::NotAnObject)
@@ -44,89 +43,23 @@ pub(in crate::channel) fn object_within(text: &str, bytes_max: usize) -> Result<
     }
 }
 
-/// Reads one value, which would be at this depth if it had parts.
-#[derive(Clone, Copy)]
-struct Reader<'a> {
-    depth: usize,
-    values: &'a Cell<usize>,
-    flaw: &'a Cell<Flaw>,
-}
-
-impl Reader<'_> {
-    fn fail<E: Error>(self, flaw: Flaw) -> E {
-        self.flaw.set(flaw);
-        E::custom("out of bounds")
-    }
-    fn inside<E: Error>(self) -> Result<Self, E> {
-        if self.depth > JSON_DEPTH_MAX {
-            return Err(self.fail(Flaw::TooDeep));
+impl From<BadJson> for Flaw {
+    fn from(bad: BadJson) -> Self {
+        match bad {
+            BadJson::Syntax => Self::NotJson,
+            BadJson::TooDeep => Self::TooDeep,
+            BadJson::TooManyValues => Self::TooManyValues,
+            BadJson::RepeatedKey => Self::RepeatedKey,
+            BadJson::ReservedKey => Self::ReservedKey,
+            BadJson::LongNumber => Self::LongNumber,
         }
-        Ok(Self { depth: self.depth + 1, ..self })
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Reader<'_> {
-    type Value = Value;
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
-        self.values.set(self.values.get() + 1);
-        if self.values.get() > JSON_NODES_MAX {
-            return Err(self.fail(Flaw::TooManyValues));
-        }
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Reader<'_> {
-    type Value = Value;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-    fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let inner = self.inside()?;
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(inner)? {
-            list.push(item);
-        }
-        Ok(Value::Array(list))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let inner = self.inside()?;
-        let mut map = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            if key.starts_with(RESERVED) {
-                return Err(self.fail(Flaw::ReservedKey));
-            }
-            // Before its value is read: the repeat itself may be what is large.
-            if map.contains_key(&key) {
-                return Err(self.fail(Flaw::RepeatedKey));
-            }
-            map.insert(key, entries.next_value_seed(inner)?);
-        }
-        Ok(Value::Object(map))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use turnway_core::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX, JSON_NUMBER_BYTES_MAX};
 
     fn nested(depth: usize) -> String {
         format!("{{\"a\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1))
@@ -158,8 +91,8 @@ mod tests {
             ("{\"a\":1,\"a\":1}".to_owned(), Flaw::RepeatedKey),
             ("{\"x\":{\"a\":1,\"\\u0061\":[[[[".to_owned(), Flaw::RepeatedKey),
             ("{\"$serde_json::private::RawValue\":\"[\"}".to_owned(), Flaw::ReservedKey),
-            ("{\"a\":1e999}".to_owned(), Flaw::NotJson),
-            ("{\"a\":\"\\ud800\"}".to_owned(), Flaw::NotJson),
+            (format!("{{\"a\":{}}}", "9".repeat(JSON_NUMBER_BYTES_MAX + 1)), Flaw::LongNumber),
+            ("1e999".to_owned(), Flaw::NotAnObject),
             ("{\"a\":\"\u{0}\"}".to_owned(), Flaw::NotJson),
             ("{} {}".to_owned(), Flaw::NotJson),
             ("{\"a\":NaN}".to_owned(), Flaw::NotJson),
@@ -177,12 +110,16 @@ mod tests {
         assert!(matches!(object(&short), Err(Flaw::TooManyValues | Flaw::TooLong)));
     }
 
-    /// A number of any length costs no more than its bytes and never wraps.
+    /// A number of any length costs no more than its bytes, never wraps, and is no number of ours.
+    ///
+    /// Covers: issue 23 A4.
     #[test]
-    fn huge_numbers_are_floats_or_refused() {
-        let digits = format!("{{\"a\":{}}}", "9".repeat(300));
-        assert!(object(&digits).expect("JSON")["a"].is_f64());
-        assert_eq!(object(&format!("{{\"a\":{}}}", "9".repeat(60_000))), Err(Flaw::NotJson));
+    fn huge_numbers_are_carried_or_refused() {
+        for number in ["9".repeat(300), "1e400".to_owned()] {
+            let read = object(&format!("{{\"a\":{number}}}")).expect("JSON");
+            assert_eq!((literal(&read["a"]), read["a"].as_u64()), (Some(number.as_str()), None));
+        }
+        assert_eq!(object(&format!("{{\"a\":{}}}", "9".repeat(60_000))), Err(Flaw::LongNumber));
         assert_eq!(object("{\"a\":18446744073709551615}").expect("JSON")["a"], u64::MAX);
     }
 }

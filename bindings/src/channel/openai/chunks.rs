@@ -4,7 +4,6 @@ use super::progress::{Progress, Step};
 use super::{Trouble, usage};
 use crate::channel::note::Note;
 use crate::channel::sse;
-use serde_json::{Map, Value};
 use turnway_core::id::RunId;
 use turnway_core::protocol::agent::StopReason;
 use turnway_core::protocol::json::Json;
@@ -158,7 +157,7 @@ impl Page {
     }
 
     fn write(&self, head: &Head, delta: Delta<'_>, finish_reason: Option<&'static str>, to: &mut String) {
-        let none: Option<&Map<String, Value>> = None;
+        let none: Option<&Json> = None;
         let choice = ChunkChoice { index: 0, delta, logprobs: (), finish_reason };
         event(&Chunk::new(head, &[choice], self.include_usage.then_some(none)), to);
     }

@@ -1,9 +1,9 @@
 //! The shapes that are written: borrowed views that go straight into text.
 use super::model;
 use serde::Serialize;
-use serde_json::{Map, Value};
 use turnway_core::id::{AgentId, RunId};
 use turnway_core::protocol::agent::StopReason;
+use turnway_core::protocol::json::Json;
 use turnway_core::time::Millis;
 
 /// What every answer and every chunk of it begins with.
@@ -32,7 +32,7 @@ pub(super) struct Chunk<'a> {
     choices: &'a [ChunkChoice<'a>],
     /// With usage asked for, null in every chunk but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<&'a Map<String, Value>>>,
+    usage: Option<Option<&'a Json>>,
 }
 
 #[derive(Serialize)]
@@ -58,7 +58,7 @@ impl<'a> Chunk<'a> {
     pub(super) fn new(
         head: &'a Head,
         choices: &'a [ChunkChoice<'a>],
-        usage: Option<Option<&'a Map<String, Value>>>,
+        usage: Option<Option<&'a Json>>,
     ) -> Self {
         let Head { id, created_ms, model } = head;
         Self { id, object: "chat.completion.chunk", created: created_ms.0 / 1000, model, choices, usage }
@@ -74,7 +74,7 @@ pub(super) struct Completion<'a> {
     model: &'a str,
     choices: [Choice<'a>; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<&'a Map<String, Value>>,
+    usage: Option<&'a Json>,
 }
 
 #[derive(Serialize)]
@@ -100,7 +100,7 @@ impl<'a> Completion<'a> {
         head: &'a Head,
         message: Answer<'a>,
         finish_reason: &'static str,
-        usage: Option<&'a Map<String, Value>>,
+        usage: Option<&'a Json>,
     ) -> Self {
         let Head { id, created_ms, model } = head;
         let choices = [Choice { index: 0, message, logprobs: (), finish_reason }];

@@ -190,6 +190,7 @@ impl From<Flaw> for Trouble {
             Flaw::Empty => Self { param: Some("messages".into()), ..trouble },
             Flaw::TooLong
             | Flaw::NotJson
+            | Flaw::LongNumber
             | Flaw::NotAnObject
             | Flaw::TooDeep
             | Flaw::TooManyValues

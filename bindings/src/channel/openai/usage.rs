@@ -5,7 +5,7 @@ use turnway_core::protocol::json::Json;
 /// The usage that goes with an answer: only what the agent said, for a zero that nobody counted is a lie.
 /// `prompt_tokens` and `completion_tokens` (or `input_tokens` and `output_tokens`) must be there; the sum is
 /// made if it is not, and further details stay as they are.
-pub(super) fn of(usage: Option<&Json>) -> Option<Map<String, Value>> {
+pub(super) fn of(usage: Option<&Json>) -> Option<Json> {
     let Json(Value::Object(said)) = usage? else { return None };
     let count = |names: [&str; 2]| names.iter().find_map(|name| said.get(*name)).and_then(Value::as_u64);
     let prompt = count(["prompt_tokens", "input_tokens"])?;
@@ -24,7 +24,7 @@ pub(super) fn of(usage: Option<&Json>) -> Option<Map<String, Value>> {
             usage.insert(details.to_owned(), Value::Object(of.clone()));
         }
     }
-    Some(usage)
+    Some(Json(Value::Object(usage)))
 }
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
     /// Covers: ST-41.
     #[test]
     fn only_what_was_counted_is_told() {
-        let told = |usage: Value| of(Some(&Json(usage))).map(Value::Object);
+        let told = |usage: Value| of(Some(&Json(usage))).map(|told| told.0);
         let full = json!({ "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
             "completion_tokens_details": { "reasoning_tokens": 1 } });
         assert_eq!(told(full.clone()), Some(full));

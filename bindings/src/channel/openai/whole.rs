@@ -4,9 +4,9 @@ use super::frame::{Answer, Completion, Head, finish};
 use super::progress::{Progress, Step};
 use super::{Trouble, usage};
 use crate::channel::note::Note;
-use serde_json::{Map, Value};
 use turnway_core::id::RunId;
 use turnway_core::protocol::agent::StopReason;
+use turnway_core::protocol::json::Json;
 
 /// Reasoning that is kept beside an answer; more is left out. The answer itself is bounded where it is made
 /// (`TURN_TEXT_BYTES_MAX`), reasoning is not.
@@ -25,7 +25,7 @@ pub struct Whole {
 #[derive(Debug)]
 struct End {
     stop: StopReason,
-    usage: Option<Map<String, Value>>,
+    usage: Option<Json>,
 }
 
 // === impl Whole ===

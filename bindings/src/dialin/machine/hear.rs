@@ -2,10 +2,11 @@
 use super::super::{Output, Word, render, said};
 use super::{DialIn, Run};
 use crate::channel::hello::Credential;
+use crate::channel::json::fields::{self, required};
 use crate::channel::json::malformed::Flaw;
 use crate::channel::json::render as shown;
+use crate::channel::json::strict;
 use serde::Deserialize;
-use serde_json::error::Category;
 use std::borrow::Cow;
 use std::sync::Arc;
 use turnway_core::id::{MessageId, QualifiedRun, RequestId, RunId};
@@ -94,6 +95,7 @@ impl DialIn {
         }
         let attempt = run.attempt;
         run.bytes = run.bytes.saturating_add(text.len());
+        let mut rest = None;
         let word = if run.bytes > AGENT_BODY_BYTES_MAX {
             Word::Said(said::Said::Failed(AgentFailure::TooLarge))
         } else if head.kind == "input_ack" {
@@ -101,7 +103,8 @@ impl DialIn {
         } else {
             let name = self.named.then_some(head.id.as_deref());
             let of = QualifiedRun { tenant: run.tenant.clone(), run_id: run_id.clone() };
-            let said = said::read(&head.kind, text, name, &of).unwrap_or_else(said::Said::Failed);
+            let (before, said) = run.joiner.read(&head.kind, text, name, &of);
+            rest = before.map(Word::Said);
             Word::Said(understood(said, run.goes_on))
         };
         // Whatever it says first, it has the input.
@@ -121,6 +124,9 @@ impl DialIn {
             self.runs.remove(&run_id);
         }
         let goes_on = !word.is_last();
+        if let Some(rest) = rest {
+            self.word(&run_id, attempt, rest);
+        }
         self.word(&run_id, attempt, word);
         if is_first && goes_on && !self.types.is_empty() {
             self.subscribe(&run_id, attempt);
@@ -221,10 +227,18 @@ fn head(text: &str) -> Result<Head<'_>, Flaw> {
     if !text.trim_ascii_start().starts_with('{') {
         return Err(Flaw::NotAnObject);
     }
-    serde_json::from_str(text).map_err(|error| match error.classify() {
-        Category::Data => Flaw::Wrong("type"),
-        Category::Io | Category::Syntax | Category::Eof => Flaw::NotJson,
-    })
+    serde_json::from_str(text).map_err(|_| flaw(text).err().unwrap_or(Flaw::NotJson))
+}
+
+/// Names what is wrong with a message whose head cannot be read.
+fn flaw(text: &str) -> Result<(), Flaw> {
+    let mut body = strict::object(text)?;
+    required(fields::text(&mut body, "type")?, "type")?;
+    for label in ["run_id", "id", "message_id", "request_id", "token"] {
+        fields::text(&mut body, label)?;
+    }
+    fields::integer(&mut body, "attempt")?;
+    Err(Flaw::Wrong("type"))
 }
 
 /// Of a run that goes on there is one error more: that nobody knows of it.

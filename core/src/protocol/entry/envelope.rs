@@ -3,11 +3,11 @@ use super::{Fact, reading};
 use crate::id::{Epoch, EventId, RunId, Seq, SessionId, SessionKey};
 use crate::protocol::json::json_bytes;
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::sync::Arc;
 
 /// One fact with what is said about every fact. Its place and epoch are the log's to give.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// Its name.
     pub id: EventId,

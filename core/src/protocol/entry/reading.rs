@@ -3,21 +3,21 @@
 use super::{Entry, Envelope, Fact};
 use crate::id::{Epoch, EventId, RunId, Seq};
 use crate::time::Millis;
-use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess};
+use serde::{Deserialize, Deserializer};
 use serde_json::Error;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// All that stands in an envelope, side by side, and what it is about as it lies there.
+/// All that is said about a fact, side by side, and what it is about as it lies there; its place only in an envelope.
 #[derive(Deserialize)]
 struct Flat<'a> {
-    specversion: String,
-    session_id: String,
-    seq: Seq,
-    epoch: Epoch,
+    specversion: Option<String>,
+    session_id: Option<String>,
+    seq: Option<Seq>,
+    epoch: Option<Epoch>,
     id: EventId,
     #[serde(with = "crate::time::rfc3339")]
     time: Millis,
@@ -68,15 +68,34 @@ impl<'a> MapAccess<'a> for Parts<'a> {
 
 /// An envelope as the log has it.
 pub(super) fn envelope(json: &str) -> Result<Envelope<Entry>, Error> {
+    let mut flat = flat(json)?;
+    let place = (flat.specversion.take(), flat.session_id.take(), flat.seq, flat.epoch);
+    let (Some(specversion), Some(session_id), Some(seq), Some(epoch)) = place else {
+        return Err(serde::de::Error::custom("a fact without its place"));
+    };
+    Ok(Envelope { specversion, session_id, seq, epoch, entry: entry(flat)? })
+}
+
+fn flat(json: &str) -> Result<Flat<'_>, Error> {
     if !json.trim_ascii_start().starts_with('{') {
         // serde would take its parts in a list, too.
         return Err(serde::de::Error::custom("an envelope is an object"));
     }
-    let flat: Flat<'_> = serde_json::from_str(json)?;
+    serde_json::from_str(json)
+}
+
+fn entry(flat: Flat<'_>) -> Result<Entry, Error> {
     let parts = Parts { kind: Some(&flat.kind), data: flat.data };
     let fact = Fact::deserialize(MapAccessDeserializer::new(parts))?;
-    let Flat { specversion, session_id, seq, epoch, id, time, .. } = flat;
-    let Flat { source, correlation_id, causation_id, traceparent, run_id, .. } = flat;
-    let entry = Entry { id, time, source, correlation_id, causation_id, traceparent, run_id, fact };
-    Ok(Envelope { specversion, session_id, seq, epoch, entry })
+    let Flat { id, time, source, correlation_id, causation_id, traceparent, run_id, .. } = flat;
+    Ok(Entry { id, time, source, correlation_id, causation_id, traceparent, run_id, fact })
+}
+
+/// Other nodes send facts without their places. Read as JSON text only, for a fact may have numbers of any size.
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(from)?;
+        // Without the words of the mistake: they may quote what was said (S-38).
+        flat(raw.get()).and_then(entry).map_err(|_| serde::de::Error::custom("not a fact"))
+    }
 }

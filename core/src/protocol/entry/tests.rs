@@ -84,3 +84,38 @@ fn error_body_is_kept_in_the_log_and_left_out_for_users() {
     assert!(!text.contains("canary") && text.contains("\"retry_after_ms\":7000"), "{text}");
     assert!(std::sync::Arc::ptr_eq(&shown, &shown.for_users()));
 }
+
+/// A log that the release before exact numbers has written, as `GET …/events` showed it then.
+const RECORDED: &str = include_str!("recorded.jsonl");
+
+/// Covers: ST-1, issue 23 A4.
+#[test]
+fn a_recorded_log_reads_and_writes_as_before() {
+    let key =
+        SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
+    assert_eq!(RECORDED.lines().count(), 10);
+    for line in RECORDED.lines() {
+        let read = Entry::from_json(line).expect("an envelope");
+        assert_eq!(read.entry.to_json(&key, read.seq, read.epoch), line);
+        // Another node is sent it without its place.
+        let sent = serde_json::to_string(&read.entry).expect("JSON");
+        assert_eq!(serde_json::from_str::<Entry>(&sent).ok(), Some(read.entry));
+    }
+}
+
+/// Covers: ST-1, issue 23 A4.
+#[test]
+fn numbers_of_any_size_are_kept_in_facts() {
+    let key =
+        SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
+    let numbers = "[1e400,123456789012345678901234567890,1.50,-0]";
+    for line in RECORDED.lines().filter(|line| line.contains("[7,-0.0,")) {
+        let at = line.find("[7,-0.0,").expect("numbers");
+        let end = at + line[at..].find(']').expect("their end") + 1;
+        let line = line.replace(&line[at..end], numbers);
+        let read = Entry::from_json(&line).expect("an envelope");
+        assert_eq!(read.entry.to_json(&key, read.seq, read.epoch), line);
+        let sent = serde_json::to_string(&read.entry).expect("JSON");
+        assert_eq!(serde_json::from_str::<Entry>(&sent).ok(), Some(read.entry));
+    }
+}

@@ -2,7 +2,7 @@
 use super::*;
 use crate::channel::note::{Reset, RunNote, SnapshotNote};
 use crate::channel::openai::whole::Whole;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use turnway_core::id::{AgentId, Epoch, EventId, Seq, SessionId};
 use turnway_core::private::Private;

@@ -1,7 +1,7 @@
 //! Notes in, one answer out.
 use super::*;
 use crate::channel::openai::chunks::tests::{delta, done, fact, head, run, started, thought};
-use serde_json::json;
+use serde_json::{Value, json};
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::refusal::Code;
 

@@ -1,0 +1,162 @@
+//! Joins surrogate pairs that an agent has cut between two pieces of text, as one does whose strings are UTF-16. Called
+//! where events are read, so that every offset counts text as it is shown.
+use super::said::{self, Said};
+use turnway_core::id::{QualifiedRun, SaidId};
+use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::json::joined;
+
+/// The first half of a pair, whose other half may begin the next piece.
+#[derive(Clone, Debug)]
+struct Half {
+    kind: TextKind,
+    high: u16,
+    /// The event that it ends: all of it is told only with the half.
+    id: Option<SaidId>,
+}
+
+/// The reader of one run's events. A half without its other one in the next piece of the same text becomes U+FFFD.
+#[derive(Clone, Debug, Default)]
+pub struct Joiner {
+    half: Option<Half>,
+}
+
+// === impl Joiner ===
+
+impl Joiner {
+    /// Reads one event like [`said::read`]: the end of the text before it, where that waited for its other half, and the
+    /// event. What cannot be read is a failure.
+    pub fn read(
+        &mut self,
+        kind: &str,
+        data: &str,
+        id: Option<Option<&str>>,
+        run: &QualifiedRun,
+    ) -> (Option<Said>, Said) {
+        match said::read_piece(kind, data, id, run) {
+            Ok((Said::Delta { kind, text, id }, halves)) => {
+                self.piece(kind, text, id, halves.first, halves.last)
+            }
+            // Nothing of the run's text or its order: the other half may still follow.
+            Ok((said @ (Said::Unknown | Said::Alive | Said::Steered { .. } | Said::Subscribe { .. }), _)) => {
+                (None, said)
+            }
+            Ok((said, _)) => (self.flush(), said),
+            Err(failure) => (self.flush(), Said::Failed(failure)),
+        }
+    }
+
+    /// Returns what is left of the text: its last half will not be completed.
+    pub fn flush(&mut self) -> Option<Said> {
+        let Half { kind, id, .. } = self.half.take()?;
+        Some(Said::Delta { kind, text: char::REPLACEMENT_CHARACTER.to_string(), id })
+    }
+
+    fn piece(
+        &mut self,
+        kind: TextKind,
+        mut text: String,
+        mut id: Option<SaidId>,
+        first: Option<u16>,
+        last: Option<u16>,
+    ) -> (Option<Said>, Said) {
+        let other = self.half.as_ref().is_some_and(|half| half.kind != kind);
+        let before = if other { self.flush() } else { None };
+        if text.is_empty() {
+            // The half goes on waiting, and with it the name of this event, which says no more.
+            if let Some(half) = &mut self.half {
+                half.id = id.take().or(half.id.take());
+            }
+            return (before, Said::Delta { kind, text, id });
+        }
+        if let Some(half) = self.half.take() {
+            let (letter, rest) = match first {
+                Some(low) => (joined(half.high, low), &text[char::REPLACEMENT_CHARACTER.len_utf8()..]),
+                None => (char::REPLACEMENT_CHARACTER, text.as_str()),
+            };
+            text = format!("{letter}{rest}");
+        }
+        if let Some(high) = last {
+            text.truncate(text.len() - char::REPLACEMENT_CHARACTER.len_utf8());
+            self.half = Some(Half { kind, high, id: id.take() });
+        }
+        (before, Said::Delta { kind, text, id })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
+
+    /// Plays events, each with a name; what is told, as `text@name` or the event's kind.
+    fn play(events: &[(&str, &str)]) -> Vec<String> {
+        let session = SessionId::parse("s1").expect("a name");
+        let key = SessionKey { tenant: TenantId::default_tenant(), session };
+        let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
+        let run = QualifiedRun::of(&key, &run_id);
+        let mut joiner = Joiner::default();
+        let mut told = Vec::new();
+        for (n, (kind, data)) in events.iter().enumerate() {
+            let name = n.to_string();
+            let (before, said) = joiner.read(kind, data, Some(Some(&name)), &run);
+            told.extend(before.iter().chain([&said]).map(brief));
+        }
+        told.extend(joiner.flush().iter().map(brief));
+        told
+    }
+
+    fn brief(said: &Said) -> String {
+        match said {
+            Said::Delta { kind, text, id } => {
+                let id = id.as_ref().map_or("-", SaidId::as_str);
+                let kind = if *kind == TextKind::Text { "" } else { "hm " };
+                format!("{kind}{text}@{id}")
+            }
+            Said::State { .. } => "state".to_owned(),
+            Said::Done { .. } => "done".to_owned(),
+            Said::Failed(_) => "failed".to_owned(),
+            Said::Unknown | Said::Alive => "alive".to_owned(),
+            Said::Steered { .. } | Said::Handover { .. } | Said::Action { .. } | Said::Subscribe { .. } => {
+                "other".to_owned()
+            }
+        }
+    }
+
+    const HIGH: (&str, &str) = ("delta", r#"{"text":"a\ud83d"}"#);
+    const LOW: (&str, &str) = ("delta", r#"{"text":"\ude00b"}"#);
+    const DONE: (&str, &str) = ("done", "{}");
+
+    /// Covers: issue 23 A4.
+    #[test]
+    fn a_pair_cut_between_two_pieces_is_joined() {
+        assert_eq!(play(&[HIGH, LOW, DONE]), ["a@-", "\u{1F600}b@1", "done"]);
+        assert_eq!(play(&[HIGH, ("delta", r#"{"text":""}"#), LOW]), ["a@-", "@-", "\u{1F600}b@2"]);
+        // What says nothing of the text may stand between.
+        assert_eq!(play(&[HIGH, ("ping", "{}"), LOW]), ["a@-", "alive", "\u{1F600}b@2"]);
+        let both = ("delta", r#"{"text":"\ude00\ud83d"}"#);
+        assert_eq!(play(&[HIGH, both, LOW]), ["a@-", "\u{1F600}@-", "\u{1F600}b@2"]);
+        let thinks = [
+            ("delta", r#"{"kind":"reasoning","text":"\ud83d"}"#),
+            ("delta", r#"{"kind":"reasoning","text":"\ude00"}"#),
+        ];
+        assert_eq!(play(&thinks), ["hm @-", "hm \u{1F600}@1"]);
+    }
+
+    /// An event is named as told only with all of its text.
+    ///
+    /// Covers: issue 23 A4.
+    #[test]
+    fn a_half_alone_becomes_a_replacement_character() {
+        assert_eq!(play(&[LOW, DONE]), ["\u{FFFD}b@0", "done"]);
+        assert_eq!(play(&[HIGH, DONE]), ["a@-", "\u{FFFD}@0", "done"]);
+        assert_eq!(play(&[HIGH]), ["a@-", "\u{FFFD}@0"]);
+        assert_eq!(play(&[HIGH, HIGH, DONE]), ["a@-", "\u{FFFD}a@-", "\u{FFFD}@1", "done"]);
+        assert_eq!(
+            play(&[HIGH, ("state", r#"{"state":"x"}"#), LOW]),
+            ["a@-", "\u{FFFD}@0", "state", "\u{FFFD}b@2"]
+        );
+        let thinks = ("delta", r#"{"kind":"reasoning","text":"hm"}"#);
+        assert_eq!(play(&[HIGH, thinks, LOW]), ["a@-", "\u{FFFD}@0", "hm hm@1", "\u{FFFD}b@2"]);
+        assert_eq!(play(&[HIGH, ("delta", "{}")]), ["a@-", "\u{FFFD}@0", "failed"]);
+    }
+}

@@ -1,0 +1,86 @@
+//! Numbers as somebody wrote them. `serde_json::Value` holds integers of 64 bits and floats; any other literal is held as
+//! an object with one reserved key, which no peer can send, and is written again as the number it stands for.
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Number, Value};
+
+/// The key of the object that stands for a number.
+const LITERAL: &str = "$serde_json::private::Literal";
+
+/// Returns a number as it was written: one that `serde_json` would write otherwise is held as its text.
+pub(super) fn exact(literal: &str) -> Value {
+    match ordinary(literal) {
+        Some(number) if is_written(&number, literal) => Value::Number(number),
+        Some(_) | None => {
+            Value::Object(Map::from_iter([(LITERAL.to_owned(), Value::String(literal.to_owned()))]))
+        }
+    }
+}
+
+/// Whether `serde_json` writes a number in this very form.
+fn is_written(number: &Number, literal: &str) -> bool {
+    // An integer has one form only, and `-0` is read as a float.
+    !number.is_f64() || number.to_string() == literal
+}
+
+/// Returns the number that `serde_json` reads, if it reads any.
+fn ordinary(literal: &str) -> Option<Number> {
+    if !literal.contains(['.', 'e', 'E']) && literal != "-0" {
+        let integer =
+            literal.parse::<u64>().map(Number::from).or_else(|_| literal.parse::<i64>().map(Number::from));
+        if let Ok(integer) = integer {
+            return Some(integer);
+        }
+    }
+    // Beyond the largest float this is infinite, which is no JSON.
+    literal.parse::<f64>().ok().and_then(Number::from_f64)
+}
+
+/// Returns the text of a number that is held as its text.
+pub fn literal(value: &Value) -> Option<&str> {
+    let map = value.as_object().filter(|map| map.len() == 1)?;
+    map.get(LITERAL)?.as_str().filter(|text| text.starts_with(|c: char| c == '-' || c.is_ascii_digit()))
+}
+
+/// Returns a value with its numbers as earlier releases read them, for the hashes that those have stored: every number that a float can hold is one.
+pub(crate) fn rounded(value: &Value) -> Value {
+    if let Some(number) = literal(value) {
+        return ordinary(number).map_or_else(|| value.clone(), Value::Number);
+    }
+    match value {
+        Value::Array(list) => Value::Array(list.iter().map(rounded).collect()),
+        Value::Object(map) => {
+            Value::Object(map.iter().map(|(key, value)| (key.clone(), rounded(value))).collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// A value that is written with each number as it came.
+pub struct Exact<'a>(pub &'a Value);
+
+impl Serialize for Exact<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if let Some(number) = literal(self.0) {
+            let raw: Result<&RawValue, _> = serde_json::from_str(number);
+            return raw.map_err(serde::ser::Error::custom)?.serialize(to);
+        }
+        match self.0 {
+            Value::Array(list) => {
+                let mut seq = to.serialize_seq(Some(list.len()))?;
+                for value in list {
+                    seq.serialize_element(&Exact(value))?;
+                }
+                seq.end()
+            }
+            Value::Object(map) => {
+                let mut entries = to.serialize_map(Some(map.len()))?;
+                for (key, value) in map {
+                    entries.serialize_entry(key, &Exact(value))?;
+                }
+                entries.end()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => self.0.serialize(to),
+        }
+    }
+}

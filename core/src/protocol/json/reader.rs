@@ -1,0 +1,351 @@
+//! Reads JSON that others wrote, in one pass and within bounds, without altering a number or failing on a lone surrogate.
+//! `serde_json` cannot: it turns long numbers into floats and refuses `1e400` and `"\ud83d"`.
+use super::number;
+use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX, JSON_NUMBER_BYTES_MAX};
+use serde_json::{Map, Value};
+
+/// A prefix of keys that `serde_json` and this crate give a meaning to; no peer may use such a key.
+pub const RESERVED: &str = "$serde_json::private::";
+
+/// Depth that is read back from a store: as deep as `serde_json` reads, and deeper than any peer may nest.
+const STORED_DEPTH_MAX: usize = 128;
+
+/// The reason why a text is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadJson {
+    /// The text is not JSON.
+    Syntax,
+    /// It nests deeper than it may.
+    TooDeep,
+    /// It has more values than it may.
+    TooManyValues,
+    /// One object has a key twice: readers would disagree about which counts.
+    RepeatedKey,
+    /// An object has a key that begins with [`RESERVED`].
+    ReservedKey,
+    /// A number is longer than [`JSON_NUMBER_BYTES_MAX`].
+    LongNumber,
+}
+
+/// The bounds of one text.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    depth: usize,
+    values: usize,
+    number_bytes: usize,
+    /// A repeated key is an error; else its last value counts, as in `serde_json`.
+    is_strict: bool,
+}
+
+/// Halves of surrogate pairs at the ends of a text: the other half may be in the piece before, or in the one that follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Halves {
+    /// The text begins with this low surrogate, for which it has U+FFFD.
+    pub first: Option<u16>,
+    /// The text ends with this high surrogate, for which it has U+FFFD.
+    pub last: Option<u16>,
+}
+
+/// Reads one value that a peer wrote. A surrogate without its other half becomes U+FFFD.
+pub fn read(text: &str) -> Result<Value, BadJson> {
+    Reader::new(text, Bounds::of_peers()).whole()
+}
+
+/// Reads one value like [`read`], and the halves at the ends of the text that its field `key` is.
+pub fn read_halves(text: &str, key: &str) -> Result<(Value, Halves), BadJson> {
+    let mut reader = Reader::new(text, Bounds::of_peers());
+    reader.wanted = Some(key);
+    let value = reader.whole()?;
+    Ok((value, reader.halves))
+}
+
+/// Reads one value that this gateway wrote earlier.
+pub(crate) fn read_back(text: &str) -> Result<Value, BadJson> {
+    Reader::new(text, Bounds::of_stores()).whole()
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    values: usize,
+    bounds: Bounds,
+    /// The field of the outermost object whose halves are wanted.
+    wanted: Option<&'a str>,
+    halves: Halves,
+}
+
+// === impl Bounds ===
+
+impl Bounds {
+    fn of_peers() -> Self {
+        let (depth, values, number_bytes) = (JSON_DEPTH_MAX, JSON_NODES_MAX, JSON_NUMBER_BYTES_MAX);
+        Self { depth, values, number_bytes, is_strict: true }
+    }
+
+    fn of_stores() -> Self {
+        Self { depth: STORED_DEPTH_MAX, values: usize::MAX, number_bytes: usize::MAX, is_strict: false }
+    }
+}
+
+// === impl Reader ===
+
+impl<'a> Reader<'a> {
+    fn new(text: &'a str, bounds: Bounds) -> Self {
+        Self { text, at: 0, values: 0, bounds, wanted: None, halves: Halves::default() }
+    }
+
+    fn whole(&mut self) -> Result<Value, BadJson> {
+        let value = self.value(1)?;
+        if self.next_token().is_some() { Err(BadJson::Syntax) } else { Ok(value) }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// Returns the next byte that is no white space, and stays before it.
+    fn next_token(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
+            self.at += 1;
+        }
+        self.peek()
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<(), BadJson> {
+        if self.next_token() != Some(byte) {
+            return Err(BadJson::Syntax);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Reads a value, which is at this depth if it has parts.
+    fn value(&mut self, depth: usize) -> Result<Value, BadJson> {
+        self.values += 1;
+        if self.values > self.bounds.values {
+            return Err(BadJson::TooManyValues);
+        }
+        match self.next_token().ok_or(BadJson::Syntax)? {
+            b'"' => Ok(Value::String(self.string()?.0)),
+            b'{' | b'[' if depth > self.bounds.depth => Err(BadJson::TooDeep),
+            b'{' => self.object(depth).map(Value::Object),
+            b'[' => self.list(depth).map(Value::Array),
+            b't' => self.word("true", Value::Bool(true)),
+            b'f' => self.word("false", Value::Bool(false)),
+            b'n' => self.word("null", Value::Null),
+            b'-' | b'0'..=b'9' => self.number(),
+            _ => Err(BadJson::Syntax),
+        }
+    }
+
+    fn word(&mut self, word: &str, value: Value) -> Result<Value, BadJson> {
+        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+            return Err(BadJson::Syntax);
+        }
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Vec<Value>, BadJson> {
+        let mut list = Vec::new();
+        self.expect(b'[')?;
+        if self.next_token() == Some(b']') {
+            self.at += 1;
+            return Ok(list);
+        }
+        loop {
+            list.push(self.value(depth + 1)?);
+            match self.next_token() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(list);
+                }
+                Some(_) | None => return Err(BadJson::Syntax),
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Map<String, Value>, BadJson> {
+        let mut map = Map::new();
+        self.expect(b'{')?;
+        if self.next_token() == Some(b'}') {
+            self.at += 1;
+            return Ok(map);
+        }
+        loop {
+            if self.next_token() != Some(b'"') {
+                return Err(BadJson::Syntax);
+            }
+            let (key, _) = self.string()?;
+            if key.starts_with(RESERVED) {
+                return Err(BadJson::ReservedKey);
+            }
+            // Before its value is read: the repeat itself may be what is large.
+            if self.bounds.is_strict && map.contains_key(&key) {
+                return Err(BadJson::RepeatedKey);
+            }
+            self.expect(b':')?;
+            let value = if depth == 1 && self.wanted == Some(key.as_str()) {
+                self.wanted_value(depth)?
+            } else {
+                self.value(depth + 1)?
+            };
+            map.insert(key, value);
+            match self.next_token() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(map);
+                }
+                Some(_) | None => return Err(BadJson::Syntax),
+            }
+        }
+    }
+
+    fn wanted_value(&mut self, depth: usize) -> Result<Value, BadJson> {
+        if self.next_token() != Some(b'"') {
+            return self.value(depth + 1);
+        }
+        let (text, halves) = self.string()?;
+        self.values += 1;
+        self.halves = halves;
+        Ok(Value::String(text))
+    }
+
+    fn number(&mut self) -> Result<Value, BadJson> {
+        let from = self.at;
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        let first = self.peek();
+        let whole = self.digits()?;
+        if whole > 1 && first == Some(b'0') {
+            return Err(BadJson::Syntax);
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        let literal = &self.text[from..self.at];
+        if literal.len() > self.bounds.number_bytes {
+            return Err(BadJson::LongNumber);
+        }
+        Ok(number::exact(literal))
+    }
+
+    /// Passes at least one digit.
+    fn digits(&mut self) -> Result<usize, BadJson> {
+        let from = self.at;
+        while let Some(b'0'..=b'9') = self.peek() {
+            self.at += 1;
+        }
+        if self.at == from { Err(BadJson::Syntax) } else { Ok(self.at - from) }
+    }
+
+    fn string(&mut self) -> Result<(String, Halves), BadJson> {
+        self.expect(b'"')?;
+        let from = self.at;
+        let mut text = String::new();
+        let mut halves = Halves::default();
+        loop {
+            let rest = &self.text.as_bytes()[self.at..];
+            let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20));
+            let plain = plain.ok_or(BadJson::Syntax)?;
+            text.push_str(&self.text[self.at..self.at + plain]);
+            self.at += plain;
+            if plain > 0 {
+                halves.last = None;
+            }
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok((text, halves));
+                }
+                Some(b'\\') => {
+                    let is_first = self.at == from;
+                    self.at += 1;
+                    self.escape(&mut text, &mut halves, is_first)?;
+                }
+                Some(_) | None => return Err(BadJson::Syntax),
+            }
+        }
+    }
+
+    fn escape(&mut self, text: &mut String, halves: &mut Halves, is_first: bool) -> Result<(), BadJson> {
+        let byte = self.peek().ok_or(BadJson::Syntax)?;
+        self.at += 1;
+        halves.last = None;
+        text.push(match byte {
+            b'"' => '"',
+            b'\\' => '\\',
+            b'/' => '/',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let unit = self.hex()?;
+                match unit {
+                    0xD800..=0xDBFF => match self.low_half()? {
+                        Some(low) => joined(unit, low),
+                        None => {
+                            halves.last = Some(unit);
+                            char::REPLACEMENT_CHARACTER
+                        }
+                    },
+                    0xDC00..=0xDFFF => {
+                        halves.first = is_first.then_some(unit).or(halves.first);
+                        char::REPLACEMENT_CHARACTER
+                    }
+                    _ => char::from_u32(u32::from(unit)).unwrap_or(char::REPLACEMENT_CHARACTER),
+                }
+            }
+            _ => return Err(BadJson::Syntax),
+        });
+        Ok(())
+    }
+
+    fn hex(&mut self) -> Result<u16, BadJson> {
+        let digits = self.text.as_bytes().get(self.at..self.at + 4).ok_or(BadJson::Syntax)?;
+        let mut unit = 0u16;
+        for digit in digits {
+            let digit = char::from(*digit).to_digit(16).ok_or(BadJson::Syntax)?;
+            unit = unit << 4 | u16::try_from(digit).map_err(|_| BadJson::Syntax)?;
+        }
+        self.at += 4;
+        Ok(unit)
+    }
+
+    /// Passes the escape of a low surrogate, if one follows.
+    fn low_half(&mut self) -> Result<Option<u16>, BadJson> {
+        let before = self.at;
+        if !self.text.as_bytes()[self.at..].starts_with(b"\\u") {
+            return Ok(None);
+        }
+        self.at += 2;
+        let unit = self.hex()?;
+        if (0xDC00..=0xDFFF).contains(&unit) {
+            return Ok(Some(unit));
+        }
+        self.at = before;
+        Ok(None)
+    }
+}
+
+/// Returns the character that two halves of a surrogate pair are.
+pub fn joined(high: u16, low: u16) -> char {
+    let mut units = char::decode_utf16([high, low]);
+    units.next().and_then(Result::ok).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+#[cfg(test)]
+mod tests;

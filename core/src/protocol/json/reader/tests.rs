@@ -1,0 +1,157 @@
+//! What is read of JSON that others wrote.
+use super::*;
+use crate::protocol::json::{Json, literal};
+use serde_json::json;
+
+fn written(text: &str) -> String {
+    Json(read(text).unwrap_or_else(|why| panic!("{text}: {why:?}"))).text()
+}
+
+/// Covers: S-13, issue 23 A4.
+#[test]
+fn a_number_is_written_as_it_was_read() {
+    for number in [
+        "0",
+        "-0",
+        "-1",
+        "18446744073709551615",
+        "18446744073709551616",
+        "-9223372036854775808",
+        "-9223372036854775809",
+        "123456789012345678901234567890",
+        "1e400",
+        "-1E+400",
+        "1e-400",
+        "1.0",
+        "1.00",
+        "1e3",
+        "0.1",
+        "0.12345678901234567890123",
+        "5e-324",
+        "1.7976931348623157e308",
+        "2e0",
+    ] {
+        let nested = format!(r#"{{"a":[{number},{{"b":{number}}}]}}"#);
+        assert_eq!((written(number), written(&nested)), (number.to_owned(), nested.clone()));
+        let back: Json = serde_json::from_str(&nested).expect("it is read back");
+        assert_eq!(back.text(), nested);
+        assert_eq!(serde_json::from_str::<Option<Json>>(number).expect("a value"), Some(Json(exact(number))));
+    }
+    for none in ["01", "-", "+1", "1.", ".5", "1e", "1e+", "0x1", "NaN", "Infinity", "1_0", "--1", "00"] {
+        assert_eq!(read(none), Err(BadJson::Syntax), "{none}");
+    }
+}
+
+fn exact(text: &str) -> Value {
+    read(text).expect("a number")
+}
+
+/// What is read as a number of this node's own fields must be one that `serde_json` holds.
+///
+/// Covers: S-13.
+#[test]
+fn an_unusual_number_is_no_integer_and_no_object_of_a_peer() {
+    let long = exact("18446744073709551616");
+    assert_eq!((long.as_u64(), literal(&long)), (None, Some("18446744073709551616")));
+    assert_eq!((exact("7").as_u64(), literal(&exact("7"))), (Some(7), None));
+    let forged = format!(r#"{{"{RESERVED}Literal":"7"}}"#);
+    assert_eq!(read(&forged), Err(BadJson::ReservedKey));
+    assert_eq!(read(&format!("[[{forged}]]")), Err(BadJson::ReservedKey));
+    assert_eq!(read(&"9".repeat(JSON_NUMBER_BYTES_MAX)).map(|_| ()), Ok(()));
+    assert_eq!(read(&"9".repeat(JSON_NUMBER_BYTES_MAX + 1)), Err(BadJson::LongNumber));
+    assert!(
+        serde_json::from_str::<Json>(&"9".repeat(JSON_NUMBER_BYTES_MAX + 1)).is_ok(),
+        "what is stored is read"
+    );
+}
+
+/// Covers: S-13, issue 23 A4.
+#[test]
+fn a_lone_surrogate_becomes_a_replacement_character() {
+    for (text, expected) in [
+        (r#""\ud83d\ude00""#, "\u{1F600}"),
+        (r#""a\ud83db""#, "a\u{FFFD}b"),
+        (r#""\ude00""#, "\u{FFFD}"),
+        (r#""\ud83d\ud83d\ude00""#, "\u{FFFD}\u{1F600}"),
+        (r#""\ude00\ud83d""#, "\u{FFFD}\u{FFFD}"),
+        (r#""\ud83d\n""#, "\u{FFFD}\n"),
+        (r#""\uD83D\u0041""#, "\u{FFFD}A"),
+        (r#""\u00e9\/\"\\\b\f\n\r\t\u0000""#, "é/\"\\\u{8}\u{c}\n\r\t\0"),
+    ] {
+        assert_eq!(read(text), Ok(Value::String(expected.to_owned())), "{text}");
+    }
+    for none in [r#""\ud83d\u12""#, r#""\uzzzz""#, r#""\x""#, r#""\"#, r#"""#, "\"\n\"", "\"\u{0}\""] {
+        assert_eq!(read(none), Err(BadJson::Syntax), "{none:?}");
+    }
+}
+
+/// Covers: issue 23 A4.
+#[test]
+fn halves_at_the_ends_of_a_field_are_told() {
+    let halves =
+        |text: &str| read_halves(&format!(r#"{{"x":"\ud83d","text":{text}}}"#), "text").expect("JSON").1;
+    let (high, low) = (Some(0xD83D), Some(0xDE00));
+    assert_eq!(halves(r#""\ud83d""#), Halves { first: None, last: high });
+    assert_eq!(halves(r#""a\ud83d""#), Halves { first: None, last: high });
+    assert_eq!(halves(r#""\ude00""#), Halves { first: low, last: None });
+    assert_eq!(halves(r#""\ude00b\ud83d""#), Halves { first: low, last: high });
+    assert_eq!(halves(r#""\ude00\ude00""#), Halves { first: low, last: None });
+    assert_eq!(halves(r#""\ud83da""#), Halves::default());
+    assert_eq!(halves(r#""a\ude00b""#), Halves::default());
+    assert_eq!(halves(r#""\ud83d\ude00""#), Halves::default());
+    assert_eq!(halves("7"), Halves::default());
+    // Of another object's field of that name nothing is told.
+    let inner = read_halves(r#"{"a":{"text":"\ud83d"},"text":"b"}"#, "text").expect("JSON");
+    assert_eq!(inner.1, Halves::default());
+}
+
+/// Two readers agree on everything that both can hold, and on what is not JSON.
+///
+/// Covers: S-13.
+#[test]
+fn ordinary_json_is_read_as_serde_json_reads_it() {
+    let texts = [
+        "null",
+        "true",
+        "false",
+        " [ ] ",
+        "{ }",
+        "[1,2,[3]]",
+        r#"{"b":1,"a":{"c":"d"}}"#,
+        "\t\"x\"\r\n",
+        "[1,]",
+        "[,1]",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{,}",
+        "{\"a\":1,}",
+        "tru",
+        "truex",
+        "nul",
+        "[1 2]",
+        "[1",
+        "{\"a\":1",
+        "\"a",
+        "]",
+        "",
+        " ",
+        "{} {}",
+        "[]]",
+        "'a'",
+        "\u{feff}{}",
+        "[\"\u{7f}\"]",
+        "{1:2}",
+        "\"\\u00e9\"",
+        "[-]",
+        "é",
+    ];
+    for text in texts {
+        let ours = read(text).ok();
+        assert_eq!(ours, serde_json::from_str::<Value>(text).ok(), "{text:?}");
+        for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+            let (ours, theirs) = (read(&text[..cut]).ok(), serde_json::from_str::<Value>(&text[..cut]).ok());
+            assert_eq!(ours, theirs, "{:?}", &text[..cut]);
+        }
+    }
+    assert_eq!(written(r#"{"b":1,"a":[ "\u0041" ]}"#), json!({"a": ["A"], "b": 1}).to_string());
+}
