@@ -1,15 +1,11 @@
 //! A node's lease where the store is far away: every op takes a round trip, and a first lease takes two.
-#[path = "../scene/scene.rs"]
-#[expect(dead_code, reason = "sessions and inputs are for other tests")]
-mod scene;
-
-use scene::board;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::switchboard::{Input, Output, Switchboard};
+use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
 use turnway_core::id::NodeId;
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::AgentPolicy;
+use turnway_core::protocol::agent::Directory;
 use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Shelf};
 use turnway_core::time::{Millis, Mono, Now};
@@ -39,8 +35,10 @@ struct Far {
 
 impl Far {
     fn new(way: fn(Mono, &mut Rng) -> Duration) -> Self {
+        let directory = Arc::new(Directory { agents: BTreeMap::new(), default: None });
+        let config = Config { node: NodeId(1), directory, seed: [3; 32], alone: false, keep_facts: None };
         Self {
-            board: board(NodeId(1), 3, AgentPolicy::default()),
+            board: Switchboard::new(config),
             shelf: Shelf::new(false),
             now: Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) },
             mail: BTreeMap::new(),

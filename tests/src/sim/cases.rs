@@ -121,11 +121,11 @@ pub fn goes_on_ms(seed: u64, how: Parting, age_s: u64) -> Option<u64> {
     wait
 }
 
-/// A store that is some 0.2 to 1.6 s away, there and back, from the first moment on: somebody must own the session all
+/// A store that is more than a renewal away, there and back, from the first moment on: somebody must own the session all
 /// the same, and its turn must end.
 pub fn far_store(seed: u64) {
     let mut world = World::new(seed, 3, Faults::default());
-    world.slow_until = world.now + Duration::from_secs(60);
+    world.far_ms = 300;
     let key = cast::key("default", "s1");
     let talker = world.client(Kind::Talker, &key, cast::user("ann", "default", false));
     world.later(0, 100, Happening::Client { client: talker, act: Act::Connect });
@@ -137,6 +137,7 @@ pub fn far_store(seed: u64) {
         story.is_some_and(|story| story.ended.is_some()),
         "G9: no turn ends at a far store (seed {seed})"
     );
+    world.far_ms = 0;
     world.heal();
     world.come_to_rest(super::scenario::REST_S);
 }

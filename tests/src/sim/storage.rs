@@ -20,7 +20,7 @@ impl World {
     /// Something is on its way between a node and the store.
     pub(crate) fn under_way(&mut self, happening: Happening) {
         let late = if self.slow_until > self.now { 400 } else { 0 };
-        self.later(late / 4, 10 + late, happening);
+        self.later(self.far_ms + late / 4, self.far_ms + 10 + late, happening);
     }
 
     /// A node that cannot reach the store, or a store that nobody can.
@@ -31,7 +31,8 @@ impl World {
 
     pub(crate) fn answer(&mut self, boot: NodeId, op: Op, result: Result<Reply, StoreError>) {
         let late = if self.slow_until > self.now { 1200 } else { 0 };
-        self.later(late / 8, 10 + late, Happening::Answer { boot, op, result });
+        let far = self.far_ms;
+        self.later(far + late / 8, far + 10 + late, Happening::Answer { boot, op, result });
     }
 
     /// An operation arrives.

@@ -155,6 +155,8 @@ pub struct World {
     pub(crate) restarted_at: Option<Mono>,
     pub(crate) outage_until: Mono,
     pub(crate) slow_until: Mono,
+    /// The store is at least so many milliseconds away, each way.
+    pub(crate) far_ms: u64,
     pub(crate) clients: Vec<Client>,
     pub(crate) sayings: BTreeMap<u64, cast::Saying>,
     pub(crate) lines: BTreeMap<LineId, Line>,
@@ -209,6 +211,7 @@ impl World {
             restarted_at: None,
             outage_until: Mono::default(),
             slow_until: Mono::default(),
+            far_ms: 0,
             clients: Vec::new(),
             sayings: BTreeMap::new(),
             lines: BTreeMap::new(),

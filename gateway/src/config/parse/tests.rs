@@ -130,6 +130,40 @@ fn a_redis_may_have_a_deployer_and_a_replica() {
 }
 
 #[test]
+fn redis_files_need_tls_and_a_login_without_password() {
+    let url = Flag::Key(Key::StoreUrl);
+    let file = "[store]\nattest = \"fsync\"\nwait = \"5s\"\npassword_file = \"p\"\nca = \"a\"\nclient_cert = \"c\"\n\
+                client_key = \"k\"\n";
+    let config = good(&sources(file, &[], &[(url, "rediss://u@h")]));
+    let StoreConfig::Redis { url: redis, attest, wait, .. } = config.store else { panic!() };
+    assert_eq!((attest, wait.as_secs()), (Some(Durability::Fsync), 5));
+    assert_eq!(redis.login.password_file, Some("p".into()));
+    let tls = redis.tls.expect("there is TLS");
+    assert_eq!((tls.ca, tls.client), (Some("a".into()), Some(("c".into(), "k".into()))));
+    let said = wrong(&sources(file, &[], &[(url, "redis://u:p@h")]));
+    assert_eq!(
+        said,
+        [
+            "t.toml:4:17: store.password_file: store.url names a password as well",
+            "t.toml:5:6: store.ca: needs TLS: a store.url that begins with rediss",
+            "t.toml:6:15: store.client_cert: needs TLS: a store.url that begins with rediss",
+            "t.toml:7:14: store.client_key: needs TLS: a store.url that begins with rediss",
+        ]
+    );
+    let half = "[store]\nclient_key = \"k\"\nattest = \"mem\"\n";
+    let said = wrong(&sources(half, &[], &[(url, "rediss://h")]));
+    assert_eq!(
+        said,
+        [
+            "t.toml:3:10: store.attest: expected os, fsync or fsync+replica",
+            "t.toml:2:14: store.client_key: needs store.client_cert as well",
+        ]
+    );
+    let said = wrong(&sources(file, &[], &[(url, "embedded:d")]));
+    assert!(said.iter().all(|said| said.ends_with("only a Redis needs it")) && said.len() == 5, "{said:#?}");
+}
+
+#[test]
 fn agents_come_from_everywhere() {
     let file = "[agents.a]\nurl = \"http://h\"\ncancel = true\n";
     let env = [("TURNWAY_AGENTS_b", "http://h")];
