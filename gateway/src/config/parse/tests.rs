@@ -155,8 +155,8 @@ fn redis_files_need_tls_and_a_login_without_password() {
     assert_eq!(
         said,
         [
-            "t.toml:3:10: store.attest: expected os, fsync or fsync+replica",
             "t.toml:2:14: store.client_key: needs store.client_cert as well",
+            "t.toml:3:10: store.attest: expected os, fsync or fsync+replica",
         ]
     );
     let said = wrong(&sources(file, &[], &[(url, "embedded:d")]));
