@@ -51,7 +51,7 @@ use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Directory;
 use turnway_core::rng::Rng;
 use turnway_core::session::Input as Told;
-use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::store::{Op, Refused, Reply, StoreError};
 use turnway_core::time::{Deadline, Mono, Now};
 use turnway_core::timers::Timers;
 use view::Viewing;
@@ -284,7 +284,15 @@ impl Switchboard {
             (Op::Listen { key, stamp, .. }, Reply::Listening { owner, .. }) => {
                 self.listening(now, &key, stamp, owner);
             }
+            (
+                Op::Open { key } | Op::Read { key, .. } | Op::Listen { key, .. },
+                Reply::Refused(Refused::Damaged),
+            ) => self.closed_off(&key),
             (Op::Listen { key, .. }, Reply::Refused(_)) => self.unheard_of(&key),
+            // An owner whose session was closed off under it.
+            (Op::Inbox { key, token, .. }, Reply::Refused(_) | Reply::Fenced) => {
+                self.abandon(now, &key, token);
+            }
             (
                 Op::Listen { .. }
                 | Op::Unlisten { .. }

@@ -425,6 +425,12 @@ pub const DRIVER_QUEUE_MAX: usize = 4096;
 pub const TURNSTILE_MAX: usize = 8;
 /// Inputs the driver takes before it looks at its timers again.
 pub const DRIVER_BATCH_MAX: usize = 256;
+/// Sessions of one embedded store that are closed off at most, about 10 MiB of names: where more are damaged, the disk
+/// is to be replaced, and the process says so and ends.
+pub const STORE_DAMAGED_SESSIONS_MAX: usize = 100_000;
+/// Every page of a data file up to this size is looked at before it is used: at 1 GiB/s that takes 4 s. Of a larger one
+/// that was closed in order, damage shows where it is read.
+pub const STORE_VERIFIED_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// Ops waiting for the embedded store's writer; one batch is [`STORE_BATCH_MAX`].
 pub const STORE_QUEUE_MAX: usize = 65_536;
 /// Ops in one group commit.

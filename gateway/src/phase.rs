@@ -20,6 +20,8 @@ pub enum Phase {
     Draining,
     /// Its switchboard has nothing left to do: links are closed.
     Leaving,
+    /// Its store is closed: only the process's end is left.
+    Left,
 }
 
 /// The process's phase and health, shared: the app moves it, the driver reports, admin shows it.
@@ -32,6 +34,10 @@ pub struct Life {
 struct Shared {
     phase: watch::Sender<Phase>,
     readiness: Readiness,
+    /// The store's file is not where the next start will look for it.
+    store_gone: watch::Sender<bool>,
+    /// Sessions that are closed off, because their records are damaged.
+    store_damaged: AtomicU64,
     /// What a drain still waits for.
     remaining: AtomicU64,
 }
@@ -74,6 +80,30 @@ impl Life {
         }
     }
 
+    /// Notes that the store's file is gone: for good.
+    pub fn store_gone(&self) {
+        self.report(Reason::StoreDamaged, true);
+        self.shared.store_gone.send_replace(true);
+    }
+
+    /// Waits until the process is to leave and cannot record anything on its way. Safe to drop and to ask again.
+    pub async fn left_without_store(&self) {
+        let mut gone = self.shared.store_gone.subscribe();
+        // The sender is ours, so the wait cannot fail.
+        let _ = gone.wait_for(|gone| *gone).await;
+        self.reached(Phase::Draining).await;
+    }
+
+    /// Notes how many sessions are closed off, because their records are damaged.
+    pub fn store_damaged(&self, sessions: usize) {
+        self.shared.store_damaged.store(sessions as u64, Ordering::Relaxed);
+    }
+
+    /// Sessions that are closed off, because their records are damaged. They do not make a process unready.
+    pub fn damaged_sessions(&self) -> u64 {
+        self.shared.store_damaged.load(Ordering::Relaxed)
+    }
+
     /// Notes what a drain still waits for.
     pub fn drain_remaining(&self, sessions: u64) {
         self.shared.remaining.store(sessions, Ordering::Relaxed);
@@ -83,7 +113,7 @@ impl Life {
     pub fn reasons(&self) -> Vec<Reason> {
         let phase = match self.phase() {
             Phase::Starting => Some(Reason::Starting),
-            Phase::Draining | Phase::Leaving => Some(Reason::Draining),
+            Phase::Draining | Phase::Leaving | Phase::Left => Some(Reason::Draining),
             Phase::Serving => None,
         };
         phase.into_iter().chain(self.shared.readiness.reasons()).collect()

@@ -230,9 +230,11 @@ fn a_damaged_record_is_an_error_and_never_an_answer() {
     txn.open_table(heads).expect("a table").insert(&*prefix, &*head).expect("written");
     txn.commit().expect("committed");
     drop(database);
-    let opened = Embedded::open(dir.path(), options(), Arc::new(|_, _| {}));
-    assert!(matches!(opened, Err(OpenError::Fault(Fault::Damaged { table: "heads", .. }))));
-    // The session is in no sweep's index, so the store opens; whoever asks for it gets no answer.
+    {
+        let rig = Rig::at(dir.path());
+        assert_eq!(rig.ask(read()), Ok(Reply::Refused(Refused::Damaged)), "found at the start");
+    }
+    // In no sweep's index, the session is met by whoever asks for it first.
     let database = Database::open(dir.path().join("turnway.redb")).expect("a database");
     let work: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("work");
     let txn = database.begin_write().expect("a transaction");
@@ -242,8 +244,10 @@ fn a_damaged_record_is_an_error_and_never_an_answer() {
     let report = check(dir.path(), &options()).expect("checked");
     assert_eq!((report.damages, report.sessions), (1, 1), "{report:?}");
     let rig = Rig::at(dir.path());
-    assert_eq!(rig.ask(read()), Err(StoreError::Unknown));
-    assert!(matches!(rig.faults.recv(), Ok(Fault::Damaged { table: "heads", .. })));
+    assert_eq!(rig.ask(read()), Ok(Reply::Refused(Refused::Damaged)));
+    assert!(matches!(rig.ask(put(0)), Ok(Reply::Value { version: 1, .. })), "the rest goes on");
+    drop(rig.store);
+    assert!(rig.faults.recv().is_err(), "nothing failed");
 }
 
 #[test]

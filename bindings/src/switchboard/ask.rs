@@ -415,7 +415,7 @@ impl Switchboard {
     }
 }
 
-fn refusal_of(refused: Refused) -> Refusal {
+pub(super) fn refusal_of(refused: Refused) -> Refusal {
     match refused {
         Refused::NotFound => Refusal::not_found(),
         Refused::Conflict => {
@@ -436,6 +436,9 @@ fn refusal_of(refused: Refused) -> Refusal {
         Refused::Forbidden => {
             let why = "the store refuses what this node asks; an operator has to see to it";
             Refusal::new(Code::StoreUnavailable, why).retry_after(limits::STORE_RETRY_AFTER)
+        }
+        Refused::Damaged => {
+            Refusal::new(Code::StoreDamaged, "records of this session are damaged: it is closed off")
         }
     }
 }

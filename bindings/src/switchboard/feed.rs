@@ -1,5 +1,6 @@
 //! Sessions this node listens to: listen first, then read; then each link follows by its own cursor.
 use super::holdings;
+use super::ask::refusal_of;
 use super::sub::{Mode, Sub, snapshot_note};
 use super::view::Asked;
 use super::{Purpose, Switchboard, Timer, Waiting};
@@ -13,7 +14,7 @@ use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::session::{Phase, State};
-use turnway_core::store::{Op, View};
+use turnway_core::store::{Op, Refused, View};
 use turnway_core::time::Now;
 
 /// How a feed comes to know its session.
@@ -211,11 +212,26 @@ impl Switchboard {
 
     /// Too many nodes listen to this session already.
     pub(super) fn unheard_of(&mut self, key: &SessionKey) {
+        self.refuse_feed(key, &Refusal::new(Code::RateLimited, "too many nodes listen to this session"));
+    }
+
+    /// Refuses everything that waits for a session whose records are damaged.
+    pub(super) fn closed_off(&mut self, key: &SessionKey) {
+        let refusal = refusal_of(Refused::Damaged);
+        self.viewing.remove(key);
+        self.rebuilds.remove(key);
+        for Waiting { link, request_id, .. } in self.views.remove(key).unwrap_or_default() {
+            self.refuse(link, request_id, Some(key.session.clone()), None, refusal.clone());
+        }
+        self.refuse_feed(key, &refusal);
+    }
+
+    /// Forgets a feed, and tells each of its links why.
+    fn refuse_feed(&mut self, key: &SessionKey, refusal: &Refusal) {
         let Some(feed) = self.feeds.remove(key) else { return };
         for (link, sub) in feed.subs {
             self.links.unfollow(link, key);
-            let refusal = Refusal::new(Code::RateLimited, "too many nodes listen to this session");
-            self.refuse_sub(link, key, sub.greets, &refusal);
+            self.refuse_sub(link, key, sub.greets, refusal);
         }
     }
 

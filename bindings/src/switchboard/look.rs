@@ -1,4 +1,5 @@
 //! Questions that leave nothing behind: what a session is like, which sessions there are, where a run lies.
+use super::ask::refusal_of;
 use super::{Purpose, Switchboard, Waiting};
 use crate::channel::note::{Listed, Note};
 use turnway_core::id::{LinkId, Principal, RequestId, RunId, SessionKey};
@@ -41,8 +42,8 @@ impl Switchboard {
     pub(super) fn found(&mut self, link: LinkId, run_id: RunId, result: Result<Reply, StoreError>) {
         match result {
             Ok(Reply::Found(Found { after, ended })) => self.note(link, Note::Found { run_id, after, ended }),
-            Ok(Reply::Refused(Refused::NotFound)) => {
-                self.refuse(link, None, Some(run_id.session()), Some(run_id), Refusal::not_found());
+            Ok(Reply::Refused(refused @ (Refused::NotFound | Refused::Damaged))) => {
+                self.refuse(link, None, Some(run_id.session()), Some(run_id), refusal_of(refused));
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.unread(link, Some(run_id)),
         }

@@ -79,6 +79,8 @@ define_codes! {
     OwnerLost = "owner_lost", true;
     /// The store cannot be reached; nothing was accepted.
     StoreUnavailable = "store_unavailable", true;
+    /// The session's records in the store are damaged: it is closed off until an operator repairs the store.
+    StoreDamaged = "store_damaged", false;
     /// This node takes on nothing more.
     Draining = "draining", true;
     /// A bug of ours.
@@ -135,6 +137,6 @@ mod tests {
             let json = serde_json::to_string(code).expect("a code serialises");
             assert_eq!(json, format!("\"{}\"", code.as_str()));
         }
-        assert_eq!(Code::ALL.len(), 34);
+        assert_eq!(Code::ALL.len(), 35);
     }
 }

@@ -109,6 +109,8 @@ pub enum Refused {
     Forbidden,
     /// The quota of stored bytes of the user or the tenant is used up.
     Quota,
+    /// A record of the session is not what was written: the session is closed off.
+    Damaged,
 }
 
 impl Refused {
@@ -116,9 +118,13 @@ impl Refused {
     pub fn is_of_store(self) -> bool {
         match self {
             Self::Full | Self::ReadOnly | Self::Forbidden => true,
-            Self::NotFound | Self::Conflict | Self::Closed | Self::Busy | Self::TooMany | Self::Quota => {
-                false
-            }
+            Self::NotFound
+            | Self::Conflict
+            | Self::Closed
+            | Self::Busy
+            | Self::TooMany
+            | Self::Quota
+            | Self::Damaged => false,
         }
     }
 }

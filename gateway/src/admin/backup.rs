@@ -83,7 +83,7 @@ impl Backup {
         let (to, copied) = copied.await.map_err(gone)?;
         let report = copied.map_err(|error| refuse(&error))?;
         tracing::info!(facts = report.facts, "the store was copied");
-        Ok(answer::json(StatusCode::OK, &Copied { ok: true, dir: &to, report: &report }))
+        Ok(answer::json(StatusCode::OK, &Copied { ok: report.left_out == 0, dir: &to, report: &report }))
     }
 }
 

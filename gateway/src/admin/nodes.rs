@@ -56,6 +56,9 @@ struct Node {
     /// What its acknowledgements survive, and whether only `store.attest` says so; none: of a release that does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     durability: Option<Kept>,
+    /// Sessions of its own store that are closed off, because their records are damaged.
+    #[serde(skip_serializing_if = "is_none")]
+    damaged_sessions: u64,
     /// None: of a release that does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     load: Option<Load>,
@@ -97,7 +100,7 @@ impl Roster {
                 Phase::Starting => "starting",
                 Phase::Serving => "serving",
                 Phase::Draining => "draining",
-                Phase::Leaving => "leaving",
+                Phase::Leaving | Phase::Left => "leaving",
             },
             release: env!("CARGO_PKG_VERSION").to_owned(),
             frames: Kind::Frame.version(),
@@ -105,6 +108,7 @@ impl Roster {
             seen_ago_ms: 0,
             answering: true,
             durability: Some(self.durability.clone()),
+            damaged_sessions: self.life.damaged_sessions(),
             load: Some(Load { bus_lag_us: lag, ..Load::of(&self.metrics) }),
         }
     }
@@ -131,6 +135,12 @@ fn other(node: NodeId, Seen { record, leased }: Seen, now: u64) -> Node {
         seen_ago_ms,
         answering: false,
         durability,
+        damaged_sessions: 0,
         load,
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }

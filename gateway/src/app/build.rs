@@ -25,7 +25,7 @@ use crate::listen::{House, Listener};
 use crate::metrics::{Metrics, Unanswered};
 use crate::phase::{Life, Phase, Reason};
 use crate::store::Store;
-use crate::store::embedded::{Copier, OpenError};
+use crate::store::embedded::{Copier, Embedded, OpenError};
 use crate::store::redis;
 use crate::store::registers::Counter;
 use crate::tls::{Keeper, Shown, development::NoPair, keeper::NoTls};
@@ -76,6 +76,8 @@ pub struct App {
     pub(super) tasks: TaskTracker,
     /// Rung when the store can promise nothing more.
     pub(super) fatal: Arc<Notify>,
+    /// The store, where it is in a file of this process, to be closed at the end.
+    pub(super) embedded: Option<Arc<Embedded>>,
 }
 
 /// Why a node cannot be.
@@ -178,7 +180,7 @@ impl App {
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
         let counter = Counter::default();
         let sink = counter.before(answers.sink());
-        let Opened { store, copier, promise } = shared.store(&plan.config, &fatal, sink, runtime)?;
+        let Opened { store, embedded, promise } = shared.store(&plan.config, &fatal, sink, runtime)?;
         let Identity { door, keys, call_names, upkeep } =
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
@@ -198,6 +200,7 @@ impl App {
             None => Arc::new(Alone::new(mouth)),
         };
         let driver = shared.driver(store, (&agents, &tools), bus, inbox, &plan)?;
+        let copier = embedded.as_ref().map(|store| store.copier());
         office.complete(shared.pages(
             registry,
             copier,
@@ -223,6 +226,7 @@ impl App {
             upkeep,
             tasks: shared.tasks,
             fatal,
+            embedded,
         })
     }
 }

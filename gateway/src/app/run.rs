@@ -9,10 +9,12 @@ use crate::keys::provider::Provider;
 use crate::listen::{House, Listener};
 use crate::phase::{Life, Phase, Reason};
 use crate::signal::{Leave, Reload};
+use crate::supervise;
 use crate::tls::Keeper;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle};
 use turnway_core::limits;
 
@@ -28,19 +30,35 @@ const FIRST_LEASE: Duration = Duration::from_secs(8);
 const AGAIN: Duration = Duration::from_millis(500);
 /// What it may take to leave it.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// What the store may take to finish what was asked and to close its file.
+const CLOSE: Duration = Duration::from_secs(5);
 /// What links may take to say goodbye: with all of the above, 20 s at the most.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 // === impl App ===
 
 impl App {
-    /// Runs a node to its end.
-    pub async fn run(self) -> Exit {
+    /// Runs a node to its end, and closes its store: tasks that are not waited for may hold the store for longer.
+    pub async fn run(mut self) -> Exit {
+        let (embedded, life) = (self.embedded.take(), self.life.clone());
+        let exit = self.serve().await;
+        if let Some(store) = embedded {
+            let closed = tokio::task::spawn_blocking(move || store.close());
+            if tokio::time::timeout(CLOSE, closed).await.is_err() {
+                tracing::warn!("the store could not be closed in time; the next start looks at all of it");
+            }
+        }
+        tracing::info!(?exit, "turnway ends");
+        life.advance(Phase::Left);
+        exit
+    }
+
+    async fn serve(self) -> Exit {
         let (Ok(leave), Ok(reload), Ok(again)) = (Leave::listen(), Reload::listen(), Reload::listen()) else {
             tracing::error!("signals cannot be heard");
             return Exit::Unavailable;
         };
-        let mut hurried = tokio::spawn(obey(leave, self.life.clone()));
+        let mut hurried = tokio::spawn(supervise::needed("signals", obey(leave, self.life.clone())));
         // Before its first lease: a node that holds one is spoken to.
         if let Some(fleet) = &self.fleet {
             tokio::select! {
@@ -60,13 +78,15 @@ impl App {
                 tracing::error!(reasons = ?self.life.reasons(), "the keys cannot be read from the store");
                 return Exit::Unavailable;
             }
-            tokio::spawn(keys.keep());
+            tokio::spawn(supervise::keep("keys", move || Arc::clone(&keys).keep()));
         }
-        tokio::spawn(reread(self.keeper, provider, reload, again));
+        let reread = reread(self.keeper, provider, reload, again);
+        supervise::need(&Handle::current(), "certificates and provider", reread);
         let mut driver = tokio::spawn(self.driver.run());
         let (listener, house) = self.public;
         let public = listener.address();
-        tokio::spawn(accept(listener, house));
+        let listener = Arc::new(listener);
+        tokio::spawn(accept("listener", listener, house));
         let quic = self.quic.map(quic);
         let admin = self.admin;
         // With its first lease turns can begin. Without one it serves what needs none, and is not ready.
@@ -82,6 +102,14 @@ impl App {
             () = self.fatal.notified() => {
                 tracing::error!("the store can promise nothing more; leaving");
                 Exit::Unavailable
+            }
+            () = self.life.left_without_store() => {
+                tracing::error!("nothing more can be recorded; leaving");
+                Exit::Unavailable
+            }
+            task = supervise::failed() => {
+                tracing::error!(task, "the node cannot do without a task that failed; leaving");
+                Exit::Bug
             }
             _ = &mut hurried => return Exit::Failed,
         };
@@ -102,7 +130,6 @@ impl App {
             }
             _ = &mut hurried => return Exit::Failed,
         }
-        tracing::info!(?exit, "turnway ends");
         exit
     }
 }
@@ -137,7 +164,11 @@ async fn serve_and_drain(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &L
 fn finished(ended: Result<Ended, JoinError>) -> Exit {
     match ended {
         Ok(Ended::Exit) => Exit::Fine,
-        Ok(Ended::Broken) | Err(_) => Exit::Bug,
+        Ok(Ended::Broken) => Exit::Bug,
+        Err(error) => {
+            tracing::error!(%error, "the driver panicked; leaving");
+            Exit::Bug
+        }
     }
 }
 
@@ -164,7 +195,7 @@ async fn known(keys: &Keys) -> bool {
 async fn reread(keeper: Option<Keeper>, provider: Option<Provider>, mut reload: Reload, again: Reload) {
     let is_fetching = provider.is_some();
     if let Some(provider) = provider {
-        tokio::spawn(provider.keep(again));
+        supervise::need(&Handle::current(), "keys of the provider", provider.keep(again));
     }
     if let Some(keeper) = keeper {
         return keeper.keep(reload).await;
@@ -177,20 +208,25 @@ async fn reread(keeper: Option<Keeper>, provider: Option<Provider>, mut reload: 
     }
 }
 
-async fn accept(listener: Listener, house: Arc<House>) {
-    if let Err(error) = listener.serve(house).await {
-        tracing::error!(%error, "a listener failed");
-    }
+/// Accepts until the house closes; what panics on the way costs the connections that are being accepted.
+async fn accept(name: &'static str, listener: Arc<Listener>, house: Arc<House>) {
+    let serve = || async {
+        if let Err(error) = listener.serve(Arc::clone(&house)).await {
+            tracing::error!(%error, name, "a listener failed");
+            supervise::end(name);
+        }
+    };
+    supervise::keep(name, serve).await;
 }
 
 /// Serves QUIC, and says where.
 fn quic((listener, house): Served) -> SocketAddr {
     let (address, tasks) = (listener.address(), house.tasks.clone());
     // One of those that the process waits for: it has the last words of all of its links.
-    tasks.spawn(async move {
+    tasks.spawn(supervise::needed("QUIC", async move {
         if let Err(error) = listener.serve(house).await {
             tracing::error!(%error, "QUIC is not served");
         }
-    });
+    }));
     address
 }

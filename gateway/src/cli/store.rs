@@ -15,7 +15,7 @@ use std::time::Duration;
 /// What to do with it.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Read all of a store that is not in use, and tell what does not fit together; nothing is written
+    /// Read all of a store that is not in use, and tell what does not fit together; nothing is written unless told so
     Check(CheckArgs),
     /// Copy a store into a new or empty directory, and read the copy before it counts
     Backup(BackupArgs),
@@ -28,6 +28,13 @@ pub enum StoreCommand {
 pub struct CheckArgs {
     /// The store's directory
     pub dir: PathBuf,
+    /// Make a damaged store whole: damaged sessions are forgotten, indexes are made anew, and the file as it was is kept
+    /// beside
+    #[arg(long, conflicts_with = "salvage")]
+    pub repair: bool,
+    /// Save all that is whole into a new or empty directory; the store is only read
+    #[arg(long, value_name = "TO")]
+    pub salvage: Option<PathBuf>,
 }
 
 /// From where to where.
@@ -106,7 +113,16 @@ pub async fn ask((url, to): (&str, &Path), json: bool) -> Result<Exit, Trouble> 
 fn obey(command: &StoreCommand, json: bool) -> Result<Exit, Trouble> {
     match command {
         StoreCommand::Check(args) => {
-            let report = embedded::check(&args.dir, &options()).map_err(|error| trouble(&error, STOP))?;
+            let stop = |error| trouble(&error, STOP);
+            if args.repair {
+                let report = embedded::repair(&args.dir, &options()).map_err(stop)?;
+                return show_saved(json, &args.dir, "whole now", &report);
+            }
+            if let Some(to) = &args.salvage {
+                let report = embedded::rescue(&args.dir, to, &options()).map_err(stop)?;
+                return show_saved(json, to, "saved, read again and whole", &report);
+            }
+            let report = embedded::check(&args.dir, &options()).map_err(stop)?;
             show(json, &args.dir, "whole", &report)
         }
         StoreCommand::Backup(args) => match (args.dirs.as_slice(), &args.admin) {
@@ -150,8 +166,14 @@ fn trouble(error: &OpenError, busy: &str) -> Trouble {
     }
 }
 
+/// Shows a copy that was asked for although something would be left out: that is no failure.
+fn show_saved(json: bool, dir: &Path, done: &str, report: &Report) -> Result<Exit, Trouble> {
+    show(json, dir, done, report).map(|_| if report.damages == 0 { Exit::Fine } else { Exit::Failed })
+}
+
+/// Shows what was found or made. A copy without sessions that are in the original is one to look into.
 fn show(json: bool, dir: &Path, whole: &str, report: &Report) -> Result<Exit, Trouble> {
-    let ok = report.damages == 0;
+    let ok = report.damages == 0 && report.left_out == 0;
     if json {
         say_json(&Verdict { ok, dir, report })?;
     } else {
@@ -183,10 +205,13 @@ fn text(dir: &Path, whole: &str, report: &Report) -> String {
     if report.unclosed {
         text += "  It was not closed in order; this is what its next start will find.\n";
     }
+    if report.left_out > 0 {
+        text += &format!("  {} damaged sessions were left out:\n", report.left_out);
+    }
     for complaint in &report.complaints {
         text += &format!("  - {complaint}\n");
     }
-    let unlisted = report.damages - report.complaints.len() as u64;
+    let unlisted = (report.damages + report.left_out).saturating_sub(report.complaints.len() as u64);
     if unlisted > 0 {
         text += &format!("  … and {unlisted} more\n");
     }

@@ -36,7 +36,7 @@ pub fn status_of(code: Code) -> StatusCode {
         Code::RateLimited | Code::TooManyPending | Code::OverShare | Code::QuotaExceeded => {
             StatusCode::TOO_MANY_REQUESTS
         }
-        Code::InternalError | Code::PoisonTurn => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::InternalError | Code::PoisonTurn | Code::StoreDamaged => StatusCode::INTERNAL_SERVER_ERROR,
         Code::AddAgentFailed | Code::RemoveAgentFailed | Code::SessionCloseFailed => {
             StatusCode::INTERNAL_SERVER_ERROR
         }

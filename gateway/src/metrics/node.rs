@@ -2,7 +2,8 @@
 use super::label_values;
 use super::workshop::Workshop;
 use crate::phase::{self, Life, Reason};
-use prometheus::IntGauge;
+use crate::supervise;
+use prometheus::{IntCounter, IntGauge};
 
 /// What is said of the process. It is looked up when it is asked for.
 #[derive(Debug)]
@@ -11,6 +12,8 @@ pub struct NodeMetrics {
     unready: [IntGauge; Reason::CODES.len()],
     phases: [IntGauge; Stage::NAMES.len()],
     remaining: IntGauge,
+    damaged: IntGauge,
+    panics: IntCounter,
 }
 
 label_values! {
@@ -56,6 +59,14 @@ impl NodeMetrics {
                 "turnway_node_drain_sessions",
                 "Sessions that a draining node still holds; 0 while it serves.",
             )?,
+            panics: workshop.counter(
+                "turnway_task_panicked_total",
+                "Panics of tasks that run as long as the process does; the log names the task.",
+            )?,
+            damaged: workshop.gauge(
+                "turnway_store_damaged_sessions",
+                "Sessions of an embedded store that are closed off, because their records are damaged.",
+            )?,
         })
     }
 
@@ -70,12 +81,15 @@ impl NodeMetrics {
             phase::Phase::Starting => Stage::Starting,
             phase::Phase::Serving => Stage::Serving,
             phase::Phase::Draining => Stage::Draining,
-            phase::Phase::Leaving => Stage::Leaving,
+            phase::Phase::Leaving | phase::Phase::Left => Stage::Leaving,
         };
         for (n, phase) in self.phases.iter().enumerate() {
             phase.set(i64::from(n == stage as usize));
         }
         let remaining = life.remaining().unwrap_or_default();
+        let panics: u64 = supervise::panics().values().sum();
+        self.panics.inc_by(panics.saturating_sub(self.panics.get()));
+        self.damaged.set(i64::try_from(life.damaged_sessions()).unwrap_or(i64::MAX));
         self.remaining.set(i64::try_from(remaining).unwrap_or(i64::MAX));
     }
 }

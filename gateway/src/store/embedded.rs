@@ -10,26 +10,31 @@
 mod batch;
 mod check;
 mod copy;
+mod datafile;
 mod directory;
 mod engine;
 mod fault;
+mod fence;
 mod head;
 mod heads;
 mod index;
 mod leases;
 mod look;
 mod meter;
+mod opening;
+mod pages;
 mod queue;
 mod reading;
 mod record;
 mod report;
+mod salvage;
 mod shadow;
 mod standing;
 mod step;
 mod tables;
 mod wall;
 
-pub use copy::{Copier, copy};
+pub use copy::{Copier, copy, repair, rescue};
 pub use engine::Engine;
 pub use fault::{Fault, OpenError};
 pub use look::check;
@@ -42,7 +47,7 @@ use leases::Leases;
 use queue::{Queue, Taken};
 use redb::StorageBackend;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use turnway_core::limits;
@@ -85,6 +90,8 @@ pub struct Options {
     pub fatal: Arc<dyn Fn(Fault) + Send + Sync>,
     /// Called by the writer after each commit: for metrics.
     pub committed: Arc<dyn Fn(Commit) + Send + Sync>,
+    /// Called when sessions are closed off because they are damaged: how many are.
+    pub closed_off: Arc<dyn Fn(usize) + Send + Sync>,
 }
 
 /// One commit that went through.
@@ -113,6 +120,7 @@ impl Options {
             clock,
             fatal,
             committed: Arc::new(|_| {}),
+            closed_off: Arc::new(|_| {}),
         }
     }
 }
@@ -124,7 +132,7 @@ pub struct Embedded {
     wall: Arc<Wall>,
     answers: Answers,
     copier: Copier,
-    writer: Option<JoinHandle<()>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Embedded {
@@ -151,7 +159,19 @@ impl Embedded {
             let write = move || write(engine, &queue, &answers, &options);
             std::thread::Builder::new().name("store".to_owned()).spawn(write)?
         };
-        Ok(Self { queue, leases, wall, answers, copier, writer: Some(writer) })
+        Ok(Self { queue, leases, wall, answers, copier, writer: Mutex::new(Some(writer)) })
+    }
+
+    /// Finishes what was asked before, closes the file, and waits for both; whatever is asked later is refused. Whoever
+    /// still holds the store then keeps nothing open.
+    pub fn close(&self) {
+        self.queue.close();
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer
+            && writer.join().is_err()
+        {
+            tracing::error!("the store's writer panicked");
+        }
     }
 
     /// Who copies it while it is in use.
@@ -178,12 +198,7 @@ impl Store for Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        self.queue.close();
-        if let Some(writer) = self.writer.take()
-            && writer.join().is_err()
-        {
-            tracing::error!("the store's writer panicked");
-        }
+        self.close();
     }
 }
 
@@ -199,7 +214,7 @@ fn write(mut engine: Engine, queue: &Queue, answers: &Answers, options: &Options
                 Err(fault) => break fault,
             },
         };
-        if let Err(fault) = done {
+        if let Err(fault) = done.and_then(|()| engine.look()) {
             break fault;
         }
     };

@@ -58,6 +58,7 @@ pub(super) fn kind(code: Code) -> (u16, &'static str) {
         Code::RateLimited | Code::TooManyPending | Code::OverShare | Code::QuotaExceeded => (429, LIMIT),
         Code::InternalError
         | Code::PoisonTurn
+        | Code::StoreDamaged
         | Code::AddAgentFailed
         | Code::RemoveAgentFailed
         | Code::SessionCloseFailed => (500, SERVER),

@@ -49,7 +49,8 @@ impl Office {
             crowd: Crowd::default(),
             reception: None,
             tls: None,
-            until: Phase::Leaving,
+            // To the last: whoever waits for the end is told of it by nobody answering any more.
+            until: Phase::Left,
             life: shared.life.clone(),
             metrics: Arc::clone(&shared.metrics),
             connections_max: CONNECTIONS_MAX,
@@ -75,7 +76,7 @@ fn serve(listener: Listener, house: House, life: Life) -> std::io::Result<()> {
         if let Err(error) = listener.serve(Arc::new(house)).await {
             tracing::error!(%error, "the operators' listener failed");
         }
-        life.reached(Phase::Leaving).await;
+        life.reached(Phase::Left).await;
         tokio::time::sleep(GOODBYE).await;
     };
     std::thread::Builder::new().name("admin".to_owned()).spawn(move || runtime.block_on(serving)).map(|_| ())

@@ -2,7 +2,7 @@
 use super::{BuildError, Shared};
 use crate::config::{Config, Durability, StoreConfig};
 use crate::phase::Reason;
-use crate::store::embedded::{self, Copier, Embedded};
+use crate::store::embedded::{self, Embedded, Fault};
 use crate::store::memory::Memory;
 use crate::store::redis::{self, Redis};
 use crate::store::{Answers, Store};
@@ -22,20 +22,20 @@ pub(super) struct Promise {
 /// A store that is ready to be asked.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Store>,
-    /// Copies an embedded one.
-    pub(super) copier: Option<Copier>,
+    /// An embedded one as what it is, to be copied and closed.
+    pub(super) embedded: Option<Arc<Embedded>>,
     pub(super) promise: Promise,
 }
 
 impl Opened {
     fn of(store: Arc<dyn Store>, config: &StoreConfig) -> Self {
         let promise = Promise { level: config.promise(), is_attested: false };
-        Self { store, copier: None, promise }
+        Self { store, embedded: None, promise }
     }
 }
 
 impl Shared {
-    /// The one that is configured; of an embedded one also what copies it.
+    /// The one that is configured; of an embedded one also itself.
     pub(super) fn store(
         &self,
         config: &Config,
@@ -48,8 +48,19 @@ impl Shared {
         match &config.store {
             StoreConfig::Memory => Ok(Opened::of(Arc::new(Memory::new(clock, answers)), &config.store)),
             StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes } => {
-                let fatal = Arc::clone(fatal);
-                let mut options = embedded::Options::new(clock, Arc::new(move |_| fatal.notify_one()));
+                let (fatal, life) = (Arc::clone(fatal), self.life.clone());
+                let failed = move |fault| match fault {
+                    // To leave would lose what the process still knows; a supervisor would start an empty one.
+                    Fault::Gone { .. } => life.store_gone(),
+                    Fault::Disk(_)
+                    | Fault::Damaged { .. }
+                    | Fault::Structure(_)
+                    | Fault::Panicked
+                    | Fault::Dead => fatal.notify_one(),
+                };
+                let mut options = embedded::Options::new(clock, Arc::new(failed));
+                let life = self.life.clone();
+                options.closed_off = Arc::new(move |sessions| life.store_damaged(sessions));
                 options.durability = match durability {
                     Durability::Mem => embedded::Durability::Os,
                     // What is not synced yet may still be in the process, and would die with it: only a
@@ -65,9 +76,9 @@ impl Shared {
                 options.short_of_room = Arc::new(move |is_short| life.report(Reason::DiskReserve, is_short));
                 let metrics = Arc::clone(&self.metrics);
                 options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
-                let store = Embedded::open(dir, options, answers)?;
-                let copier = Some(store.copier());
-                Ok(Opened { copier, ..Opened::of(Arc::new(store), &config.store) })
+                let store = Arc::new(Embedded::open(dir, options, answers)?);
+                let opened = Opened::of(Arc::<Embedded>::clone(&store), &config.store);
+                Ok(Opened { embedded: Some(store), ..opened })
             }
             StoreConfig::Redis { url, durability, deployer, attest, wait } => {
                 let options = redis::Options {
@@ -83,7 +94,7 @@ impl Shared {
                     .map_err(|error| BuildError::Redis { url: url.to_string(), error: Box::new(error) })?;
                 let promise = Promise { level: store.level().word(), is_attested: store.is_attested() };
                 self.metrics.store.promise(promise.is_attested);
-                Ok(Opened { promise, store: Arc::new(store), copier: None })
+                Ok(Opened { promise, store: Arc::new(store), embedded: None })
             }
         }
     }

@@ -6,11 +6,14 @@ use crate::store::embedded::meter;
 use crate::store::embedded::reading::Written;
 use crate::store::embedded::record::{Eye, Spot, TakenInput};
 use crate::store::embedded::report::Report;
-use crate::store::embedded::tables::{self, Definition, HEADS, IDS, LANES, LOG, Lane, META, SESSIONS};
+use crate::store::embedded::tables::{
+    self, CLOSED, Definition, HEADS, IDS, LANES, LOG, Lane, META, SESSIONS,
+};
 use crate::store::embedded::tables::{SNAPSHOTS, VALUES, WORK};
 use redb::{
     Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
 };
+use std::collections::BTreeMap;
 use turnway_core::id::Seq;
 
 type Open = ReadOnlyTable<&'static [u8], &'static [u8]>;
@@ -23,6 +26,64 @@ struct Examiner {
     snapshots: Open,
     work: Open,
     sessions: Open,
+}
+
+/// Sessions that are not whole, by the beginnings of their keys, and how it shows: a record is missing or does not fit
+/// the head, the head is missing, or the session was closed off before.
+pub(super) fn verdicts(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>, Fault> {
+    let examiner = Examiner::of(txn)?;
+    let mut damaged = closed(txn)?;
+    for item in examiner.heads.iter()? {
+        let (key, value) = item?;
+        let spot = Spot { table: "heads", key: key.value() };
+        let verdict = Head::unseal(spot, value.value()).and_then(|head| examiner.contents(spot.key, &head));
+        if let Err(fault) = verdict {
+            damaged.entry(spot.key.to_vec()).or_insert_with(|| fault.to_string());
+        }
+    }
+    for table in [&examiner.log, &examiner.lanes, &examiner.ids, &examiner.snapshots] {
+        let mut last = Vec::new();
+        for item in table.iter()? {
+            let (key, _) = item?;
+            let Some((_, rest)) = tables::split(key.value()) else { continue };
+            let prefix = &key.value()[..key.value().len() - rest.len()];
+            if last == prefix {
+                continue;
+            }
+            last = prefix.to_vec();
+            if examiner.heads.get(prefix)?.is_none() {
+                let fault = Spot { table: "heads", key: prefix }.damaged("missing");
+                damaged.entry(last.clone()).or_insert_with(|| fault.to_string());
+            }
+        }
+    }
+    for item in examiner.sessions.iter()? {
+        let (key, _) = item?;
+        let Some(line) = Line::read(key.value()) else { continue };
+        let prefix = tables::prefix(&line.session());
+        if examiner.heads.get(&*prefix)?.is_none() {
+            let fault = Spot { table: "heads", key: &prefix }.damaged("missing");
+            damaged.entry(prefix).or_insert_with(|| fault.to_string());
+        }
+    }
+    Ok(damaged)
+}
+
+/// Sessions that were closed off, and why.
+pub(super) fn closed(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>, Fault> {
+    let table = match txn.open_table(CLOSED) {
+        Ok(table) => table,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(BTreeMap::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut closed = BTreeMap::new();
+    for item in table.iter()? {
+        let (key, value) = item?;
+        let spot = Spot { table: "closed", key: key.value() };
+        let why = spot.unseal(value.value()).map(|why| String::from_utf8_lossy(why).into_owned());
+        closed.insert(spot.key.to_vec(), why.unwrap_or_else(|fault| fault.to_string()));
+    }
+    Ok(closed)
 }
 
 /// Looks at every record: its CRC, its form, and whether it fits its session's head.
@@ -53,17 +114,29 @@ fn sealed(
 impl Examiner {
     fn open(database: &Database) -> Result<(ReadTransaction, Self), Fault> {
         let txn = database.begin_read()?;
+        let examiner = Self::of(&txn)?;
+        Ok((txn, examiner))
+    }
+
+    fn of(txn: &ReadTransaction) -> Result<Self, Fault> {
         let open = |definition: Definition| txn.open_table(definition);
         let (heads, log, lanes) = (open(HEADS)?, open(LOG)?, open(LANES)?);
         let (ids, snapshots, work, sessions) = (open(IDS)?, open(SNAPSHOTS)?, open(WORK)?, open(SESSIONS)?);
-        Ok((txn, Self { heads, log, lanes, ids, snapshots, work, sessions }))
+        Ok(Self { heads, log, lanes, ids, snapshots, work, sessions })
     }
 
     fn examine(&self, txn: &ReadTransaction, report: &mut Report) -> Result<(), Fault> {
         let (mut working, mut owned) = (0, 0);
+        let closed = closed(txn)?;
+        for (prefix, why) in &closed {
+            report.object(format!("session {} is closed off: {why}", prefix.escape_ascii()));
+        }
         for item in self.heads.iter()? {
             let (key, value) = item?;
             let spot = Spot { table: "heads", key: key.value() };
+            if closed.contains_key(spot.key) {
+                continue;
+            }
             match Head::unseal(spot, value.value()) {
                 Ok(head) => {
                     self.session(spot.key, &head, report)?;
@@ -94,6 +167,14 @@ impl Examiner {
             report.complain(&work.damaged("does not fit the head"));
         }
         Ok(())
+    }
+
+    /// Whether all that the head speaks of is there and whole.
+    fn contents(&self, prefix: &[u8], head: &Head) -> Result<(), Fault> {
+        self.facts(prefix, head)?;
+        self.waiting(prefix, head)?;
+        self.ids(prefix)?;
+        self.snapshot(prefix, head).map(|_| ())
     }
 
     fn facts(&self, prefix: &[u8], head: &Head) -> Result<u64, Fault> {

@@ -11,6 +11,10 @@ use turnway_core::time::Mono;
 const DATABASE: &str = "turnway.redb";
 /// A database in the making.
 const FRESH: &str = "turnway.redb.new";
+/// A database that was replaced because it was damaged; the time follows, in milliseconds.
+const DAMAGED: &str = "turnway.redb.damaged-";
+/// Of these as many are kept: the first damage and its repair are what anybody looks into.
+const DAMAGED_MAX: usize = 3;
 /// Held as long as the directory is in use.
 const LOCK: &str = "turnway.lock";
 /// Between two looks at the room left.
@@ -92,6 +96,37 @@ impl Directory {
     pub(super) fn adopt(&self, fresh: &Path) -> Result<(), OpenError> {
         let adopted = fs::rename(fresh, self.file()).and_then(|()| sync(&self.path));
         adopted.map_err(|error| OpenError::Directory { path: self.path.clone(), error })
+    }
+}
+
+impl Directory {
+    /// Makes a new database the database, and keeps the old one under another name: for whoever can read more of it.
+    /// A crash at any moment leaves one or the other under the database's name. Returns the other name.
+    pub(super) fn replace(&self, fresh: &Path, at: u64) -> Result<PathBuf, OpenError> {
+        let old = self.path.join(format!("{DAMAGED}{at}"));
+        let kept = fs::hard_link(self.file(), &old).or_else(|_| fs::copy(self.file(), &old).map(|_| ()));
+        kept.map_err(|error| OpenError::Directory { path: old.clone(), error })?;
+        self.adopt(fresh)?;
+        self.forget_old()?;
+        Ok(old)
+    }
+
+    /// Removes the oldest of the files that were replaced, where there are too many: each may be as large as the store.
+    fn forget_old(&self) -> Result<(), OpenError> {
+        let fail = |error| OpenError::Directory { path: self.path.clone(), error };
+        let mut old = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(fail)? {
+            let path = entry.map_err(fail)?.path();
+            let at =
+                path.file_name().and_then(|name| name.to_str()?.strip_prefix(DAMAGED)?.parse::<u64>().ok());
+            old.extend(at.map(|at| (at, path)));
+        }
+        old.sort();
+        let too_many = old.len().saturating_sub(DAMAGED_MAX);
+        for (_, path) in old.into_iter().take(too_many) {
+            fs::remove_file(&path).map_err(|error| OpenError::Directory { path, error })?;
+        }
+        Ok(())
     }
 }
 

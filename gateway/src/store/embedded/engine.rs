@@ -1,14 +1,17 @@
 //! What the writer does: batches in, answers out.
 use crate::store::embedded::batch::{Basis, Batch};
 use crate::store::embedded::check;
-use crate::store::embedded::copy::Copier;
+use crate::store::embedded::copy::{Copier, Copies};
+use crate::store::embedded::datafile::Watched;
 use crate::store::embedded::directory::{Directory, Room};
 use crate::store::embedded::fault::{Fault, OpenError};
+use crate::store::embedded::fence::Fence;
 use crate::store::embedded::head::Head;
 use crate::store::embedded::heads::Heads;
 use crate::store::embedded::index;
 use crate::store::embedded::leases::Leases;
 use crate::store::embedded::meter::{self, Meter};
+use crate::store::embedded::opening;
 use crate::store::embedded::record::{Eye, Pen, Spot};
 use crate::store::embedded::standing::Standing;
 use crate::store::embedded::tables::{self, HEADS, META, Tables, WORK};
@@ -23,13 +26,17 @@ use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Mono;
 
 /// What this release writes.
-const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 1;
 /// The first releases kept no index of sessions.
-const INDEXED: &str = "indexed";
+pub(super) const INDEXED: &str = "indexed";
 /// Releases before this one did not count stored bytes.
 const METERED: &str = "metered";
 /// At [`Durability::Os`]: between two commits that reach the disk.
 const FLUSH: Duration = Duration::from_millis(100);
+/// Between two looks whether the file is there: whoever is told within a second has time to be told.
+const LOOK: Duration = Duration::from_millis(400);
+/// For a copy to notice that it is broken off.
+const CLOSE: Duration = Duration::from_secs(2);
 
 /// The embedded store without its thread: one caller, and answers before `perform` returns.
 pub struct Engine {
@@ -39,8 +46,13 @@ pub struct Engine {
     standing: Standing,
     leases: Arc<Leases>,
     wall: Arc<Wall>,
+    fence: Fence,
     room: Room,
     meter: Meter,
+    /// The file, where it is one, and when it was last looked for.
+    watched: Option<Arc<Watched>>,
+    looked: Mono,
+    copies: Arc<Copies>,
     durability: Durability,
     two_phase: bool,
     /// The last commit that reached the disk, if a later one has not.
@@ -58,34 +70,43 @@ struct Work {
     count: usize,
     left: VecDeque<Op>,
     late: Vec<(Op, Reply)>,
+    /// From here on a fault is not one op's any more.
+    is_writing: bool,
 }
 
 type Answer<'a> = &'a mut dyn FnMut(Op, Result<Reply, StoreError>);
 
 impl Engine {
-    /// Opens the database of a directory, or makes it there.
+    /// Opens the database of a directory, or makes it there. What is damaged is closed off first.
     pub(super) fn open(directory: Directory, options: &Options) -> Result<Self, OpenError> {
         if !directory.exists() {
             // Made beside and then moved: a crash in between must not leave half a file behind.
             let fresh = directory.fresh()?;
             let database = builder(options).create(&fresh).map_err(Fault::from)?;
-            Self::start(database, None, options)?.close()?;
+            Self::start(database, None, None, options)?.close()?;
             directory.adopt(&fresh)?;
         }
-        let database = builder(options).open(directory.file()).map_err(Fault::from)?;
-        Self::start(database, Some(directory), options)
+        let (database, watched) = opening::open(&directory, options)?;
+        Self::start(database, Some(directory), Some(watched), options)
     }
 
     /// Opens the database on a disk of the caller's own making.
     pub fn with_backend(backend: impl StorageBackend, options: &Options) -> Result<Self, OpenError> {
         let database = builder(options).create_with_backend(backend).map_err(Fault::from)?;
-        Self::start(database, None, options)
+        Self::start(database, None, None, options)
     }
 
-    fn start(database: Database, directory: Option<Directory>, options: &Options) -> Result<Self, OpenError> {
+    fn start(
+        database: Database,
+        directory: Option<Directory>,
+        watched: Option<Arc<Watched>>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
         let wall = Arc::new(Wall::new(Arc::clone(&options.clock)));
         let era = ready(&database, wall.now().store.0, options.two_phase)?;
-        let standing = standing(&database)?;
+        let mut fence = Fence::new(Arc::clone(&options.closed_off));
+        fence.take_over(&check::closed(&database.begin_read().map_err(Fault::from)?)?);
+        let standing = standing(&database, &mut fence)?;
         let meter = Meter::open(&database, options.quotas)?;
         Ok(Self {
             database: Arc::new(database),
@@ -93,7 +114,11 @@ impl Engine {
             standing,
             meter,
             leases: Arc::new(Leases::new(era)),
+            fence,
             room: Room::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.short_of_room)),
+            watched,
+            looked: wall.now().mono,
+            copies: Arc::default(),
             flushed: wall.now().mono,
             wall,
             durability: options.durability,
@@ -109,7 +134,7 @@ impl Engine {
         Arc::clone(&self.leases)
     }
     pub(super) fn copier(&self, options: &Options) -> Copier {
-        Copier::new(&self.database, options.clone())
+        Copier::new(&self.database, options.clone(), Arc::clone(&self.copies))
     }
     pub(super) fn wall(&self) -> Arc<Wall> {
         Arc::clone(&self.wall)
@@ -126,9 +151,8 @@ impl Engine {
             ops.into_iter().for_each(|op| answer(op, Err(StoreError::Unavailable)));
             return Err(Fault::Dead);
         }
-        let mut work = Work { count: ops.len(), left: ops.into(), late: Vec::new() };
-        let done = catch_unwind(AssertUnwindSafe(|| self.run(&mut work, answer)));
-        let done = done.unwrap_or(Err(Fault::Panicked));
+        let mut work = Work { count: ops.len(), left: ops.into(), late: Vec::new(), is_writing: false };
+        let done = self.run(&mut work, answer).map_err(|fault| self.explain(fault));
         self.dead = done.is_err();
         for (op, reply) in work.late {
             answer(op, if self.dead { Err(StoreError::Unknown) } else { Ok(reply) });
@@ -137,17 +161,49 @@ impl Engine {
         done
     }
 
+    /// Performs what is left, and again without what is damaged: nothing of a transaction that met damage counts.
     fn run(&mut self, work: &mut Work, answer: Answer<'_>) -> Result<(), Fault> {
+        loop {
+            let tried = catch_unwind(AssertUnwindSafe(|| self.attempt(work, answer)));
+            let Err(fault) = tried.unwrap_or(Err(Fault::Panicked)) else { return Ok(()) };
+            if work.is_writing || !fault.is_damage() {
+                return Err(fault);
+            }
+            self.take_back(work, answer, fault)?;
+        }
+    }
+
+    /// Takes a transaction back that met damage, and closes off the session it was met in. Each call leaves one op, or
+    /// one session, less to try.
+    fn take_back(&mut self, work: &mut Work, answer: Answer<'_>, fault: Fault) -> Result<(), Fault> {
+        let Some(op) = work.left.pop_front() else { return Err(fault) };
+        match op.key() {
+            Some(key) if !self.fence.is_closed(key) => {
+                self.fence.close(key, &fault)?;
+                work.left.push_front(op);
+            }
+            Some(_) | None => {
+                tracing::error!(op = op.name(), %fault, "the store cannot read what is asked for");
+                answer(op, Err(StoreError::Unavailable));
+            }
+        }
+        for (op, _) in work.late.drain(..).rev() {
+            work.left.push_front(op);
+        }
+        self.heads.forget();
+        let (database, fence) = (&self.database, &mut self.fence);
+        let read = catch_unwind(AssertUnwindSafe(|| standing(database, fence)));
+        self.standing = read.unwrap_or(Err(Fault::Panicked))?;
+        Ok(())
+    }
+
+    fn attempt(&mut self, work: &mut Work, answer: Answer<'_>) -> Result<(), Fault> {
         let mono = self.wall.now().mono;
         let soft = self.durability == Durability::Os && mono - self.flushed < FLUSH;
         let txn = begin(&self.database, self.two_phase, soft)?;
-        let mut batch = Batch::new(
-            &mut self.heads,
-            &mut self.standing,
-            &self.leases,
-            Tables::open(&txn)?,
-            &mut self.meter,
-        );
+        let (heads, standing, fence) = (&mut self.heads, &mut self.standing, &mut self.fence);
+        let (tables, meter) = (Tables::open(&txn)?, &mut self.meter);
+        let mut batch = Batch::new(heads, standing, &self.leases, fence, tables, meter);
         while let Some(op) = work.left.front() {
             let now = self.wall.now();
             let full = self.room.is_full(now.mono);
@@ -159,6 +215,7 @@ impl Engine {
                 Basis::Batch => work.late.push((op, reply)),
             }
         }
+        work.is_writing = true;
         let dirty = batch.dirty;
         batch.heads.write(&mut batch.tables)?;
         batch.meter.write(&mut batch.tables)?;
@@ -174,6 +231,33 @@ impl Engine {
         Ok(())
     }
 
+    /// Says of a fault whether the file itself is gone.
+    fn explain(&self, fault: Fault) -> Fault {
+        self.gone().unwrap_or(fault)
+    }
+
+    fn gone(&self) -> Option<Fault> {
+        let watched = self.watched.as_ref()?;
+        let what = watched.missing()?;
+        Some(Fault::Gone { path: watched.path().to_owned(), what })
+    }
+
+    /// Looks whether the file is still where the next start will look for it; twice a second at most.
+    pub(super) fn look(&mut self) -> Result<(), Fault> {
+        let now = self.wall.now().mono;
+        if self.dead || now - self.looked < LOOK {
+            return Ok(());
+        }
+        self.looked = now;
+        match self.gone() {
+            None => Ok(()),
+            Some(fault) => {
+                self.dead = true;
+                Err(fault)
+            }
+        }
+    }
+
     fn commit(&self, txn: WriteTransaction, ops: usize) -> Result<(), Fault> {
         let began = self.wall.now().mono;
         txn.commit()?;
@@ -181,9 +265,9 @@ impl Engine {
         Ok(())
     }
 
-    /// When [`Self::flush`] is due at the latest, if nothing else is asked.
+    /// When [`Self::flush`] or [`Self::look`] is due at the latest, if nothing else is asked.
     pub(super) fn flush_within(&self) -> Option<Duration> {
-        self.soft.then_some(FLUSH)
+        if self.soft { Some(FLUSH) } else { self.watched.as_ref().map(|_| LOOK) }
     }
 
     /// Brings to the disk what was committed to memory only.
@@ -192,7 +276,8 @@ impl Engine {
             return Ok(());
         }
         self.dead = true;
-        self.commit(begin(&self.database, self.two_phase, false)?, 0)?;
+        let flushed = begin(&self.database, self.two_phase, false).and_then(|txn| self.commit(txn, 0));
+        flushed.map_err(|fault| self.explain(fault))?;
         (self.dead, self.soft, self.flushed) = (false, false, self.wall.now().mono);
         Ok(())
     }
@@ -202,16 +287,20 @@ impl Engine {
         check::examine(&self.database)
     }
 
-    /// Closes the database in an orderly way; without it the next to open has to look at all of it.
+    /// Closes the database in an orderly way; without it the next to open has to look at all of it. A copy that is
+    /// being made is broken off.
     pub fn close(mut self) -> Result<(), Fault> {
         if self.dead {
             return Ok(());
         }
         self.flush()?;
+        self.copies.end(CLOSE);
         match Arc::into_inner(self.database) {
             Some(database) => Ok(database.close()?),
-            // A copy is being made; its end closes the database, or the process's end does.
-            None => Ok(()),
+            None => {
+                tracing::warn!("a copy of the store did not end; the next start looks at all of the store");
+                Ok(())
+            }
         }
     }
 }
@@ -267,18 +356,30 @@ pub(super) fn ready(database: &Database, era: u64, two_phase: bool) -> Result<u6
     Ok(meta(database, "era")?.unwrap_or_default())
 }
 
-/// Who holds what.
-fn standing(database: &Database) -> Result<Standing, Fault> {
+/// Who holds what. Sessions whose record is damaged are closed off.
+fn standing(database: &Database, fence: &mut Fence) -> Result<Standing, Fault> {
     let txn = database.begin_read()?;
     let (work, heads) = (txn.open_table(WORK)?, txn.open_table(HEADS)?);
     let mut standing = Standing::default();
     for item in work.iter()? {
         let (prefix, _) = item?;
         let spot = Spot { table: "work", key: prefix.value() };
-        let head = heads.get(spot.key)?.ok_or_else(|| spot.damaged("no such session"))?;
-        let head = Head::unseal(Spot { table: "heads", key: spot.key }, head.value())?;
-        let (key, _) = tables::split(spot.key).ok_or_else(|| spot.damaged("not a session"))?;
-        standing.turn(&key, None, head.standing());
+        let Some((key, _)) = tables::split(spot.key) else {
+            tracing::error!(fault = %spot.damaged("not a session"), "a line of the index is passed over");
+            continue;
+        };
+        if fence.is_closed(&key) {
+            continue;
+        }
+        let head = heads.get(spot.key)?;
+        let head = match &head {
+            Some(head) => Head::unseal(Spot { table: "heads", key: spot.key }, head.value()),
+            None => Err(spot.damaged("no such session")),
+        };
+        match head {
+            Ok(head) => standing.turn(&key, None, head.standing()),
+            Err(fault) => fence.close(&key, &fault)?,
+        }
     }
     Ok(standing)
 }

@@ -19,12 +19,34 @@ pub enum Fault {
         /// How it shows.
         what: &'static str,
     },
+    /// Pages of the file contradict each other.
+    #[error("the file's structure is damaged: {0}")]
+    Structure(&'static str),
+    /// The file is not where the next start will look for it.
+    #[error("{what}: {path}")]
+    Gone {
+        /// Where it was.
+        path: PathBuf,
+        /// What became of it.
+        what: &'static str,
+    },
     /// A bug: a step panicked half-way.
     #[error("the store's writer panicked")]
     Panicked,
     /// It failed before.
     #[error("the store has failed before")]
     Dead,
+}
+
+impl Fault {
+    /// Whether what is on the disk is not what was written: another try finds the same.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. } | Self::Structure(_) | Self::Panicked => true,
+            Self::Disk(error) => matches!(error, redb::Error::Corrupted(_)),
+            Self::Gone { .. } | Self::Dead => false,
+        }
+    }
 }
 
 macro_rules! define_from_redb {

@@ -10,8 +10,8 @@ use turnway_core::id::SessionKey;
 const KEPT: usize = 1_024;
 
 /// Heads in memory, in two generations: what is not asked for while one fills is forgotten. The
-/// writer alone changes heads, so what is here is always at least as new as the table. A batch that
-/// fails takes the whole engine with it, so nothing here ever has to be taken back.
+/// writer alone changes heads, so what is here is always at least as new as the table. Where a
+/// batch is taken back, all of them are forgotten.
 #[derive(Default)]
 pub(super) struct Heads {
     young: HashMap<SessionKey, Head>,
@@ -41,6 +41,11 @@ impl Heads {
             head.dirty = true;
             self.dirty.push(key.clone());
         }
+    }
+
+    /// Forgets all of them, with what was changed and not committed.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
     }
 
     /// Whether anything of the session waits for the commit.

@@ -107,17 +107,21 @@ pub(super) fn build(txn: &WriteTransaction) -> Result<(), Fault> {
         let head = Head::unseal(spot, value.value())?;
         let (of, _) = tables::split(spot.key).ok_or_else(|| spot.damaged("not a session"))?;
         let Some(user) = &head.user else { continue };
-        let (first, last) = (tables::fact(spot.key, Seq(0)), tables::fact(spot.key, head.end.seq));
-        let mut at = Millis(0);
-        if let Some(item) = log.range(&*first..=&*last)?.next() {
-            let (key, value) = item?;
-            let spot = Spot { table: "log", key: key.value() };
-            let seq = Seq(head.floor.0.saturating_add(1));
-            at = Written::unseal(spot, value.value())?.entry(spot, seq)?.1.time;
-        }
+        let at = first_time(&log, spot.key)?;
         enter(&mut sessions, &of, user, at)?;
     }
     Ok(())
+}
+
+/// The time of the first fact that is kept of a session; 0 where none is.
+pub(super) fn first_time(log: &Open<'_>, prefix: &[u8]) -> Result<Millis, Fault> {
+    let (first, last) = (tables::fact(prefix, Seq(0)), tables::fact(prefix, Seq(u64::MAX)));
+    let Some(item) = log.range(&*first..=&*last)?.next() else { return Ok(Millis(0)) };
+    let (key, value) = item?;
+    let spot = Spot { table: "log", key: key.value() };
+    let seq = spot.key.last_chunk().map(|seq| Seq(u64::from_be_bytes(*seq)));
+    let seq = seq.ok_or_else(|| spot.damaged("form"))?;
+    Ok(Written::unseal(spot, value.value())?.entry(spot, seq)?.1.time)
 }
 
 #[cfg(test)]

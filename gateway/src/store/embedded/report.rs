@@ -1,6 +1,7 @@
 //! What is found in a store that is looked at.
 use crate::store::embedded::fault::Fault;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Complaints that are listed; all are counted.
 const LISTED: usize = 100;
@@ -24,6 +25,9 @@ pub struct Report {
     pub snapshots: u64,
     /// Values under names.
     pub values: u64,
+    /// Sessions that were left out of a copy, because they are damaged.
+    #[serde(default)]
+    pub left_out: u64,
     /// What does not fit together.
     pub damages: u64,
     /// The first of those, in words.
@@ -41,6 +45,16 @@ impl Report {
         self.damages += 1;
         if self.complaints.len() < LISTED {
             self.complaints.push(complaint);
+        }
+    }
+
+    /// Names sessions that a copy goes without.
+    pub(super) fn leave_out(&mut self, damaged: &BTreeMap<Vec<u8>, String>) {
+        self.left_out = damaged.len() as u64;
+        for (prefix, why) in damaged {
+            if self.complaints.len() < LISTED {
+                self.complaints.push(format!("session {}: {why}", prefix.escape_ascii()));
+            }
         }
     }
 

@@ -3,6 +3,7 @@ use redb::StorageBackend;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -31,6 +32,23 @@ impl Shadow {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
         Ok(Self(Mutex::new(State { file, length, whole: length, written: BTreeMap::new() })))
+    }
+
+    /// Writes what was kept in memory into the file itself, and brings it to the disk.
+    pub(super) fn pour(self, file: &File) -> io::Result<()> {
+        let State { length, whole, written, .. } =
+            self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if file.metadata()?.len() != length || whole < length {
+            // What lies behind the shortest cut reads as zeros.
+            file.set_len(whole)?;
+            file.set_len(length)?;
+        }
+        for (block, bytes) in &written {
+            let offset = block * BLOCK;
+            let count = length.saturating_sub(offset).min(BLOCK) as usize;
+            file.write_all_at(&bytes[..count], offset)?;
+        }
+        if written.is_empty() { Ok(()) } else { file.sync_all() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -27,6 +27,14 @@ impl Standing {
         }
     }
 
+    /// Forgets a session, whoever holds it.
+    pub(super) fn forget(&mut self, key: &SessionKey) {
+        self.held.retain(|_, sessions| {
+            sessions.remove(key);
+            !sessions.is_empty()
+        });
+    }
+
     /// Those of nobody and of holders without a lease, in order of their keys.
     pub(super) fn due(&self, leases: &Leases, now: Mono, limit: usize) -> Vec<(SessionKey, Seen)> {
         let dead = self.held.iter().filter(|(holder, _)| holder.is_none_or(|h| !leases.leased(now, h)));

@@ -28,7 +28,9 @@ pub(super) const SESSIONS: Definition = TableDefinition::new("sessions");
 pub(super) const VALUES: Definition = TableDefinition::new("values");
 /// What is true of the whole.
 pub(super) const META: Definition = TableDefinition::new("meta");
-/// All of them.
+/// Session: why it is closed off. Only a store in which something was damaged has this table.
+pub(super) const CLOSED: Definition = TableDefinition::new("closed");
+/// All that every store has.
 pub(super) const ALL: [Definition; 9] = [HEADS, LOG, LANES, IDS, SNAPSHOTS, WORK, SESSIONS, VALUES, META];
 
 /// The tables of one transaction.
@@ -93,6 +95,16 @@ pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
         *last = 1;
+    }
+    end
+}
+
+/// Behind every key that begins with the prefix of a session.
+pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    // It ends with a NUL.
+    if let Some(last) = end.last_mut() {
+        *last += 1;
     }
     end
 }

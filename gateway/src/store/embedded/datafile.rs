@@ -1,0 +1,181 @@
+//! The data file as the engine sees it. Nothing is written to a file before its opening is known to be good, and no
+//! commit counts once the file is not where the next start will look for it.
+use crate::store::embedded::pages::Header;
+use crate::store::embedded::shadow::Shadow;
+use redb::StorageBackend;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The first bytes of the file, which every commit changes.
+const HEAD_BYTES: usize = 320;
+
+/// A data file that the engine has open.
+#[derive(Debug)]
+pub(super) struct DataFile(Arc<Watched>);
+
+/// The same file, for whoever looks after it.
+#[derive(Debug)]
+pub(super) struct Watched {
+    path: PathBuf,
+    file: File,
+    /// Device and number: a file of the same name may be another one.
+    identity: (u64, u64),
+    /// Its length as the engine last set it.
+    length: AtomicU64,
+    /// Its first bytes as the engine last wrote them.
+    head: Mutex<Vec<u8>>,
+    is_held: AtomicBool,
+    /// What the engine has written while nothing may be.
+    held: Mutex<Option<Shadow>>,
+}
+
+// === impl DataFile ===
+
+impl DataFile {
+    /// Opens a file that is there; what is written stays in memory until [`Watched::release`].
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open(path)?;
+        let about = file.metadata()?;
+        let mut head = vec![0; HEAD_BYTES.min(usize::try_from(about.len()).unwrap_or(HEAD_BYTES))];
+        file.read_exact_at(&mut head, 0)?;
+        Ok(Self(Arc::new(Watched {
+            path: path.to_owned(),
+            identity: (about.dev(), about.ino()),
+            length: AtomicU64::new(about.len()),
+            head: Mutex::new(head),
+            is_held: AtomicBool::new(true),
+            held: Mutex::new(Some(Shadow::of(path)?)),
+            file,
+        })))
+    }
+
+    /// The file, to look after.
+    pub(super) fn watched(&self) -> Arc<Watched> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl StorageBackend for DataFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.length.load(Ordering::Acquire))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        match self.0.while_held(|held| held.read(offset, out)) {
+            Some(read) => read,
+            None => self.0.file.read_exact_at(out, offset),
+        }
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        match self.0.while_held(|held| held.set_len(length)) {
+            Some(set) => set?,
+            None => self.0.file.set_len(length)?,
+        }
+        self.0.length.store(length, Ordering::Release);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.0.is_held.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.0.file.sync_data()?;
+        // What is durable in a file that nobody will find again is lost.
+        self.0.missing().map_or(Ok(()), |what| Err(io::Error::other(what)))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        match self.0.while_held(|held| held.write(offset, data)) {
+            Some(written) => written?,
+            None => {
+                // A commit ends with its header: what somebody else has written is not to be hidden by ours.
+                if offset < HEAD_BYTES as u64
+                    && let Some(what) = self.0.overwritten()
+                {
+                    return Err(io::Error::other(what));
+                }
+                self.0.file.write_all_at(data, offset)?;
+            }
+        }
+        self.0.note(offset, data);
+        Ok(())
+    }
+}
+
+// === impl Watched ===
+
+impl Watched {
+    fn head(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn while_held<T>(&self, act: impl FnOnce(&Shadow) -> T) -> Option<T> {
+        if !self.is_held.load(Ordering::Acquire) {
+            return None;
+        }
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(act)
+    }
+
+    /// Keeps the first bytes as they are written.
+    fn note(&self, offset: u64, data: &[u8]) {
+        let Ok(offset) = usize::try_from(offset) else { return };
+        if offset < HEAD_BYTES {
+            let mut head = self.head();
+            let end = (offset + data.len()).min(HEAD_BYTES);
+            if head.len() < end {
+                head.resize(end, 0);
+            }
+            head[offset..end].copy_from_slice(&data[..end - offset]);
+        }
+    }
+
+    /// Its header, as the engine has it.
+    pub(super) fn header(&self) -> Option<Header> {
+        Header::read(&self.head())
+    }
+
+    /// Writes what was held back, and holds nothing back from here on.
+    pub(super) fn release(&self) -> io::Result<()> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shadow) = held.take() {
+            shadow.pour(&self.file)?;
+        }
+        self.is_held.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Returns what has become of the file, if it is not what the next start will find.
+    pub(super) fn missing(&self) -> Option<&'static str> {
+        let Ok(there) = fs::metadata(&self.path) else {
+            return Some("the data file was removed, or its directory was renamed");
+        };
+        if (there.dev(), there.ino()) != self.identity {
+            return Some("another file was put in the place of the data file");
+        }
+        if there.len() < self.length.load(Ordering::Acquire) {
+            return Some("the data file was truncated");
+        }
+        self.overwritten()
+    }
+
+    /// Returns what is wrong with the first bytes, if they are not what the engine wrote.
+    fn overwritten(&self) -> Option<&'static str> {
+        let head = self.head();
+        let mut found = vec![0; head.len()];
+        match self.file.read_exact_at(&mut found, 0) {
+            Ok(()) if found == *head => None,
+            Ok(()) => Some("the data file was overwritten by something else"),
+            Err(_) => Some("the data file cannot be read"),
+        }
+    }
+
+    /// Where it lies.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}

@@ -1,0 +1,79 @@
+//! Sessions that are closed off because a record of theirs is damaged: each op on one is answered, and none reaches
+//! the tables.
+use crate::store::embedded::fault::Fault;
+use crate::store::embedded::tables;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use turnway_core::id::SessionKey;
+use turnway_core::limits;
+use turnway_core::store::{Op, Refused, Reply};
+
+/// The sessions that are closed off.
+pub(super) struct Fence {
+    closed: BTreeSet<SessionKey>,
+    /// Told how many they are.
+    told: Arc<dyn Fn(usize) + Send + Sync>,
+}
+
+// === impl Fence ===
+
+impl Fence {
+    pub(super) fn new(told: Arc<dyn Fn(usize) + Send + Sync>) -> Self {
+        Self { closed: BTreeSet::new(), told }
+    }
+
+    /// Takes over those that were closed off before this start.
+    pub(super) fn take_over(&mut self, closed: &BTreeMap<Vec<u8>, String>) {
+        self.closed.extend(closed.keys().filter_map(|prefix| Some(tables::split(prefix)?.0)));
+        if !self.closed.is_empty() {
+            tracing::error!(
+                sessions = self.closed.len(),
+                "sessions are closed off: their records are damaged (turnway store check)"
+            );
+            (self.told)(self.closed.len());
+        }
+    }
+
+    pub(super) fn is_closed(&self, key: &SessionKey) -> bool {
+        !self.closed.is_empty() && self.closed.contains(key)
+    }
+
+    /// Closes a session off. Fails where so many are closed off that the store itself is to be doubted.
+    pub(super) fn close(&mut self, key: &SessionKey, fault: &Fault) -> Result<(), Fault> {
+        if self.closed.len() >= limits::STORE_DAMAGED_SESSIONS_MAX {
+            return Err(Fault::Structure("too many sessions are damaged"));
+        }
+        if self.closed.insert(key.clone()) {
+            let (tenant, session) = (key.tenant.as_str(), key.session.as_str());
+            tracing::error!(tenant, session, %fault, "a session is closed off: store_damaged");
+            (self.told)(self.closed.len());
+        }
+        Ok(())
+    }
+}
+
+/// The answer to an op on a session that is closed off. An owner's ownership is over; leaving is always done.
+pub(super) fn closed_off(op: &Op) -> Reply {
+    match op {
+        Op::Append(_) | Op::Keep(_) | Op::Release { .. } | Op::Transfer { .. } | Op::Trim { .. } => {
+            Reply::Fenced
+        }
+        Op::Unlisten { .. } | Op::Expire { .. } => Reply::Done,
+        Op::Accept { .. }
+        | Op::Control { .. }
+        | Op::Delete { .. }
+        | Op::Claim { .. }
+        | Op::Listen { .. }
+        | Op::Open { .. }
+        | Op::Read { .. }
+        | Op::Inbox { .. }
+        | Op::Find { .. }
+        | Op::Renew { .. }
+        | Op::Retire { .. }
+        | Op::Lease { .. }
+        | Op::Sessions { .. }
+        | Op::Sweep { .. }
+        | Op::Get { .. }
+        | Op::Put { .. } => Reply::Refused(Refused::Damaged),
+    }
+}

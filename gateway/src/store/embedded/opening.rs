@@ -1,0 +1,102 @@
+//! Opening a data file that may be damaged: what is whole of it is saved, the rest is closed off, and the file as it
+//! was is kept beside.
+use crate::store::embedded::Options;
+use crate::store::embedded::datafile::{DataFile, Watched};
+use crate::store::embedded::directory::Directory;
+use crate::store::embedded::engine::builder;
+use crate::store::embedded::fault::{Fault, OpenError};
+use crate::store::embedded::pages::{Header, Pages};
+use crate::store::embedded::salvage::{Remains, salvage};
+use crate::store::embedded::tables::ALL;
+use redb::{Database, DatabaseError, StorageBackend, StorageError, TableHandle};
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use turnway_core::limits;
+
+/// Opens the database of a directory; where it is damaged, a new one is made of what is whole.
+pub(super) fn open(directory: &Directory, options: &Options) -> Result<(Database, Arc<Watched>), OpenError> {
+    let fault = match try_open(&directory.file(), options) {
+        Err(OpenError::Fault(fault)) if fault.is_damage() => fault,
+        opened => return opened,
+    };
+    tracing::error!(%fault, "the store is damaged; what is whole of it is saved");
+    let fresh = directory.fresh()?;
+    let report = salvage(&directory.file(), &fresh, Remains::Keep, options)?;
+    let kept = directory.replace(&fresh, (options.clock)().store.0)?;
+    tracing::error!(
+        closed_off = report.left_out,
+        damages = report.damages,
+        kept = %kept.display(),
+        "a new store was made of what was whole; the damaged file is kept"
+    );
+    for complaint in &report.complaints {
+        tracing::warn!(complaint, "damaged");
+    }
+    try_open(&directory.file(), options)
+}
+
+/// Opens a file if every page of it is what was written; it is not changed otherwise.
+fn try_open(path: &Path, options: &Options) -> Result<(Database, Arc<Watched>), OpenError> {
+    let fail = |error| OpenError::Directory { path: path.to_owned(), error };
+    let file = DataFile::open(path).map_err(fail)?;
+    let watched = file.watched();
+    let Some(before) = watched.header() else {
+        return Err(Fault::Structure("its header cannot be read").into());
+    };
+    if before.is_closed && before.is_behind {
+        return Err(Fault::Structure("its header names an older commit").into());
+    }
+    let is_small = file.len().map_err(fail)? <= limits::STORE_VERIFIED_BYTES_MAX;
+    let mut builder = builder(options);
+    builder.set_check_integrity_on_open(is_small);
+    let opened = catch_unwind(AssertUnwindSafe(|| builder.create_with_backend(file)));
+    let database = match opened {
+        Ok(opened) => opened.map_err(what_kind)?,
+        Err(_) => return Err(Fault::Structure("its pages contradict each other").into()),
+    };
+    if is_rolled_back(path, &before, &watched).map_err(fail)? {
+        return Err(Fault::Structure("the last commit is damaged").into());
+    }
+    watched.release().map_err(fail)?;
+    Ok((database, watched))
+}
+
+/// Tells a disk that fails from a file whose bytes are wrong: the latter need not be asked for again.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the engine may have further errors")]
+fn what_kind(error: DatabaseError) -> Fault {
+    let is_damage = match &error {
+        DatabaseError::Storage(StorageError::Io(error)) => {
+            matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
+        }
+        DatabaseError::Storage(StorageError::Corrupted(_)) | DatabaseError::UpgradeRequired(_) => true,
+        _ => false,
+    };
+    if is_damage { Fault::Structure("its pages are not what was written") } else { error.into() }
+}
+
+/// Whether the engine went back behind the last commit of a file, and not because a crash had left it half written:
+/// then its pages are others, while damage is a byte or two.
+fn is_rolled_back(path: &Path, before: &Header, watched: &Watched) -> std::io::Result<bool> {
+    let after = watched.header();
+    let (Some(last), Some(now)) = (before.newest(), after.as_ref().and_then(Header::newest)) else {
+        return Ok(false);
+    };
+    if last.is_like(now) {
+        return Ok(false);
+    }
+    if before.is_closed {
+        return Ok(true);
+    }
+    let names: Vec<&str> = ALL.iter().map(TableHandle::name).collect();
+    let last = *last;
+    let is_whole = match Pages::open(path)? {
+        Some(mut pages) => pages.is_readable(&last, &names)? && pages.unhealed == 0,
+        None => false,
+    };
+    if !is_whole {
+        tracing::warn!("the last commit before a crash was half written, and nobody was told that it counts");
+    }
+    Ok(is_whole)
+}

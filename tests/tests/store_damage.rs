@@ -1,0 +1,266 @@
+//! A damaged data file, and one that is gone: what is closed off, what goes on, and what is never answered.
+//!
+//! `DAMAGE_PLACES` scales it, `DAMAGE_NUMBER` begins elsewhere.
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+use turnway::store::Store;
+use turnway::store::embedded::{Embedded, Fault, OpenError, Options, check, copy, repair, rescue};
+use turnway_core::id::{Principal, Seq, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::rng::Rng;
+use turnway_core::store::{Op, Refused, Reply, StoreError};
+use turnway_tests::real::size;
+use turnway_tests::script::{DAWN, Script};
+
+const FILE: &str = "turnway.redb";
+/// More than one page of heads.
+const SESSIONS: usize = 60;
+/// A start of a store of a few hundred pages, without optimisation.
+const START: Duration = Duration::from_secs(60);
+
+type Answer = (Op, Result<Reply, StoreError>);
+
+struct Rig {
+    store: Embedded,
+    answers: Receiver<Answer>,
+    faults: Receiver<Fault>,
+}
+
+impl Rig {
+    fn at(dir: &Path) -> Self {
+        Self::try_at(dir).expect("a store")
+    }
+
+    fn try_at(dir: &Path) -> Result<Self, OpenError> {
+        let (fault, faults) = channel();
+        let (answer, answers) = channel();
+        let options = Options::new(Arc::new(now), Arc::new(move |found| drop(fault.send(found))));
+        let sink = Arc::new(move |op, result| drop(answer.send((op, result))));
+        Ok(Self { store: Embedded::open(dir, options, sink)?, answers, faults })
+    }
+
+    fn ask(&self, op: Op) -> Result<Reply, StoreError> {
+        self.store.submit(op);
+        self.answers.recv().expect("an answer").1
+    }
+
+    /// What each session is, in the order of their numbers.
+    fn all(&self) -> Vec<Result<Reply, StoreError>> {
+        (0..SESSIONS).map(|n| self.ask(Op::Open { key: key(n) })).collect()
+    }
+}
+
+/// The store looks after its file by the clock.
+fn now() -> turnway_core::time::Now {
+    use std::sync::OnceLock;
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    let mono = turnway_core::time::Mono(BEGAN.get_or_init(Instant::now).elapsed());
+    turnway_core::time::Now { mono, ..DAWN }
+}
+
+fn options() -> Options {
+    Options::new(Arc::new(now), Arc::new(|fault| panic!("{fault}")))
+}
+
+fn key(n: usize) -> SessionKey {
+    let session = SessionId::parse(&format!("s{n:03}")).expect("a name");
+    SessionKey { tenant: TenantId::default_tenant(), session }
+}
+
+fn principal() -> Principal {
+    Principal { tenant: TenantId::default_tenant(), user: UserId::local(), operator: false, writes: true }
+}
+
+/// Sessions with inputs in their lanes, and some values.
+fn fill(dir: &Path) {
+    let rig = Rig::at(dir);
+    let mut script = Script::new(1, false);
+    let inputs = std::iter::from_fn(|| Some(script.next(DAWN))).filter_map(|op| {
+        let Op::Accept { input, hash, .. } = op else { return None };
+        Some((input, hash))
+    });
+    let inputs: Vec<_> = inputs.take(SESSIONS).collect();
+    for (n, (input, hash)) in inputs.into_iter().enumerate() {
+        let accepted = rig.ask(Op::Accept { key: key(n), principal: principal(), input, hash });
+        assert!(matches!(accepted, Ok(Reply::Accepted(_))), "{accepted:?}");
+    }
+    for n in 0..20 {
+        let put = Op::Put { name: format!("n{n:02}"), expect: 0, value: Some(vec![n; 300]) };
+        assert!(matches!(rig.ask(put), Ok(Reply::Value { version: 1, .. })));
+    }
+}
+
+fn is_closed_off(answer: &Result<Reply, StoreError>) -> bool {
+    *answer == Ok(Reply::Refused(Refused::Damaged))
+}
+
+/// Marks a file as one whose process died.
+fn unclose(bytes: &mut [u8]) {
+    bytes[9] |= 2;
+}
+
+/// A directory with this file in it.
+fn with(bytes: &[u8]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join(FILE), bytes).expect("written");
+    dir
+}
+
+/// Turned bits and wrong bytes anywhere, in stores that were closed and in such that were not.
+#[test]
+fn damage_anywhere_leaves_other_sessions_readable() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fill(dir.path());
+    let whole = std::fs::read(dir.path().join(FILE)).expect("read");
+    let before = Rig::at(dir.path()).all();
+    assert!(before.iter().all(|answer| matches!(answer, Ok(Reply::View(_)))));
+    let mut rng = Rng::from_number(size("DAMAGE_NUMBER", 1) as u64);
+    let used = whole.chunks(4096).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
+    let pages: Vec<usize> = used.map(|(n, _)| n).collect();
+    let (mut harmless, mut closed) = (0, 0);
+    let header = (0..320).step_by(11);
+    let anywhere = std::iter::repeat_with(|| {
+        let page = pages[rng.below(pages.len() as u64) as usize];
+        page * 4096 + rng.below(4096) as usize
+    });
+    let places: Vec<usize> = header.chain(anywhere.take(size("DAMAGE_PLACES", 60))).collect();
+    for (n, at) in places.into_iter().enumerate() {
+        let mut bytes = whole.clone();
+        let was_killed = n % 2 == 1;
+        if was_killed {
+            unclose(&mut bytes);
+        }
+        bytes[at] ^= if n % 3 == 0 { 0xa5 } else { 1 << (n % 8) };
+        let damaged = with(&bytes);
+        let began = Instant::now();
+        let rig = match Rig::try_at(damaged.path()) {
+            Ok(rig) => rig,
+            Err(error) => panic!("byte {at}, killed {was_killed}: {error}"),
+        };
+        let answers = rig.all();
+        assert!(began.elapsed() < START, "byte {at}: {:?}", began.elapsed());
+        let differs: Vec<usize> = (0..SESSIONS).filter(|n| answers[*n] != before[*n]).collect();
+        assert!(differs.len() <= 1, "byte {at}, killed {was_killed}: {differs:?}");
+        assert!(differs.iter().all(|n| is_closed_off(&answers[*n])), "byte {at}: {answers:?}");
+        closed += differs.len();
+        harmless += usize::from(differs.is_empty());
+        assert!(rig.faults.try_recv().is_err(), "byte {at}: the store failed");
+    }
+    assert!(closed > 0 && harmless > 0, "{closed} closed off, {harmless} harmless");
+}
+
+/// All that one session is asked, and what others are: the rest of a batch included.
+#[test]
+fn a_damaged_session_is_closed_off_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fill(dir.path());
+    let mut bytes = std::fs::read(dir.path().join(FILE)).expect("read");
+    let run = b"\"run_id\":\"";
+    let place = bytes
+        .windows(run.len())
+        .enumerate()
+        .filter(|(_, window)| window == run)
+        .map(|(at, _)| at)
+        .next()
+        .expect("an input");
+    bytes[place + run.len()] ^= 1;
+    let damaged = with(&bytes);
+    let report = check(damaged.path(), &options()).expect("checked");
+    assert!(report.damages > 0, "{report:?}");
+    for restart in 0..2 {
+        let rig = Rig::at(damaged.path());
+        let closed: Vec<usize> = rig
+            .all()
+            .iter()
+            .enumerate()
+            .filter(|(_, answer)| is_closed_off(answer))
+            .map(|(n, _)| n)
+            .collect();
+        let [session] = closed[..] else { panic!("restart {restart}: {closed:?}") };
+        let find = Op::Sessions {
+            tenant: TenantId::default_tenant(),
+            user: None,
+            before: None,
+            limit: 100,
+            link: turnway_core::id::LinkId::default(),
+        };
+        let Ok(Reply::Sessions { sessions, more: false }) = rig.ask(find) else { panic!("no list") };
+        assert_eq!(sessions.len(), SESSIONS - 1, "the list goes on without it");
+        let Ok(Reply::Work { sessions }) = rig.ask(Op::Sweep { limit: 1000 }) else { panic!("no sweep") };
+        assert_eq!(sessions.len(), SESSIONS - 1, "nobody takes it over");
+        let read = Op::Read { key: key(session), after: Seq(0), limit: 9 };
+        assert!(is_closed_off(&rig.ask(read)));
+    }
+    let report = check(damaged.path(), &options()).expect("checked");
+    assert!(report.damages == 1 && report.complaints[0].contains("closed off"), "{report:?}");
+    // A copy goes without it and says so; what is repaired is whole.
+    let to = tempfile::tempdir().expect("a directory");
+    let copied = copy(damaged.path(), to.path(), &options()).expect("copied");
+    assert_eq!((copied.left_out, copied.damages, copied.sessions), (1, 0, SESSIONS as u64 - 1));
+    let saved = tempfile::tempdir().expect("a directory");
+    let rescued = rescue(damaged.path(), saved.path(), &options()).expect("saved");
+    assert_eq!((rescued.left_out, rescued.sessions), (1, SESSIONS as u64 - 1));
+    let repaired = repair(damaged.path(), &options()).expect("repaired");
+    assert_eq!((repaired.left_out, repaired.sessions), (1, SESSIONS as u64 - 1));
+    for dir in [damaged.path(), to.path(), saved.path()] {
+        let report = check(dir, &options()).expect("checked");
+        assert!(report.damages == 0 && report.sessions == SESSIONS as u64 - 1, "{report:?}");
+        assert_eq!(Rig::at(dir).all().iter().filter(|answer| is_closed_off(answer)).count(), 0);
+    }
+}
+
+/// Whoever still holds the store keeps nothing open: a copy that is being made is broken off.
+#[test]
+fn a_closed_store_needs_no_repair() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fill(dir.path());
+    let rig = Rig::at(dir.path());
+    let copier = rig.store.copier();
+    assert!(matches!(rig.ask(Op::Sweep { limit: 1 }), Ok(Reply::Work { .. })));
+    rig.store.close();
+    assert_eq!(rig.ask(Op::Open { key: key(0) }), Err(StoreError::Unavailable));
+    let report = check(dir.path(), &options()).expect("checked while the store is still held");
+    assert!(!report.unclosed && report.damages == 0, "{report:?}");
+    assert!(copier.copy(&dir.path().join("late")).is_err());
+}
+
+/// Covers: G-19.
+#[test]
+fn a_file_that_is_gone_is_noticed_and_nothing_counts() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 5] = [
+        ("removed", |dir| std::fs::remove_file(dir.join(FILE)).expect("removed")),
+        ("renamed", |dir| std::fs::rename(dir, dir.with_extension("away")).expect("renamed")),
+        ("replaced", |dir| {
+            std::fs::copy(dir.join(FILE), dir.join("other")).expect("copied");
+            std::fs::rename(dir.join("other"), dir.join(FILE)).expect("renamed");
+        }),
+        ("truncated", |dir| {
+            let file = std::fs::File::options().write(true).open(dir.join(FILE)).expect("opened");
+            file.set_len(4096).expect("truncated");
+        }),
+        ("overwritten", |dir| {
+            let file = std::fs::File::options().write(true).open(dir.join(FILE)).expect("opened");
+            file.write_all_at(&[0; 512], 0).expect("written");
+        }),
+    ];
+    for (name, harm) in harms {
+        // Once with nothing to do, and once with a write that comes before anybody has looked.
+        for is_idle in [true, false] {
+            let parent = tempfile::tempdir().expect("a directory");
+            let dir = parent.path().join("data");
+            fill(&dir);
+            let rig = Rig::at(&dir);
+            harm(&dir);
+            let put = || Op::Put { name: "late".to_owned(), expect: 0, value: Some(vec![1]) };
+            if !is_idle {
+                assert!(rig.ask(put()).is_err(), "{name}: acknowledged");
+            }
+            let fault = rig.faults.recv_timeout(Duration::from_secs(1));
+            assert!(matches!(fault, Ok(Fault::Gone { .. })), "{name}, idle {is_idle}: {fault:?}");
+            assert_eq!(rig.ask(put()), Err(StoreError::Unavailable), "{name}");
+        }
+    }
+}
