@@ -34,6 +34,7 @@ pub mod redis;
 pub mod signal;
 pub mod socket;
 pub mod store;
+pub mod supervise;
 pub mod tls;
 pub mod tools;
 pub mod trace;

@@ -159,8 +159,9 @@ impl Listener {
     }
 
     /// Accepts until the process reaches the house's last phase.
-    pub async fn serve(self, house: Arc<House>) -> io::Result<()> {
-        let socket = TcpListener::from_std(self.socket)?;
+    /// May be called again if it panicked: the socket stays open meanwhile.
+    pub async fn serve(&self, house: Arc<House>) -> io::Result<()> {
+        let socket = TcpListener::from_std(self.socket.try_clone()?)?;
         let rooms = Arc::new(Semaphore::new(house.connections_max));
         loop {
             let accepted = tokio::select! {

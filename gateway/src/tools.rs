@@ -4,6 +4,7 @@
 //! What a runner says waits while the switchboard has enough to do, which in turn stops the reading of that runner.
 use crate::clock::Clock;
 use crate::config::ServedBy;
+use crate::supervise;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,7 +79,8 @@ impl Tools {
     pub fn new(reports: Sender<Report>, runtime: &Handle, clock: Clock, served_by: ServedBy) -> Self {
         let (room, bell) = (Mutex::default(), Notify::new());
         let this = Self(Arc::new(Inner { room, bell, reports, runtime: runtime.clone(), clock, served_by }));
-        runtime.spawn(this.clone().watch());
+        let watched = this.clone();
+        runtime.spawn(supervise::keep("tools", move || watched.clone().watch()));
         this
     }
 

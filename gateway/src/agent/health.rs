@@ -2,6 +2,7 @@
 //! not be reached is asked again, so healthy agents cost nothing.
 use crate::agent::client::Client;
 use crate::agent::http::HttpEndpoint;
+use crate::supervise;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
@@ -44,7 +45,9 @@ impl Health {
     pub(super) fn lost(self: &Arc<Self>, client: &Client) {
         if self.is_healthy.swap(false, Ordering::AcqRel) {
             tracing::warn!(endpoint = %self.endpoint.invoke, "agent cannot be reached");
-            Handle::current().spawn(look(Arc::downgrade(self), client.clone()));
+            let (this, client) = (Arc::downgrade(self), client.clone());
+            let look = move || look(Weak::clone(&this), client.clone());
+            Handle::current().spawn(supervise::keep("agent health", look));
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::config::redis::RedisUrl;
 use crate::metrics::{Loss, Metrics};
 use crate::phase::Life;
 use crate::redis::{Line, Missed, Settings};
+use crate::supervise;
 use inbox::Inbox;
 use outbox::Outbox;
 use pulse::Pulse;
@@ -117,10 +118,10 @@ impl Redis {
             mouth: mouth.clone(),
         };
         let tasks = [
-            runtime.spawn(speaker.run()),
-            runtime.spawn(hear::read(Arc::clone(&inbox), mouth, Arc::clone(&metrics))),
-            runtime.spawn(hear::watch(hears.clone(), inbox)),
-            runtime.spawn(roll.keep(enters)),
+            supervise::need(runtime, "bus out", speaker.run()),
+            supervise::need(runtime, "bus in", hear::read(Arc::clone(&inbox), mouth, Arc::clone(&metrics))),
+            supervise::need(runtime, "bus gaps", hear::watch(hears.clone(), inbox)),
+            supervise::need(runtime, "list of nodes", roll.keep(enters)),
         ];
         let tasks = tasks.map(|task| task.abort_handle()).into();
         Self { node, outbox, pulse, hears, says, entered, metrics, tasks }

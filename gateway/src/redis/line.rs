@@ -1,6 +1,7 @@
 //! One connection, made again whenever it is lost.
 use crate::config::redis::RedisUrl;
 use crate::redis::reach::{self, Patience, Unreached};
+use crate::supervise;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
     AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value, cmd,
@@ -92,7 +93,8 @@ impl Line {
     /// A line that begins to connect at once, and does so again for ever.
     pub fn open(url: RedisUrl, settings: Settings, runtime: &Handle) -> Self {
         let ((shown, open), (refusing, refused)) = (watch::channel(None), watch::channel(None));
-        let task = runtime.spawn(keep(url, settings, shown, refusing));
+        let kept = keep(url, settings, shown, refusing);
+        let task = supervise::need(runtime, "connection to Redis", kept);
         Self { open, refused, _keeper: Arc::new(Keeper(task.abort_handle())) }
     }
 

@@ -100,7 +100,11 @@ impl Keeper {
             });
             match ended.await {
                 Ok(keeper) => self = keeper,
-                Err(error) => return tracing::error!(%error, "certificates are not read any more"),
+                Err(error) => match error.try_into_panic() {
+                    // Whoever supervises this task is told.
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(error) => return tracing::error!(%error, "certificates are not read any more"),
+                },
             }
         }
     }

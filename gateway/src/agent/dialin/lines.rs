@@ -8,6 +8,7 @@ use super::desk::{Extension, Letter, Placed};
 use crate::bus::{self, Bus, Mail};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+use crate::supervise;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -127,7 +128,8 @@ impl Lines {
     /// There are other nodes, and this is how they are reached.
     pub fn join(&self, bus: Arc<dyn Bus>) {
         if self.0.bus.set(bus).is_ok() {
-            self.0.runtime.spawn(self.clone().watch());
+            let this = self.clone();
+            self.0.runtime.spawn(supervise::keep("agents of other nodes", move || this.clone().watch()));
         }
     }
 

@@ -13,6 +13,7 @@ use crate::store::redis::health::Health;
 use crate::store::redis::{probe, rights};
 use ::redis::cmd;
 use std::sync::Arc;
+use crate::supervise;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -63,7 +64,8 @@ impl Guard {
     /// One who looks at whatever a line is connected to, as a user who may.
     pub(super) fn new(line: Line, watched: Watched, runtime: &Handle) -> Self {
         let (shown, good) = watch::channel(None);
-        let task = runtime.spawn(look(line.clone(), watched, shown)).abort_handle();
+        let look = look(line.clone(), watched, shown);
+        let task = supervise::need(runtime, "durability of Redis", look).abort_handle();
         Self { line, good, task }
     }
 

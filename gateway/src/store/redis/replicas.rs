@@ -7,6 +7,7 @@ use crate::redis::Line;
 use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::Done;
 use crate::store::redis::key;
+use crate::supervise;
 use ::redis::{Pipeline, Value, cmd};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -30,7 +31,8 @@ impl Replicas {
     /// One that writes a mark of this name.
     pub(super) fn new(line: Line, name: &str, runtime: &Handle) -> Self {
         let (asked, receiver) = mpsc::channel(limits::STORE_QUEUE_MAX);
-        runtime.spawn(wait(line.clone(), Call::to("mark", [key::mark(name)]).text("1"), receiver));
+        let mark = Call::to("mark", [key::mark(name)]).text("1");
+        supervise::need(runtime, "replicas of Redis", wait(line.clone(), mark, receiver));
         Self { line, asked }
     }
 

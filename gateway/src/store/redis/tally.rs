@@ -8,6 +8,7 @@ use crate::redis::{Line, Settings};
 use crate::store::redis::answer::Answer;
 use crate::store::redis::call::Call;
 use crate::store::redis::key;
+use crate::supervise;
 use ::redis::Pipeline;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,8 @@ pub fn open(url: RedisUrl, clock: Clock, metrics: Arc<Metrics>, runtime: &Handle
     let settings =
         Settings { name: "rates", answer_within: ANSWER_WITHIN, channels: Vec::new(), hears: None };
     let line = Line::open(url, settings, runtime);
-    runtime.spawn(Tally { line, clock, metrics, was_well: true }.run(dues));
+    let tally = Tally { line, clock, metrics, was_well: true };
+    supervise::need(runtime, "shared rates", tally.run(dues));
     teller
 }
 

@@ -1,0 +1,151 @@
+//! Tasks that run for as long as the process does. One that panics is begun again, or ends the node: none is ever gone
+//! without anybody knowing. What a task's panic means concerns the process, so the process keeps it.
+use futures_util::FutureExt;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// Before a task is begun again for the first time, and at most: a task that panics at once must not fill the log.
+const BACKOFF: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// A task that has run for so long is well again.
+const WELL: Duration = Duration::from_secs(60);
+
+/// Panics, by the task's name. There are as many names as there are calls in the source.
+static PANICS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+
+/// The task whose end ends the node.
+static ENDED: LazyLock<watch::Sender<Option<&'static str>>> = LazyLock::new(|| watch::Sender::new(None));
+
+/// Runs a task without which the node is of no use: its panic ends the node.
+pub fn need(
+    runtime: &Handle,
+    name: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    runtime.spawn(needed(name, task))
+}
+
+/// Runs a task without which the node is of no use, as part of another one.
+pub async fn needed(name: &'static str, task: impl Future<Output = ()>) {
+    if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+        panicked(name, "the node cannot do without it and ends");
+        end(name);
+    }
+}
+
+/// Ends the node, because a task failed that it cannot do without.
+pub fn end(name: &'static str) {
+    ENDED.send_if_modified(|ended| {
+        let news = ended.is_none();
+        ended.get_or_insert(name);
+        news
+    });
+}
+
+/// Waits until the node has to end; the name of the task. Safe to drop and to ask again.
+pub async fn failed() -> &'static str {
+    // The sender lives as long as the process, so the wait cannot fail.
+    let name = ENDED.subscribe().wait_for(Option::is_some).await.ok().and_then(|name| *name);
+    name.unwrap_or_default()
+}
+
+/// Runs a task, and begins it again where it panics. Returns when it returns.
+pub async fn keep<F: Future<Output = ()>>(name: &'static str, mut task: impl FnMut() -> F) {
+    let mut wait = BACKOFF;
+    loop {
+        let began = Instant::now();
+        // The task is made anew; what it shares is behind locks that are taken also where they are poisoned.
+        let run = AssertUnwindSafe(async { task().await });
+        if run.catch_unwind().await.is_ok() {
+            return;
+        }
+        panicked(name, "it is begun again");
+        if began.elapsed() >= WELL {
+            wait = BACKOFF;
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(BACKOFF_MAX);
+    }
+}
+
+/// How often each task has panicked.
+pub fn panics() -> BTreeMap<&'static str, u64> {
+    counts().clone()
+}
+
+fn panicked(task: &'static str, then: &str) {
+    *counts().entry(task).or_default() += 1;
+    tracing::error!(task, then, "a task panicked");
+}
+
+fn counts() -> MutexGuard<'static, BTreeMap<&'static str, u64>> {
+    PANICS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::io::AsyncReadExt;
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_begun_again() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&begun);
+        let task = move || {
+            let nth = count.fetch_add(1, Ordering::SeqCst);
+            async move { assert!(nth >= 2, "injected") }
+        };
+        let began = Instant::now();
+        keep("test_restarted", task).await;
+        assert_eq!(begun.load(Ordering::SeqCst), 3);
+        assert_eq!(panics().get("test_restarted"), Some(&2));
+        assert!(began.elapsed() >= BACKOFF * (1 + 2), "each time later");
+    }
+
+    #[tokio::test]
+    async fn a_needed_task_that_panics_ends_the_node() {
+        let runtime = Handle::current();
+        need(&runtime, "test_well", async {}).await.expect("it ends");
+        assert!(failed().now_or_never().is_none(), "to return is no panic");
+        drop(need(&runtime, "test_needed", async { panic!("injected") }));
+        assert_eq!(failed().await, "test_needed");
+        assert_eq!(panics().get("test_needed"), Some(&1));
+    }
+
+    /// The socket is not the task's: who connects in between waits, and is served.
+    #[tokio::test]
+    async fn a_listener_survives_a_panic_of_its_acceptor() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        socket.set_nonblocking(true).expect("set");
+        let address = socket.local_addr().expect("bound");
+        let (socket, begun) = (Arc::new(socket), Arc::new(AtomicUsize::new(0)));
+        let accept = move || {
+            let (socket, nth) = (Arc::clone(&socket), begun.fetch_add(1, Ordering::SeqCst));
+            async move {
+                let listener = tokio::net::TcpListener::from_std(socket.try_clone().expect("a clone"));
+                let (mut stream, _) = listener.expect("listens").accept().await.expect("accepted");
+                assert!(nth > 0, "injected");
+                tokio::io::AsyncWriteExt::write_all(&mut stream, b"served").await.expect("written");
+            }
+        };
+        let serving = tokio::spawn(keep("test_acceptor", accept));
+        let mut first = tokio::net::TcpStream::connect(address).await.expect("connected");
+        let mut text = String::new();
+        // The connection is lost with the panic, the listener is not.
+        let _ = first.read_to_string(&mut text).await;
+        assert_eq!(text, "");
+        let mut second = tokio::net::TcpStream::connect(address).await.expect("connected");
+        second.read_to_string(&mut text).await.expect("read");
+        assert_eq!(text, "served");
+        serving.await.expect("it ends");
+    }
+}
