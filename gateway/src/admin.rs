@@ -1,5 +1,6 @@
 //! The operators' listener: health, metrics, drain, nodes, keys, copies of the store. Never on the public port (S-45).
 mod backup;
+mod forgery;
 mod keys;
 mod nodes;
 
@@ -18,10 +19,41 @@ use std::error::Error;
 use std::sync::Arc;
 use turnway_core::protocol::refusal::Code;
 
-/// Where copies of the store are asked for.
-const BACKUP: &str = "/v1/store/backup";
-/// Which nodes there are.
-const NODES: &str = "/v1/nodes";
+/// A page of the operators' listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Live,
+    Ready,
+    Metrics,
+    Drain,
+    Backup,
+    Nodes,
+    Keys,
+}
+
+/// One way to ask for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// `GET` stands for `HEAD`, too.
+    pub method: &'static str,
+    /// With `{…}` for one part that varies.
+    pub path: &'static str,
+    page: Page,
+}
+
+/// Every page there is; what is not here is not answered.
+pub const ROUTES: [Route; 10] = [
+    Route { method: "GET", path: "/livez", page: Page::Live },
+    Route { method: "GET", path: "/readyz", page: Page::Ready },
+    Route { method: "GET", path: "/metrics", page: Page::Metrics },
+    Route { method: "POST", path: "/drain", page: Page::Drain },
+    Route { method: "POST", path: "/v1/store/backup", page: Page::Backup },
+    Route { method: "GET", path: "/v1/nodes", page: Page::Nodes },
+    Route { method: "GET", path: keys::PATH, page: Page::Keys },
+    Route { method: "POST", path: keys::PATH, page: Page::Keys },
+    Route { method: "POST", path: "/v1/keys:migrate", page: Page::Keys },
+    Route { method: "POST", path: "/v1/keys/{key_id}:revoke", page: Page::Keys },
+];
 
 /// The pages of the operators' listener.
 #[derive(Clone)]
@@ -50,6 +82,35 @@ struct Readiness {
     remaining: Option<u64>,
 }
 
+// === impl Route ===
+
+impl Route {
+    fn has(&self, path: &str) -> bool {
+        match self.path.split_once('{') {
+            None => path == self.path,
+            Some((before, rest)) => {
+                let after = rest.split_once('}').map_or("", |(_, after)| after);
+                let name = path.strip_prefix(before).and_then(|path| path.strip_suffix(after));
+                name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
+            }
+        }
+    }
+
+    fn takes(&self, method: &Method) -> bool {
+        method.as_str() == self.method || (method == Method::HEAD && self.method == "GET")
+    }
+
+    /// The page that is asked for, or the status of its refusal.
+    fn find(method: &Method, path: &str) -> Result<Page, StatusCode> {
+        let mut there = ROUTES.iter().filter(|route| route.has(path)).peekable();
+        if there.peek().is_none() {
+            return Err(StatusCode::NOT_FOUND);
+        }
+        let page = there.find(|route| route.takes(method)).map(|route| route.page);
+        page.ok_or(StatusCode::METHOD_NOT_ALLOWED)
+    }
+}
+
 // === impl Pages ===
 
 impl Pages {
@@ -58,31 +119,27 @@ impl Pages {
     where
         B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
-        if KeyDesk::knows(request.uri().path()) {
-            let (head, body) = request.into_parts();
-            return self.keys.answer(&head, body).await;
+        // Before anything else, so that no page is forgotten.
+        if let Err(forged) = forgery::check(request.method(), request.headers()) {
+            return forged.answer();
         }
-        match (request.method(), request.uri().path()) {
-            (&Method::POST, BACKUP) => {
-                let (head, body) = request.into_parts();
-                self.backup.answer(&head.headers, body).await
+        let page = match Route::find(request.method(), request.uri().path()) {
+            Ok(page) => page,
+            Err(StatusCode::NOT_FOUND) => {
+                return answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here");
             }
-            (&Method::GET | &Method::HEAD, NODES) => self.roster.answer().await,
-            (_, _) => self.answer(&request),
-        }
-    }
-
-    fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
-        match (request.method(), request.uri().path()) {
+            Err(status) => return answer::problem(status, Code::InvalidMessage, "not this way"),
+        };
+        let (head, body) = request.into_parts();
+        match page {
             // Process only: a dead store must not make an orchestrator kill every node.
-            (&Method::GET | &Method::HEAD, "/livez") => answer::text(StatusCode::OK, "live\n"),
-            (&Method::GET | &Method::HEAD, "/readyz") => self.ready(),
-            (&Method::GET | &Method::HEAD, "/metrics") => self.metrics(),
-            (&Method::POST, "/drain") => self.drain(),
-            (_, "/livez" | "/readyz" | "/metrics" | "/drain" | BACKUP | NODES) => {
-                answer::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "not this way")
-            }
-            (_, _) => answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here"),
+            Page::Live => answer::text(StatusCode::OK, "live\n"),
+            Page::Ready => self.ready(),
+            Page::Metrics => self.metrics(),
+            Page::Drain => self.drain(),
+            Page::Backup => self.backup.answer(&head.headers, body).await,
+            Page::Nodes => self.roster.answer().await,
+            Page::Keys => self.keys.answer(&head, body).await,
         }
     }
 
@@ -132,13 +189,14 @@ mod tests {
     use crate::clock::Clock;
     use turnway_core::id::NodeId;
 
-    fn ask(pages: &Pages, method: Method, path: &str) -> StatusCode {
-        let request = Request::builder().method(method).uri(path).body(()).expect("a request");
-        pages.answer(&request).status()
+    async fn ask(pages: &Pages, method: Method, path: &str) -> StatusCode {
+        let body = http_body_util::Empty::<bytes::Bytes>::new();
+        let request = Request::builder().method(method).uri(path).body(body).expect("a request");
+        pages.clone().serve(request).await.status()
     }
 
-    #[test]
-    fn a_node_is_ready_while_it_serves() {
+    #[tokio::test]
+    async fn a_node_is_ready_while_it_serves() {
         let registry = Registry::new();
         let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
         let backup = Backup::new(None);
@@ -154,17 +212,17 @@ mod tests {
             fleet: None,
         };
         let pages = Pages { life, registry, metrics, backup, keys: KeyDesk::new(None), roster };
-        assert_eq!(ask(&pages, Method::GET, "/livez"), StatusCode::OK);
-        assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(ask(&pages, Method::GET, "/livez").await, StatusCode::OK);
+        assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
         pages.life.advance(Phase::Serving);
-        assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::OK);
+        assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::OK);
         pages.life.report(Reason::StoreAway, true);
-        assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
         pages.life.report(Reason::StoreAway, false);
-        assert_eq!(ask(&pages, Method::GET, "/drain"), StatusCode::METHOD_NOT_ALLOWED);
-        assert_eq!(ask(&pages, Method::POST, "/drain"), StatusCode::ACCEPTED);
-        assert_eq!(ask(&pages, Method::GET, "/readyz"), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(ask(&pages, Method::GET, "/livez"), StatusCode::OK);
-        assert_eq!(ask(&pages, Method::GET, "/console"), StatusCode::NOT_FOUND);
+        assert_eq!(ask(&pages, Method::GET, "/drain").await, StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(ask(&pages, Method::POST, "/drain").await, StatusCode::ACCEPTED);
+        assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(ask(&pages, Method::GET, "/livez").await, StatusCode::OK);
+        assert_eq!(ask(&pages, Method::GET, "/console").await, StatusCode::NOT_FOUND);
     }
 }

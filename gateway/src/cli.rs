@@ -4,11 +4,13 @@ mod calendar;
 pub mod chat;
 pub mod check_config;
 pub mod dev_cert;
+pub mod drain;
 pub mod gateway;
 mod http;
 pub mod key;
 pub mod nodes;
 pub mod plan;
+pub mod probe;
 pub mod replay;
 mod said;
 pub mod serve;
@@ -57,6 +59,10 @@ pub enum Command {
     Agents(agents::AgentsArgs),
     /// List the nodes of a fleet, and what each has to do
     Nodes(nodes::NodesArgs),
+    /// Say whether a node lives, or is ready: an exit code for container probes
+    Probe(probe::ProbeArgs),
+    /// Ask a node to take on nothing more and to leave, and wait for it
+    Drain(drain::DrainArgs),
     /// Say whether a node would start with this configuration, or everything that is wrong with it
     CheckConfig(serve::ServeArgs),
     /// Print a complete configuration file that changes nothing

@@ -6,8 +6,8 @@ use crate::app::App;
 use crate::cli::plan::{self, Plan};
 use crate::cli::serve::ServeArgs;
 use crate::cli::{
-    self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, dev_cert, key, nodes, replay,
-    sessions, store, tool_runner, version,
+    self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, dev_cert, drain, key, nodes,
+    probe, replay, sessions, store, tool_runner, version,
 };
 use crate::config::LogFormat;
 use crate::trace::{self, Shape};
@@ -84,6 +84,8 @@ fn obey(command: Command, json: bool, plugins: Plugins) -> Result<Exit, Trouble>
         Command::Sessions(args) => in_runtime(sessions::run(args, json)),
         Command::Agents(args) => in_runtime(agents::run(args, json)),
         Command::Nodes(args) => in_runtime(nodes::run(args, json)),
+        Command::Probe(args) => in_runtime(probe::run(args, json)),
+        Command::Drain(args) => in_runtime(drain::run(args, json)),
         Command::CheckConfig(args) => check_config::run(&args, json),
         Command::DefaultConfig => cli::default_config(json),
         Command::ConfigDoc => cli::config_doc(json),

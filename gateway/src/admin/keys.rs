@@ -102,12 +102,6 @@ impl KeyDesk {
         Self(keys)
     }
 
-    /// Whether a path is about keys.
-    pub(super) fn knows(path: &str) -> bool {
-        path.strip_prefix(PATH)
-            .is_some_and(|rest| rest.is_empty() || rest == MIGRATE || rest.starts_with('/'))
-    }
-
     /// Answers one request.
     pub(super) async fn answer<B>(&self, head: &http::request::Parts, body: B) -> Response<Body>
     where

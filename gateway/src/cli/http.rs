@@ -2,7 +2,7 @@
 use super::Trouble;
 use super::gateway::Gateway;
 use bytes::Bytes;
-use http::{Method, Request, Uri, header};
+use http::{Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -76,7 +76,27 @@ impl Server {
         asked.map_err(|_| self.unavailable(format!("no answer within {} s", patience.as_secs())))?
     }
 
+    /// Asks for a page as it is: its status, and its body.
+    pub(super) async fn look(&self, path: &str, patience: Duration) -> Result<(StatusCode, Bytes), Trouble> {
+        let ask = Ask { method: Method::GET, path, who: None, body: None, patience };
+        let asked = timeout(patience, self.send(ask)).await;
+        asked.map_err(|_| self.unavailable(format!("no answer within {} s", patience.as_secs())))?
+    }
+
     async fn exchange(&self, ask: Ask<'_>) -> Result<Value, Trouble> {
+        let (status, body) = self.send(ask).await?;
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let word = |key: &str| answer.get(key).and_then(Value::as_str).map(str::to_owned);
+        match (status.is_success(), word("code")) {
+            (true, _) if !answer.is_null() => Ok(answer),
+            (false, Some(code)) => {
+                Err(Trouble::Refused { message: word("detail").unwrap_or_else(|| code.clone()), code })
+            }
+            (_, _) => Err(Trouble::Failed(format!("{}: {status}, and not in JSON", self.authority))),
+        }
+    }
+
+    async fn send(&self, ask: Ask<'_>) -> Result<(StatusCode, Bytes), Trouble> {
         let lost = |error: hyper::Error| self.unavailable(error);
         let stream = match timeout(CONNECT, self.connect()).await {
             Ok(connected) => connected.map_err(|error| self.unavailable(error))?,
@@ -88,16 +108,7 @@ impl Server {
         let response = sender.send_request(self.request(ask)?).await.map_err(lost)?;
         let status = response.status();
         let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| self.unavailable(error))?.to_bytes();
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let word = |key: &str| answer.get(key).and_then(Value::as_str).map(str::to_owned);
-        match (status.is_success(), word("code")) {
-            (true, _) if !answer.is_null() => Ok(answer),
-            (false, Some(code)) => {
-                Err(Trouble::Refused { message: word("detail").unwrap_or_else(|| code.clone()), code })
-            }
-            (_, _) => Err(Trouble::Failed(format!("{}: {status}, and not in JSON", self.authority))),
-        }
+        Ok((status, body.map_err(|error| self.unavailable(error))?.to_bytes()))
     }
 
     async fn connect(&self) -> io::Result<Pin<Box<dyn Stream>>> {

@@ -1,0 +1,133 @@
+//! Requests that a web page of another origin could have sent (cross-site request forgery). The operators' listener
+//! asks for no credential, so nothing may change by a request that a browser sends without asking first.
+use crate::answer::{self, Body};
+use http::{HeaderMap, Method, Response, StatusCode, header};
+use turnway_core::protocol::refusal::Code;
+
+/// What a browser says of the page that sends a request.
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
+/// What the headers of this family begin with; only browsers send them, and no page can leave them out.
+const SEC_FETCH: &str = "sec-fetch-";
+
+/// Why a request is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forged {
+    /// A page of another origin sends it.
+    Origin,
+    /// It has a content type that a browser sends without asking first, or none where a browser sends it.
+    ContentType,
+}
+
+// === impl Forged ===
+
+impl Forged {
+    /// The refusal.
+    pub(super) fn answer(self) -> Response<Body> {
+        match self {
+            Self::Origin => {
+                let why = "a web page of another origin sent this; only this address's own pages may change anything";
+                answer::problem(StatusCode::FORBIDDEN, Code::Forbidden, why)
+            }
+            Self::ContentType => answer::problem(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                Code::InvalidMessage,
+                "content-type: expected application/json",
+            ),
+        }
+    }
+}
+
+/// Checks a request that is about to change something. Programs such as curl send neither `Origin` nor `Sec-Fetch-*`
+/// and may leave the content type out; a browser cannot do all of that.
+pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Forged> {
+    if method.is_safe() {
+        return Ok(());
+    }
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let origin = origins.next();
+    if let Some(origin) = origin {
+        let host = headers.get(header::HOST).map_or(&b""[..], |host| host.as_bytes());
+        let is_own =
+            origin.as_bytes().strip_prefix(b"http://").is_some_and(|of| of.eq_ignore_ascii_case(host));
+        if !is_own || origins.next().is_some() {
+            return Err(Forged::Origin);
+        }
+    }
+    if headers.get_all(SEC_FETCH_SITE).iter().any(|site| site != "same-origin") {
+        return Err(Forged::Origin);
+    }
+    let is_browser = origin.is_some() || headers.keys().any(|name| name.as_str().starts_with(SEC_FETCH));
+    let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
+    match (kinds.next(), kinds.next()) {
+        (None, _) if is_browser => Err(Forged::ContentType),
+        (None, _) => Ok(()),
+        (Some(kind), None) if is_json(kind.as_bytes()) => Ok(()),
+        (Some(_), _) => Err(Forged::ContentType),
+    }
+}
+
+fn is_json(kind: &[u8]) -> bool {
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default();
+    kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue};
+
+    fn asked(headers: &[(&str, &str)]) -> Result<(), Forged> {
+        let mut map = HeaderMap::new();
+        map.insert(header::HOST, HeaderValue::from_static("127.0.0.1:8081"));
+        for (name, value) in headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+            map.append(name, HeaderValue::from_str(value).expect("a value"));
+        }
+        check(&Method::POST, &map)
+    }
+
+    /// Covers: S-45.
+    #[test]
+    fn requests_of_programs_pass() {
+        let json = ("content-type", "application/json");
+        let own = ("origin", "http://127.0.0.1:8081");
+        assert_eq!(asked(&[]), Ok(()), "curl -X POST");
+        assert_eq!(asked(&[json]), Ok(()));
+        assert_eq!(asked(&[("content-type", "Application/JSON; charset=utf-8")]), Ok(()));
+        assert_eq!(asked(&[json, own, ("sec-fetch-site", "same-origin")]), Ok(()));
+    }
+
+    /// Covers: S-45.
+    #[test]
+    fn requests_of_other_pages_are_refused() {
+        let json = ("content-type", "application/json");
+        for origin in [
+            "null",
+            "",
+            "http://evil.example",
+            "http://localhost:8081",
+            "http://127.0.0.1",
+            "http://127.0.0.1:3000",
+            "https://127.0.0.1:8081",
+            "http://127.0.0.1:8081.evil.example",
+        ] {
+            assert_eq!(asked(&[json, ("origin", origin)]), Err(Forged::Origin), "{origin}");
+        }
+        let twice = [json, ("origin", "http://127.0.0.1:8081"), ("origin", "http://127.0.0.1:8081")];
+        assert_eq!(asked(&twice), Err(Forged::Origin));
+        for site in ["cross-site", "same-site", "none", "", "new-word"] {
+            assert_eq!(asked(&[json, ("sec-fetch-site", site)]), Err(Forged::Origin), "{site}");
+        }
+        for kind in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=x",
+            "",
+            "text/json",
+        ] {
+            assert_eq!(asked(&[("content-type", kind)]), Err(Forged::ContentType), "{kind}");
+        }
+        assert_eq!(asked(&[json, json]), Err(Forged::ContentType));
+        assert_eq!(asked(&[("sec-fetch-mode", "no-cors")]), Err(Forged::ContentType));
+    }
+}

@@ -1,0 +1,77 @@
+//! `turnway drain`: asks a node to take on nothing more, and waits until its process has left.
+use super::http::{Ask, PATIENCE, Server};
+use super::probe::ADMIN;
+use super::{Exit, Trouble, say, say_json};
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// For an answer to a look: a node that leaves may be busy.
+const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which node.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 it drains, or with --wait has left; 1 it had not left in time, and still drains; 69 \
+                  nobody answers."
+)]
+pub struct DrainArgs {
+    /// The node's address for operators
+    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = ADMIN)]
+    pub admin: String,
+    /// Wait until it has left
+    #[arg(long)]
+    pub wait: bool,
+    /// For so many seconds at most
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "wait")]
+    pub timeout: u64,
+}
+
+/// Asks, and waits.
+pub async fn run(args: DrainArgs, json: bool) -> Result<Exit, Trouble> {
+    let server = Server::parse(&args.admin)?;
+    let (method, path, who) = (Method::POST, "/drain", None);
+    server.ask(Ask { method, path, who, body: Some(json!({})), patience: PATIENCE }).await?;
+    if !args.wait {
+        return told(json, "draining", None, Exit::Fine);
+    }
+    let end = Instant::now() + Duration::from_secs(args.timeout);
+    loop {
+        let remaining = match server.look("/readyz", LOOK_PATIENCE).await {
+            Ok((_, body)) => match remaining(&body) {
+                Some(remaining) => remaining,
+                // A process goes on draining to its end: this is the next one in its place.
+                None => return told(json, "left", None, Exit::Fine),
+            },
+            Err(Trouble::Unavailable(_)) => return told(json, "left", None, Exit::Fine),
+            Err(trouble) => return Err(trouble),
+        };
+        if Instant::now() + LOOK_EVERY > end {
+            return told(json, "draining", Some(remaining), Exit::Failed);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The sessions that a draining node still holds; `None` where it does not drain.
+fn remaining(body: &[u8]) -> Option<u64> {
+    let answer: Value = serde_json::from_slice(body).ok()?;
+    let is_draining = answer.get("reason").and_then(Value::as_str) == Some("draining");
+    is_draining.then(|| answer.get("remaining").and_then(Value::as_u64).unwrap_or_default())
+}
+
+fn told(json: bool, phase: &str, remaining: Option<u64>, exit: Exit) -> Result<Exit, Trouble> {
+    if json {
+        say_json(&json!({ "phase": phase, "remaining": remaining }))?;
+    } else {
+        match remaining {
+            Some(sessions) => say(&format!("still draining: it holds {sessions} sessions\n"))?,
+            None => say(&format!("{phase}\n"))?,
+        }
+    }
+    Ok(exit)
+}

@@ -1,0 +1,53 @@
+//! `turnway probe`: whether a node lives, or is ready, as an exit code for whoever runs containers.
+use super::http::Server;
+use super::{Exit, Trouble, say, say_json};
+use clap::Args;
+use http::StatusCode;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Where a node serves its operators by default.
+pub(super) const ADMIN: &str = "http://127.0.0.1:8081";
+/// Container runtimes ask every few seconds, and take a probe that hangs for one that fails.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which node, and what about it.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 it is so, 1 it answers that it is not, 69 nobody answers. For a container: HEALTHCHECK \
+                  CMD [\"turnway\", \"probe\"]"
+)]
+pub struct ProbeArgs {
+    /// A node's address for operators
+    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = ADMIN)]
+    pub admin: String,
+    /// Another address that serves /livez and /readyz
+    #[arg(long, value_name = "URL", conflicts_with = "admin")]
+    pub url: Option<String>,
+    /// Whether new work may be sent to it [default]
+    #[arg(long, conflicts_with = "live")]
+    pub ready: bool,
+    /// Whether its process answers
+    #[arg(long)]
+    pub live: bool,
+}
+
+/// Asks.
+pub async fn run(args: ProbeArgs, json: bool) -> Result<Exit, Trouble> {
+    let server = Server::parse(args.url.as_deref().unwrap_or(&args.admin))?;
+    let path = if args.live { "/livez" } else { "/readyz" };
+    let (status, body) = server.look(path, PATIENCE).await?;
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let reason = answer.get("reason").and_then(Value::as_str);
+    let (is_so, word) = (status == StatusCode::OK, if args.live { "live" } else { "ready" });
+    if json {
+        say_json(&serde_json::json!({ word: is_so, "reason": reason, "status": status.as_u16() }))?;
+    } else {
+        match (is_so, reason) {
+            (true, _) => say(&format!("{word}\n"))?,
+            (false, Some(reason)) => say(&format!("not {word}: {reason}\n"))?,
+            (false, None) => say(&format!("not {word}: {status}\n"))?,
+        }
+    }
+    Ok(if is_so { Exit::Fine } else { Exit::Failed })
+}

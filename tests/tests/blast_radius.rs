@@ -1,0 +1,273 @@
+//! How far damage reaches: one session's records, the data file, a request of somebody's web page.
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use turnway::admin::ROUTES;
+use turnway_tests::real::command::{Ended, run};
+use turnway_tests::real::identity::{Key, guarded};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::{PATIENCE, http};
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+async fn turnway(args: &[&str]) -> Ended {
+    run(directory().path(), args, &[]).await
+}
+
+/// Sends a request with these headers; its status and body.
+async fn send(to: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+    let stream = TokioIo::new(TcpStream::connect(to).await.expect("connected"));
+    let (mut send, connection) = hyper::client::conn::http1::handshake(stream).await.expect("spoken");
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(method).uri(path).header("host", to.to_string());
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = send.send_request(request.body(Full::<Bytes>::default()).expect("a request")).await;
+    let response = response.expect("an answer");
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    (status, String::from_utf8(body.to_vec()).expect("UTF-8"))
+}
+
+/// The data of a node that was stopped or killed, one session of which is damaged.
+async fn damaged(dir: &Path, is_killed: bool) -> PathBuf {
+    let mut node = Node::start(dir, &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    for n in 0..8 {
+        wire.turn(&format!("good{n}"), "echo", "m", &"filler ".repeat(100)).await.expect("a turn");
+    }
+    wire.turn("bad", "echo", "m", &"MARKER ".repeat(200)).await.expect("a turn");
+    drop(wire);
+    if is_killed {
+        node.kill().await;
+    } else {
+        assert_eq!(node.terminate().await, Some(0));
+    }
+    let data = dir.join("data");
+    let mut bytes = std::fs::read(data.join("turnway.redb")).expect("read");
+    let places: Vec<usize> =
+        bytes.windows(6).enumerate().filter(|(_, at)| at == b"MARKER").map(|(at, _)| at).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at] ^= 1);
+    std::fs::write(data.join("turnway.redb"), bytes).expect("written");
+    data
+}
+
+async fn messages(node: &Node, session: &str) -> (u16, String) {
+    let path = format!("/v1/sessions/{session}/messages");
+    send(node.http, "GET", &path, &[("x-user-id", "ann")]).await
+}
+
+/// Covers: G-19.
+#[tokio::test]
+async fn a_damaged_session_costs_nobody_else_anything() {
+    for is_killed in [false, true] {
+        let dir = directory();
+        let data = damaged(dir.path(), is_killed).await;
+        // The second start finds what the first has closed off.
+        for _ in 0..2 {
+            let mut node = Node::start(dir.path(), &["--demo"]).await;
+            let (status, body) = messages(&node, "bad").await;
+            let problem: Value = serde_json::from_str(&body).expect("JSON");
+            assert_eq!((status, problem["code"].as_str()), (500, Some("store_damaged")), "{body}");
+            for n in 0..8 {
+                let (status, body) = messages(&node, &format!("good{n}")).await;
+                assert!(status == 200 && body.contains("filler"), "{status} {body}");
+            }
+            let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+            let turn = format!("m-{}", node.id);
+            wire.turn("good3", "echo", &turn, "more").await.expect("a turn in a session beside it");
+            for wish in [invoke("bad", "echo", "again"), json!({"type": "subscribe", "session_id": "bad"})] {
+                let answer = wire.ask("q", wish).await.expect("an answer");
+                assert_eq!((&answer["type"], &answer["code"]), (&json!("error"), &json!("store_damaged")));
+            }
+            assert_eq!(http::get(node.admin, "/readyz").await.expect("an answer").0, 200);
+            let (_, nodes) = http::get(node.admin, "/v1/nodes").await.expect("an answer");
+            let nodes: Value = serde_json::from_str(&nodes).expect("JSON");
+            assert_eq!(nodes["nodes"][0]["damaged_sessions"], 1);
+            let (_, metrics) = http::get(node.admin, "/metrics").await.expect("an answer");
+            assert!(metrics.contains("\nturnway_store_damaged_sessions 1\n"));
+            assert!(node.log().contains("a session is closed off") || node.log().contains("are closed off"));
+            assert_eq!(node.terminate().await, Some(0));
+        }
+        let checked = turnway(&["store", "check", text(&data)]).await;
+        assert!(checked.code == Some(1) && checked.out.contains("closed off"), "{checked:?}");
+        let (copy, saved) = (dir.path().join("copy"), dir.path().join("saved"));
+        let made = turnway(&["store", "backup", text(&data), text(&copy)]).await;
+        assert!(made.code == Some(1) && made.out.contains("1 damaged sessions were left out"), "{made:?}");
+        let made = turnway(&["store", "check", text(&data), "--salvage", text(&saved)]).await;
+        assert!(made.code == Some(0) && made.out.contains("left out"), "{made:?}");
+        let made = turnway(&["store", "check", text(&data), "--repair"]).await;
+        assert!(made.code == Some(0) && made.out.contains("whole now"), "{made:?}");
+        for whole in [&data, &copy, &saved] {
+            let checked = turnway(&["store", "check", text(whole), "--json"]).await;
+            assert_eq!((checked.code, &checked.json()["sessions"]), (Some(0), &json!(8)), "{checked:?}");
+        }
+    }
+}
+
+/// Tasks that nobody waits for hold the store; it is closed all the same.
+#[tokio::test]
+async fn an_orderly_stop_closes_the_store() {
+    let dir = directory();
+    let mut node = guarded(&dir, &["--demo"]).await;
+    let key = Key::make(&node, &["--user", "ann"]).await;
+    let mut wire = key.hello(node.http, Some("ann")).await.expect("welcome");
+    wire.turn("s1", "echo", "1", "hello").await.expect("a turn");
+    // A connection that stays open to the end.
+    assert_eq!(node.terminate().await, Some(0));
+    let checked = turnway(&["store", "check", text(&dir.path().join("data")), "--json"]).await;
+    let found = checked.json();
+    assert_eq!((&found["ok"], &found["unclosed"]), (&json!(true), &json!(false)), "{found}");
+}
+
+/// Covers: G-19.
+#[tokio::test]
+async fn a_removed_data_file_makes_a_node_unready() {
+    let dir = directory();
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    wire.turn("s1", "echo", "1", "hello").await.expect("a turn");
+    std::fs::remove_file(dir.path().join("data/turnway.redb")).expect("removed");
+    let began = Instant::now();
+    let reason = loop {
+        let (status, body) = http::get(node.admin, "/readyz").await.expect("an answer");
+        if status == 503 {
+            break body;
+        }
+        assert!(began.elapsed() < PATIENCE, "never unready");
+        tokio::task::yield_now().await;
+    };
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(reason.contains("store_gone"), "{reason}");
+    let answer = wire.ask("q", invoke("s2", "echo", "late")).await.expect("an answer");
+    assert_eq!(
+        (&answer["type"], &answer["code"]),
+        (&json!("error"), &json!("store_unavailable")),
+        "{answer}"
+    );
+    node.must_run();
+    assert_eq!(node.terminate().await, Some(69));
+}
+
+/// Every route of the router's own table, so that a new one is tested by itself.
+///
+/// Covers: S-45.
+#[tokio::test]
+async fn no_page_changes_anything_at_the_operators_listener() {
+    let dir = directory();
+    let mut node = guarded(&dir, &["--demo"]).await;
+    let key = Key::make(&node, &["--user", "ann"]).await;
+    let own = format!("http://{}", node.admin);
+    let changes = || ROUTES.iter().filter(|route| route.method != "GET");
+    assert!(changes().count() >= 4);
+    for route in changes() {
+        let path = route.path.replace("{key_id}", &key.id);
+        for origin in ["http://localhost:3000", "http://evil.example", "null"] {
+            for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json"] {
+                let headers = [("origin", origin), ("content-type", kind)];
+                let (status, body) = send(node.admin, route.method, &path, &headers).await;
+                assert_eq!(status, 403, "{path} {origin} {kind}: {body}");
+            }
+        }
+        for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
+            for headers in [&[("content-type", kind)][..], &[("content-type", kind), ("origin", &own)]] {
+                let (status, body) = send(node.admin, route.method, &path, headers).await;
+                assert_eq!(status, 415, "{path} {headers:?}: {body}");
+            }
+        }
+        let json = ("content-type", "application/json");
+        for site in ["cross-site", "same-site"] {
+            let headers = [json, ("sec-fetch-site", site)];
+            assert_eq!(send(node.admin, route.method, &path, &headers).await.0, 403, "{path} {site}");
+        }
+    }
+    // Nothing has happened: the key opens, and the node serves.
+    drop(key.hello(node.http, Some("ann")).await.expect("the key is good"));
+    assert_eq!(http::get(node.admin, "/readyz").await.expect("an answer").0, 200);
+    // What an operator's programs send is done.
+    let path = format!("/v1/keys/{}:revoke", key.id);
+    assert_eq!(send(node.admin, "POST", &path, &[]).await.0, 200);
+    let page =
+        [("origin", own.as_str()), ("content-type", "application/json"), ("sec-fetch-site", "same-origin")];
+    assert_eq!(send(node.admin, "POST", "/drain", &page).await.0, 202);
+    assert_eq!(node.exit().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_probe_tells_by_its_exit_code() {
+    let dir = directory();
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let admin = format!("http://{}", node.admin);
+    for args in [&["--admin", &admin][..], &["--url", &admin, "--ready"], &["--admin", &admin, "--live"]] {
+        let probed = turnway(&[&["probe"], args].concat()).await;
+        assert_eq!((probed.code, probed.err.as_str()), (Some(0), ""), "{args:?}");
+    }
+    std::fs::remove_file(dir.path().join("data/turnway.redb")).expect("removed");
+    let began = Instant::now();
+    loop {
+        let probed = turnway(&["probe", "--admin", &admin, "--json"]).await;
+        if probed.code == Some(1) {
+            assert_eq!(probed.json()["reason"], "store_gone");
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "never unready: {probed:?}");
+    }
+    assert_eq!(turnway(&["probe", "--admin", &admin, "--live"]).await.code, Some(0), "it lives all the same");
+    node.kill().await;
+    assert_eq!(turnway(&["probe", "--admin", &admin]).await.code, Some(69));
+}
+
+#[tokio::test]
+async fn a_drain_is_waited_for() {
+    let dir = directory();
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let admin = format!("http://{}", node.admin);
+    let drained = turnway(&["drain", "--admin", &admin, "--wait", "--timeout", "30", "--json"]).await;
+    assert_eq!((drained.code, &drained.json()["phase"]), (Some(0), &json!("left")), "{drained:?}");
+    assert_eq!(node.exit().await, Some(0));
+    // Its store was closed before it was said to have left.
+    let checked = turnway(&["store", "check", text(&dir.path().join("data")), "--json"]).await;
+    assert_eq!(checked.json()["unclosed"], false);
+    assert_eq!(turnway(&["drain", "--admin", &admin]).await.code, Some(69));
+    assert_eq!(
+        turnway(&["drain", "--admin", &admin, "--timeout", "3"]).await.code,
+        Some(64),
+        "without --wait"
+    );
+}
+
+/// A turn that does not end keeps a node for as long as it may.
+#[tokio::test]
+async fn a_drain_that_takes_too_long_is_told() {
+    let dir = directory();
+    let agents = turnway_tests::real::agent::Agents::start(|_| {
+        turnway_tests::real::agent::Reply::speak(|voice| async move { voice.hung_up().await })
+    })
+    .await;
+    let flag = agents.flag("ada");
+    let mut node = Node::start(dir.path(), &["--agent", &flag]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    wire.say(invoke("s1", "ada", "hello")).await.expect("said");
+    wire.until(|message| message["type"] == "run_started").await.expect("it runs");
+    let admin = format!("http://{}", node.admin);
+    let late = turnway(&["drain", "--admin", &admin, "--wait", "--timeout", "1"]).await;
+    assert_eq!(late.code, Some(1), "{late:?}");
+    assert!(late.out.starts_with("still draining"), "{late:?}");
+    node.kill().await;
+}
