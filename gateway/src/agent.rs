@@ -36,6 +36,7 @@ use crate::agent::token::{RunToken, Tokens};
 use crate::agent::work::{Running, Work};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+use crate::supervise;
 use ::http::HeaderValue;
 use dashmap::{DashMap, Entry};
 use std::collections::BTreeMap;
@@ -284,8 +285,18 @@ impl Agents {
         let silence = self.0.directory.policy(&invoke.agent_id).silence;
         let watch = Watch::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some(), silence);
         let epoch = invoke.epoch;
+        let (key, run_id, attempt) = (invoke.key.clone(), invoke.run_id.clone(), invoke.attempt);
+        let event = AgentEvent::Failed(AgentFailure::Unavailable("its attempt broke off".to_owned()));
+        let (end, reports) = (Report { key, run_id, attempt, epoch, event }, self.0.reports.clone());
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
-        let task = self.0.runtime.spawn(work::run(Arc::clone(&self.0), attempt, work)).abort_handle();
+        let run = supervise::caught("attempt", work::run(Arc::clone(&self.0), attempt, work));
+        let run = async move {
+            // Without a report its turn would wait for as long as a silent agent may take.
+            if run.await {
+                _ = reports.send(end).await;
+            }
+        };
+        let task = self.0.runtime.spawn(run).abort_handle();
         entry.insert(Running { epoch, line, task, token, _place: place });
     }
 

@@ -40,6 +40,15 @@ pub async fn needed(name: &'static str, task: impl Future<Output = ()>) {
     }
 }
 
+/// Runs a task that others wait for; whether it panicked, so that they can be told.
+pub async fn caught(name: &'static str, task: impl Future<Output = ()>) -> bool {
+    let is_caught = AssertUnwindSafe(task).catch_unwind().await.is_err();
+    if is_caught {
+        panicked(name, "who waits for it is told");
+    }
+    is_caught
+}
+
 /// Ends the node, because a task failed that it cannot do without.
 pub fn end(name: &'static str) {
     ENDED.send_if_modified(|ended| {

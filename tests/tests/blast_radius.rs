@@ -1,6 +1,6 @@
 //! How far damage reaches: one session's records, the data file, a request of somebody's web page.
+use ::http::Request;
 use bytes::Bytes;
-use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};

@@ -177,6 +177,7 @@ fn kind(reply: &Reply) -> &'static str {
         Reply::Refused(Refused::Full) => "refused: full",
         Reply::Refused(Refused::ReadOnly) => "refused: read only",
         Reply::Refused(Refused::Forbidden) => "refused: forbidden",
+        Reply::Refused(Refused::Damaged) => "refused: damaged",
         Reply::Claimed(_) => "claimed",
         Reply::Held { .. } => "held",
         Reply::Appended { listeners: None, .. } => "appended",

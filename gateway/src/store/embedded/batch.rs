@@ -140,28 +140,26 @@ impl<'e, 'txn> Batch<'e, 'txn> {
         limit: usize,
     ) -> Result<Reply, Fault> {
         let (first, end) = index::range(tenant, user, before);
-        let mut lines = Vec::new();
-        for item in self.tables.sessions.range(&*first..&*end)?.rev().take(limit.saturating_add(1)) {
+        let (mut sessions, mut more) = (Vec::new(), false);
+        for item in self.tables.sessions.range(&*first..&*end)?.rev() {
+            if sessions.len() == limit {
+                more = true;
+                break;
+            }
             let (key, _) = item?;
             let spot = Spot { table: "sessions", key: key.value() };
-            match Line::read(spot.key) {
-                Some(line) => lines.push(line),
-                // The index is made anew when the store is repaired; nobody's page ends for one line of it.
-                None => tracing::error!(fault = %spot.damaged("form"), "a line of the index is passed over"),
-            }
-        }
-        let more = lines.len() > limit;
-        lines.truncate(limit);
-        let mut sessions = Vec::with_capacity(lines.len());
-        for line in lines {
+            // The index is made anew when the store is repaired; nobody's page ends for one line of it.
+            let Some(line) = Line::read(spot.key) else {
+                tracing::error!(fault = %spot.damaged("form"), "a line of the index is passed over");
+                continue;
+            };
             let key = line.session();
             if self.fence.is_closed(&key) {
                 continue;
             }
-            let spot = Spot { table: "sessions", key: key.session.as_str().as_bytes() };
-            let found = self.heads.find(&key, &self.tables);
-            let found = found
-                .and_then(|head| head.summary(line.birth.clone()).ok_or_else(|| spot.damaged("nobody's")));
+            let head = self.heads.find(&key, &self.tables);
+            let found =
+                head.and_then(|head| head.summary(line.birth).ok_or_else(|| spot.damaged("nobody's")));
             match found {
                 Ok(summary) if user.is_none_or(|user| *user == summary.user) => sessions.push(summary),
                 Ok(_) => {
