@@ -35,7 +35,10 @@ const PLAIN: [(u16, &str); 7] = [
     (503, "The store cannot be reached, or the node leaves: `store_unavailable`, `draining`."),
     (504, "No answer in time: ask again."),
 ];
-const NAMED: [(u16, &str); 1] = [(404, "No such thing, or not yours: `not_found`.")];
+const NAMED: [(u16, &str); 2] = [
+    (404, "No such thing, or not yours: `not_found`."),
+    (500, "The session's records are damaged: `store_damaged`."),
+];
 const SAID: [(u16, &str); 4] = [
     (408, "The body took too long."),
     (409, "`busy`, `idempotency_conflict` or `session_closed`."),
