@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinHandle};
 use turnway_core::limits;
 
@@ -98,19 +99,7 @@ impl App {
         ready::announce(&self.plan, self.promise, self.node, Addresses { http: public, quic, admin });
 
         let exit = tokio::select! {
-            exit = serve_and_drain(&mut driver, &self.lines, &self.life) => exit,
-            () = self.fatal.notified() => {
-                tracing::error!("the store can promise nothing more; leaving");
-                Exit::Unavailable
-            }
-            () = self.life.left_without_store() => {
-                tracing::error!("nothing more can be recorded; leaving");
-                Exit::Unavailable
-            }
-            task = supervise::failed() => {
-                tracing::error!(task, "the node cannot do without a task that failed; leaving");
-                Exit::Bug
-            }
+            exit = until_leaving(&mut driver, &self.lines, &self.life, &self.fatal) => exit,
             _ = &mut hurried => return Exit::Failed,
         };
         self.life.advance(Phase::Leaving);
@@ -138,6 +127,25 @@ impl App {
 async fn leased(life: &Life) {
     if tokio::time::timeout(FIRST_LEASE, life.without(Reason::LeaseMissing)).await.is_err() {
         tracing::warn!(reason = Reason::LeaseMissing.code(), "no lease yet; serving, and not ready");
+    }
+}
+
+/// Until the node has to leave; how it ends.
+async fn until_leaving(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &Life, fatal: &Notify) -> Exit {
+    tokio::select! {
+        exit = serve_and_drain(driver, lines, life) => exit,
+        () = fatal.notified() => {
+            tracing::error!("the store can promise nothing more; leaving");
+            Exit::Unavailable
+        }
+        () = life.left_without_store() => {
+            tracing::error!("nothing more can be recorded; leaving");
+            Exit::Unavailable
+        }
+        task = supervise::failed() => {
+            tracing::error!(task, "the node cannot do without a task that failed; leaving");
+            Exit::Bug
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The pages of a damaged file, read without the engine: its pages may contradict each other, and the engine
 //! panics or gives up on the first one that does.
 //!
-//! The format is that of redb (version 3, `docs/design.md` of its source). Each pointer to a page has the page's
+//! The format is that of redb (version 3, described in its source). Each pointer to a page has the page's
 //! XXH3 checksum beside it. So a page whose pointer is wrong is found by its checksum, and one wrong byte in the
 //! part of a page that says where things lie is put right. Values are never put right: each record has a checksum of
 //! its own, and who reads the record decides.
