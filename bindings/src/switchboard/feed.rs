@@ -1,6 +1,6 @@
 //! Sessions this node listens to: listen first, then read; then each link follows by its own cursor.
-use super::holdings;
 use super::ask::refusal_of;
+use super::holdings;
 use super::sub::{Mode, Sub, snapshot_note};
 use super::view::Asked;
 use super::{Purpose, Switchboard, Timer, Waiting};

@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::switchboard::{Config, Input, Output, Switchboard};
+use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::NodeId;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Directory;
@@ -36,7 +36,14 @@ struct Far {
 impl Far {
     fn new(way: fn(Mono, &mut Rng) -> Duration) -> Self {
         let directory = Arc::new(Directory { agents: BTreeMap::new(), default: None });
-        let config = Config { node: NodeId(1), directory, seed: [3; 32], alone: false, keep_facts: None };
+        let config = Config {
+            node: NodeId(1),
+            directory,
+            seed: [3; 32],
+            alone: false,
+            keep_facts: None,
+            capacity: Capacity::default(),
+        };
         Self {
             board: Switchboard::new(config),
             shelf: Shelf::new(false),

@@ -1,7 +1,7 @@
 //! What is performed in one transaction.
 use crate::store::embedded::fault::Fault;
-use crate::store::embedded::head::Head;
 use crate::store::embedded::fence::{self, Fence};
+use crate::store::embedded::head::Head;
 use crate::store::embedded::heads::Heads;
 use crate::store::embedded::index::{self, Line};
 use crate::store::embedded::leases::Leases;
