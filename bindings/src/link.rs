@@ -12,8 +12,10 @@ use std::fmt;
 use turnway_core::id::{NodeId, Principal, RequestId, RunId, SessionId};
 use turnway_core::time::Millis;
 
+mod expiry;
 mod machine;
 
+pub use expiry::Expiry;
 pub use machine::Link;
 
 /// What may happen to a link. Prints sizes instead of texts (S-38).

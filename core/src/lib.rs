@@ -6,8 +6,10 @@
 //! - [`session`]: one session's machine: decide, record, then speak.
 //! - [`store`]: everything a store may be asked, as data, and [`store::Shelf`], the model of it.
 //! - [`protocol`]: inputs, facts, orders, refusals, and the one binary codec.
+//! - [`clock`]: the wall time, made of readings of clocks that may be wrong.
 //! - [`machine`], [`timers`], [`rate`], [`share`], [`limits`], [`private`], [`shrink`]: what every machine shares.
 //! - [`id`], [`time`], [`rng`]: names, time and chance as values.
+pub mod clock;
 pub mod id;
 pub mod limits;
 pub mod machine;

@@ -366,6 +366,27 @@ pub const TRUNK_OVER_MAX: usize = 16 * 1024;
 /// Between two questions who serves agents, while somebody waits for one.
 pub const TRUNK_ASK: Duration = Duration::from_millis(500);
 
+// === time ===
+
+/// A clock that differs by more than this from the time has stepped: it is doubted. What NTP corrects without a step,
+/// and what people's watches differ by, is less; a wrong zone, a lost battery or a bad server is more.
+pub const CLOCK_STEP: Duration = Duration::from_secs(60);
+/// A step is believed once it has lasted for this long: longer than an NTP client needs to find out that one of its
+/// servers lied.
+pub const CLOCK_BELIEF: Duration = Duration::from_secs(30);
+/// Readings of a clock that stepped agree while they differ by less than this.
+pub const CLOCK_AGREEMENT: Duration = Duration::from_secs(5);
+/// Readings of a clock that stepped agree only while less than this passes between them.
+pub const CLOCK_SILENCE: Duration = Duration::from_secs(10);
+/// The time is corrected by at most one part in so many of the time that passes: it runs at half or at one and a half
+/// times its pace, so that it never stands still or goes back, and 60 s are made up in two minutes.
+pub const CLOCK_SLEW_PARTS: i64 = 2;
+/// Between two readings of the system's clock: a glitch of a second is seen, and it costs nothing.
+pub const CLOCK_LOOK: Duration = Duration::from_secs(1);
+/// A system clock that differs by this much from the store's is warned about: certificates of agents and timestamps of
+/// logs go by the system's clock.
+pub const CLOCK_SKEW_WARN: Duration = Duration::from_secs(5);
+
 // === ownership (ownership.md §1.6) ===
 
 /// A node's lease.

@@ -159,6 +159,14 @@ define_mutants! {
     ReleaseClearsYoung,
     /// An input for a session that nobody owns leans on a registration that may be gone. (G9, I3)
     IndexStale,
+    /// A node of a fleet keeps the time of its own system though the store has told another.
+    ClockKeepsGuess,
+    /// A step of a clock is believed at once.
+    ClockStepsAtOnce,
+    /// A small correction of a clock takes the time back.
+    ClockFallsBack,
+    /// A fact's time is earlier than that of the fact before.
+    FactTimeFallsBack,
 }
 
 #[cfg(feature = "mutants")]

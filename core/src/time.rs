@@ -30,9 +30,10 @@ pub struct Deadline {
 }
 
 impl Now {
-    /// The moment, by the monotonic clock, at which the store's clock will read `at`.
-    pub fn mono_at(&self, at: Millis) -> Mono {
-        self.mono + Duration::from_millis(at.0.saturating_sub(self.store.0))
+    /// Returns the moment, by the monotonic clock, at which the store's clock will read `at`; at the latest after
+    /// `most`, as long as such a deadline is ever set: one that lies further ahead was set by a clock that was wrong.
+    pub fn mono_at(&self, at: Millis, most: Duration) -> Mono {
+        self.mono + Duration::from_millis(at.0.saturating_sub(self.store.0)).min(most)
     }
 }
 

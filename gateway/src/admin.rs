@@ -216,9 +216,12 @@ mod tests {
         assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
         pages.life.advance(Phase::Serving);
         assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::OK);
-        pages.life.report(Reason::StoreAway, true);
-        assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
-        pages.life.report(Reason::StoreAway, false);
+        for reason in [Reason::StoreAway, Reason::Clock] {
+            pages.life.report(reason, true);
+            assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
+            pages.life.report(reason, false);
+            assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::OK);
+        }
         assert_eq!(ask(&pages, Method::GET, "/drain").await, StatusCode::METHOD_NOT_ALLOWED);
         assert_eq!(ask(&pages, Method::POST, "/drain").await, StatusCode::ACCEPTED);
         assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);

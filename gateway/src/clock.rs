@@ -1,66 +1,179 @@
 //! The only source of time: everything else is told.
+//!
+//! The wall time follows the rules of [`WallClock`]: it is anchored once and advanced by the monotonic clock. A node
+//! that has its store to itself follows the system's clock; a node of a fleet follows the store's, and the system's
+//! clock serves only to measure how far it is off.
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use turnway_core::clock::{Change, Line, Reading, WallClock};
 use turnway_core::time::{Millis, Mono, Now};
 
-/// Reads both clocks of a node. Clones share their readings.
+/// Reads the clocks of a node. Clones share their readings.
 #[derive(Clone, Debug)]
-pub struct Clock {
-    /// What the store's clock read when the node started, where that is not the system's; 0: not told yet.
-    told: Option<Arc<AtomicU64>>,
-    /// What the monotonic clock read when the node started.
+pub struct Clock(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// The monotonic clock's reading at the start of the node.
     start: Duration,
-    /// The latest wall time ever told: where the system's clock is set back, ours stands still.
-    latest: Arc<AtomicU64>,
+    /// The present piece of the time line, for readers.
+    line: RwLock<Line>,
+    /// See [`WallClock::steps`].
+    steps: AtomicU32,
+    clocks: Mutex<Clocks>,
+}
+
+#[derive(Debug)]
+struct Clocks {
+    /// The node's time.
+    time: WallClock,
+    /// The system's clock by the same rules, where the node follows the store's.
+    system: Option<WallClock>,
+}
+
+/// The system's clock compared with the node's time. Positive: the system's clock is ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skew {
+    /// As read just now, in milliseconds.
+    pub now_ms: i64,
+    /// Without steps that have not lasted yet, in milliseconds.
+    pub lasting_ms: i64,
 }
 
 // === impl Clock ===
 
 impl Clock {
-    /// A clock that starts now.
+    /// A clock that starts now and follows the system's.
     pub fn start() -> Self {
-        Self { told: None, start: boot_time(), latest: Arc::default() }
+        Self::new(|reading| Clocks { time: WallClock::anchored(reading), system: None })
     }
 
-    /// One that goes by the clock of a store elsewhere, as soon as it is told what that reads.
+    /// A clock that follows the store's. Until that is told, the time is a guess.
     pub fn of_a_fleet() -> Self {
-        Self { told: Some(Arc::default()), ..Self::start() }
+        Self::new(|reading| Clocks {
+            time: WallClock::provisional(reading),
+            system: Some(WallClock::anchored(reading)),
+        })
     }
 
-    /// The store's clock read this a moment ago. Of no meaning on one machine, whose clock is the store's.
-    pub fn told(&self, store: Millis, now: Mono) {
-        if let Some(told) = &self.told {
-            told.store(store.0.saturating_sub(millis(now.0)), Ordering::Relaxed);
+    fn new(clocks: impl FnOnce(Reading) -> Clocks) -> Self {
+        let start = boot_time();
+        let clocks = clocks(system_time(start));
+        let line = RwLock::new(clocks.time.line());
+        Self(Arc::new(Shared { start, line, steps: AtomicU32::new(0), clocks: Mutex::new(clocks) }))
+    }
+
+    /// Takes a reading of the store's clock, which was asked at `sent` and answered at `now`. Without meaning on one
+    /// machine, whose clock is the store's.
+    pub fn told(&self, store: Millis, sent: Mono, now: Mono) {
+        let mut clocks = self.clocks();
+        if clocks.system.is_some() {
+            let change = self.correct(&mut clocks.time, Reading { time: store, after: sent, before: now });
+            tell(change, "store");
         }
     }
 
-    /// The time, by both clocks. Neither ever goes back.
-    pub fn now(&self) -> Now {
-        let mono = self.mono();
-        Now { mono, store: self.wall(mono) }
+    /// Looks at the system's clock. To be called every [`turnway_core::limits::CLOCK_LOOK`].
+    pub fn look(&self) -> Skew {
+        self.observe(system_time(self.0.start))
     }
 
-    /// The time since the node started, suspended or not.
-    pub fn mono(&self) -> Mono {
-        Mono(boot_time().saturating_sub(self.start))
-    }
-
-    /// On one machine the store's clock is the system's. In a fleet it is what the store last said, and
-    /// what has passed since.
-    #[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
-    fn wall(&self, mono: Mono) -> Millis {
-        let read = match self.told.as_ref().map_or(0, |told| told.load(Ordering::Relaxed)) {
-            0 => millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
-            told => told.saturating_add(millis(mono.0)),
+    fn observe(&self, reading: Reading) -> Skew {
+        let mut clocks = self.clocks();
+        let Clocks { time, system } = &mut *clocks;
+        let change = match system {
+            Some(system) => system.observe(reading),
+            None => self.correct(time, reading),
         };
-        Millis(self.latest.fetch_max(read, Ordering::Relaxed).max(read))
+        tell(change, "system");
+        if time.is_provisional() {
+            return Skew::default();
+        }
+        let ours = time.at(reading.before);
+        let lasting = system.as_ref().map_or(ours, |system| system.at(reading.before));
+        Skew { now_ms: difference(reading.time, ours), lasting_ms: difference(lasting, ours) }
+    }
+
+    /// Returns the time by both clocks. The monotonic one never goes back; the wall time goes back only where the
+    /// clock that it follows did so for long, by much.
+    pub fn now(&self) -> Now {
+        let line = self.0.line.read().unwrap_or_else(PoisonError::into_inner);
+        // Read under the lock: no reading by an earlier line is later than one by the next.
+        let mono = self.mono();
+        Now { mono, store: line.at(mono) }
+    }
+
+    /// Returns the time since the node started, suspended or not.
+    pub fn mono(&self) -> Mono {
+        Mono(boot_time().saturating_sub(self.0.start))
+    }
+
+    /// Counts the jumps of the wall time so far: what was computed before one may be stale.
+    pub fn steps(&self) -> u32 {
+        self.0.steps.load(Ordering::Relaxed)
+    }
+
+    /// Lets the store's clock step and stay there, for tests.
+    #[cfg(test)]
+    pub(crate) fn step(&self, by: Duration, is_back: bool) {
+        let (steps, from) = (self.steps(), self.now());
+        for seconds in 0.. {
+            let wait = Duration::from_secs(seconds);
+            let (at, time) = (from.mono + wait, from.store.after(wait));
+            let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+            let time = Millis(if is_back { time.0.saturating_sub(by) } else { time.0.saturating_add(by) });
+            self.told(time, at, at);
+            if self.steps() != steps {
+                break;
+            }
+        }
+    }
+
+    /// Corrects the time by a reading. The correction begins under the lock, so that nobody has read a later time.
+    fn correct(&self, time: &mut WallClock, reading: Reading) -> Option<Change> {
+        let mut line = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
+        let change = time.observe(Reading { before: reading.before.max(self.mono()), ..reading });
+        *line = time.line();
+        self.0.steps.store(time.steps(), Ordering::Relaxed);
+        change
+    }
+
+    fn clocks(&self) -> MutexGuard<'_, Clocks> {
+        self.0.clocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+/// Tells operators of a clock that steps.
+fn tell(change: Option<Change>, clock: &'static str) {
+    match change {
+        None => {}
+        Some(Change::Doubted(by_ms)) => {
+            tracing::warn!(clock, by_ms, "a clock stepped; the step is believed if it lasts for 30 s");
+        }
+        Some(Change::Believed(by_ms)) => {
+            tracing::warn!(clock, by_ms, "a clock stepped and stayed there; the step is believed");
+        }
+        Some(Change::Recovered) => tracing::info!(clock, "a clock is right again"),
+    }
+}
+
+fn difference(one: Millis, other: Millis) -> i64 {
+    i64::try_from(i128::from(one.0) - i128::from(other.0)).unwrap_or(if one > other {
+        i64::MAX
+    } else {
+        i64::MIN
+    })
+}
+
+/// Reads the system's clock, between two readings of the monotonic one: the process may be stopped in between.
+#[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
+fn system_time(start: Duration) -> Reading {
+    let after = Mono(boot_time().saturating_sub(start));
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let before = Mono(boot_time().saturating_sub(start));
+    Reading { time: Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)), after, before }
 }
 
 /// Time since the machine booted, sleep included: a node that was suspended must know that its lease
@@ -73,30 +186,87 @@ fn boot_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use turnway_core::limits;
 
-    #[test]
-    fn neither_clock_goes_back() {
-        let clock = Clock::start();
-        clock.latest.store(u64::MAX - 1, Ordering::Relaxed);
-        let (before, after) = (clock.now(), clock.clone().now());
-        assert_eq!(before.store, Millis(u64::MAX - 1));
-        assert_eq!(after.store, before.store);
-        assert!(after.mono >= before.mono);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A reading that a clock ahead of the node's time by so much gives after so many seconds.
+    fn ahead(clock: &Clock, seconds: u64, by: Duration) -> Reading {
+        let at = clock.mono() + Duration::from_secs(seconds);
+        let time = clock.0.line.read().expect("unpoisoned").at(at).after(by);
+        Reading { time, after: at, before: at }
+    }
+
+    fn is_near(one: Millis, other: Millis) -> bool {
+        difference(one, other).abs() < 10_000
     }
 
     #[test]
-    fn a_node_of_a_fleet_goes_by_the_clock_of_its_store() {
+    fn system_step_changes_nothing_until_it_lasts() {
+        let clock = Clock::start();
+        let before = clock.now().store;
+        let step = ahead(&clock, 1, HOUR);
+        assert!(clock.observe(step).now_ms >= 3_599_000);
+        assert!(is_near(clock.now().store, before), "a glitch is not followed");
+        for seconds in 1..=30 {
+            let wait = Duration::from_secs(seconds);
+            let later = Mono(step.before.0 + wait);
+            clock.observe(Reading { time: step.time.after(wait), after: later, before: later });
+        }
+        assert!(is_near(clock.now().store, before.after(HOUR)), "a lasting step is");
+        assert_eq!(clock.steps(), 1);
+    }
+
+    #[test]
+    fn fleet_clock_takes_the_first_time_of_the_store_at_once() {
+        for (forwards, back) in [(HOUR, Duration::ZERO), (Duration::ZERO, HOUR)] {
+            let clock = Clock::of_a_fleet();
+            let own = clock.now();
+            assert_eq!(clock.look(), Skew::default(), "there is nothing to compare with yet");
+            let store = Millis(own.store.after(forwards).0 - u64::try_from(back.as_millis()).expect("small"));
+            clock.told(store, own.mono, own.mono);
+            assert!(is_near(clock.now().store, store) && is_near(clock.clone().now().store, store));
+            let skew = clock.look();
+            assert!((skew.now_ms.unsigned_abs()).abs_diff(3_600_000) < 10_000, "{skew:?}");
+            assert!((skew.lasting_ms - skew.now_ms).abs() < 10_000);
+        }
+    }
+
+    #[test]
+    fn fleet_clock_ignores_a_step_of_its_system() {
         let clock = Clock::of_a_fleet();
         let own = clock.now();
-        let ahead = own.store.after(Duration::from_secs(3600));
-        clock.told(ahead, own.mono);
-        assert!(
-            clock.now().store >= ahead && clock.clone().now().store < ahead.after(Duration::from_secs(60))
-        );
-        clock.told(own.store, own.mono);
-        assert!(clock.now().store >= ahead, "it stands still until it is true again");
-        let alone = Clock::start();
-        alone.told(ahead, own.mono);
-        assert!(alone.now().store < ahead);
+        clock.told(own.store, own.mono, own.mono);
+        let skew = clock.observe(ahead(&clock, 1, HOUR));
+        assert!(skew.now_ms >= 3_599_000 && skew.lasting_ms < 1000, "{skew:?}");
+        for seconds in 2..100 {
+            clock.observe(ahead(&clock, seconds, HOUR));
+        }
+        assert!(is_near(clock.now().store, own.store));
+        assert!(clock.observe(ahead(&clock, 100, HOUR)).lasting_ms >= 3_599_000, "a lasting skew is told");
+    }
+
+    #[test]
+    fn store_step_is_believed_once_it_lasts() {
+        let clock = Clock::of_a_fleet();
+        let own = clock.now();
+        clock.told(own.store, own.mono, own.mono);
+        let belief = limits::CLOCK_BELIEF.as_secs();
+        for seconds in 1..=belief {
+            let at = own.mono + Duration::from_secs(seconds);
+            clock.told(own.store.after(HOUR + Duration::from_secs(seconds)), at, at);
+        }
+        assert!(is_near(clock.now().store, own.store));
+        let at = own.mono + Duration::from_secs(belief + 1);
+        clock.told(own.store.after(HOUR + Duration::from_secs(belief + 1)), at, at);
+        assert!(is_near(clock.now().store, own.store.after(HOUR)));
+    }
+
+    #[test]
+    fn lone_clock_ignores_the_store() {
+        let clock = Clock::start();
+        let own = clock.now();
+        clock.told(own.store.after(HOUR), own.mono, own.mono);
+        assert!(is_near(clock.now().store, own.store));
     }
 }

@@ -77,6 +77,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// How many facts of each session are kept at least; none: all, for ever.
     pub keep_facts: Option<u64>,
+    /// The skew of the system's clock from which a node is not ready; none: it always is.
+    pub skew_max: Option<Duration>,
     /// A label for people; a node's id is one boot.
     pub node_name: String,
     /// Who answers where nobody is addressed, and where that was said.

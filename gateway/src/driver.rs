@@ -25,7 +25,7 @@ use turnway_bindings::switchboard::{Input, Output, Switchboard};
 use turnway_core::id::SessionKey;
 use turnway_core::limits;
 use turnway_core::machine::Machine;
-use turnway_core::store::Reply;
+use turnway_core::store::{Op, Reply};
 use turnway_core::time::{Mono, Now};
 
 /// Broken invariants within [`PANICS_WINDOW`] after which the brain is not to be trusted any more.
@@ -163,8 +163,10 @@ impl Driver {
                 now = self.clock.now();
             }
             self.hands.count(&input, now.mono);
-            if let Input::Stored { result: Ok(Reply::Renewed { clock, .. }), .. } = &input {
-                self.clock.told(*clock, now.mono);
+            if let Input::Stored { op: Op::Renew { sent, .. }, result: Ok(Reply::Renewed { clock, .. }) } =
+                &input
+            {
+                self.clock.told(*clock, *sent, now.mono);
             }
             ended = ended.or(self.step(now, Act::Take(input)));
         }

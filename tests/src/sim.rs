@@ -8,7 +8,7 @@
 //! # Layout (each line leans only on those below it)
 //! - [`verdict`]: runs worlds, on every core, and tells what went wrong.
 //! - [`mutants`]: hunts planted bugs.
-//! - [`cases`]: directed situations that chance meets too seldom.
+//! - [`cases`]: directed situations that chance meets too seldom; [`clocks`]: one clock that is wrong.
 //! - [`scenario`]: what a seed lets happen, in two acts.
 //! - [`world`]: time, nodes and what happens to them; `clients`, `agents`, `storage`, `post` are its rooms.
 //! - [`booth`]: one machine and its store, for the machine laws.
@@ -16,6 +16,7 @@
 //! - [`faults`], `answer`, `cast`: values.
 pub mod booth;
 pub mod cases;
+pub mod clocks;
 pub mod faults;
 pub mod mutants;
 pub mod scenario;

@@ -18,7 +18,7 @@ use turnway_tests::sim::cases::{Blow, Parting};
 use turnway_tests::sim::faults::Faults;
 use turnway_tests::sim::verdict::{campaign, cores, env, hush, judge};
 use turnway_tests::sim::world::World;
-use turnway_tests::sim::{cases, mutants};
+use turnway_tests::sim::{cases, clocks, mutants};
 
 /// Every seed its own mix of faults; a time box; every core. `SIM_FROM` and `SIM_SEEDS` pick seeds.
 ///
@@ -57,6 +57,12 @@ fn holds_under_faults() {
         wrong.join("\n")
     );
     assert!(done.seeds >= env("SIM_MIN_SEEDS", 0), "only {} seeds in {seconds} s", done.seeds);
+}
+
+/// A node's time follows its clock smoothly, and a step only once it lasted.
+#[test]
+fn time_holds_its_laws_when_a_clock_is_wrong() {
+    (0..400).for_each(clocks::glitches);
 }
 
 /// The simulator itself: nothing but the seed decides.

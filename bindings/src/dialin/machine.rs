@@ -4,7 +4,7 @@ use super::{DialInConfig, Input, Output, render};
 use crate::channel::hello::Capabilities;
 use crate::channel::json::render as shown;
 use crate::channel::note::Note;
-use crate::link::Renewal;
+use crate::link::{Expiry, Renewal};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use turnway_core::protocol::agent::{Invoke, Order};
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::protocol::steer::Steer;
-use turnway_core::time::{Deadline, Millis, Mono, Now};
+use turnway_core::time::{Deadline, Mono, Now};
 
 mod hear;
 
@@ -40,7 +40,7 @@ pub struct DialIn {
     /// Facts that it was told of since then.
     unflushed_news: usize,
     /// When it is closed, its token having ended without another.
-    expires_at: Option<Mono>,
+    expires: Option<Expiry>,
     runs: BTreeMap<RunId, Run>,
     /// Runs that were taken from it: what it still says of them was under way.
     forgiven: VecDeque<RunId>,
@@ -86,7 +86,7 @@ impl DialIn {
             heartbeat,
             unflushed_since: None,
             unflushed_news: 0,
-            expires_at: config.expires.map(|at| last_moment(now, at)),
+            expires: config.expires.map(|ends| Expiry::new(now, ends)),
             runs: BTreeMap::new(),
             forgiven: VecDeque::new(),
             types: Arc::default(),
@@ -139,7 +139,7 @@ impl Machine for DialIn {
         if self.poll_timeout().is_none_or(|deadline| deadline.at > now.mono) {
             return;
         }
-        if self.expires_at.is_some_and(|at| at <= now.mono) {
+        if self.expires.as_mut().is_some_and(|expiry| expiry.is_over(now)) {
             return self.unauthorized(now, &None, "the token has ended");
         }
         if self.stalled_at().is_some_and(|at| at <= now.mono) {
@@ -163,7 +163,7 @@ impl Machine for DialIn {
         let idle = Deadline { at: self.idle_at(), why: "idle" };
         let ping = Deadline { at: self.ping_at, why: "ping" };
         let stall = self.stalled_at().map(|at| Deadline { at, why: "stall" });
-        let expiry = self.expires_at.map(|at| Deadline { at, why: "expiry" });
+        let expiry = self.expires.map(|expiry| Deadline { at: expiry.at(), why: "expiry" });
         [Some(idle), Some(ping), stall, expiry].into_iter().flatten().min()
     }
 }
@@ -262,7 +262,7 @@ impl DialIn {
     fn handle_refreshed(&mut self, now: Now, request_id: &Option<RequestId>, renewal: Renewal) {
         match renewal {
             Renewal::Until(expires) => {
-                self.expires_at = Some(last_moment(now, expires));
+                self.expires = Some(Expiry::new(now, expires));
                 self.write(now, shown::refreshed(now.store, request_id, expires));
             }
             Renewal::Needless => {
@@ -311,10 +311,4 @@ impl DialIn {
         self.runs.clear();
         self.outputs.push_back(Output::Close { code, reason: Cow::Borrowed(reason) });
     }
-}
-
-/// When one is closed whose token ends at this time. A token may have ended a little before it was shown.
-fn last_moment(now: Now, expires: Millis) -> Mono {
-    let last = expires.after(limits::TOKEN_GRACE);
-    now.mono + Duration::from_millis(last.0.saturating_sub(now.store.0))
 }

@@ -3,7 +3,7 @@ use crate::channel::command::{Command, Subscribe};
 use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::parse::{ClientMessage, parse};
 use crate::channel::json::render;
-use crate::link::{Hello, Input, LinkConfig, Output, Role};
+use crate::link::{Expiry, Hello, Input, LinkConfig, Output, Role};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub struct Link {
     beside_since: Option<Box<Mono>>,
     /// When a link that was told to go is closed.
     leave_at: Option<Mono>,
-    /// When one is closed whose token has ended and was not refreshed.
-    expires_at: Option<Mono>,
+    /// When one is closed whose token has ended and was not refreshed. In a box: most links have none.
+    expires: Option<Box<Expiry>>,
     durability: &'static str,
     /// Text goes beside the other messages.
     asides: bool,
@@ -98,7 +98,7 @@ impl Link {
             unflushed_since: None,
             beside_since: None,
             leave_at: None,
-            expires_at: None,
+            expires: None,
             unflushed: 0,
             unreported: 0,
             fills: false,
@@ -139,7 +139,7 @@ impl Machine for Link {
         if self.leave_at.is_some_and(|at| at <= now.mono) {
             return self.close(4503, "this node leaves");
         }
-        if self.expires_at.is_some_and(|at| at <= now.mono) {
+        if self.expires.as_mut().is_some_and(|expiry| expiry.is_over(now)) {
             return self.unauthorized(now, None, "the token has ended".into());
         }
         if self.stalled_at().is_some_and(|at| at <= now.mono) {
@@ -165,7 +165,7 @@ impl Machine for Link {
                 let ping = Deadline { at: self.ping_at, why: "ping" };
                 let stall = self.stalled_at().map(|at| Deadline { at, why: "stall" });
                 let leave = self.leave_at.map(|at| Deadline { at, why: "leave" });
-                let expiry = self.expires_at.map(|at| Deadline { at, why: "expiry" });
+                let expiry = self.expires.as_ref().map(|expiry| Deadline { at: expiry.at(), why: "expiry" });
                 [Some(idle), Some(ping), stall, leave, expiry].into_iter().flatten().min()
             }
             Phase::Closed => None,
@@ -245,7 +245,7 @@ impl Link {
         let (id, heartbeat) = (&config.connection_id, self.heartbeat());
         let window = config.resume_window_ms;
         let welcome = render::welcome(now.store, config.node, id, heartbeat, window, expires);
-        self.expires_at = expires.map(|at| last_moment(now, at));
+        self.expires = expires.map(|ends| Box::new(Expiry::new(now, ends)));
         self.write(now, welcome);
         for subscribe in resume {
             self.outputs.push_back(Output::Command(Command::Subscribe(subscribe)));
@@ -353,12 +353,6 @@ impl Link {
             self.outputs.push_back(Output::Close { code, reason: Cow::Borrowed(reason) });
         }
     }
-}
-
-/// When a link is closed whose token ends at this time. A token may have ended a little before it was shown.
-fn last_moment(now: Now, expires: Millis) -> Mono {
-    let last = expires.after(limits::TOKEN_GRACE);
-    now.mono + Duration::from_millis(last.0.saturating_sub(now.store.0))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::words::{FromRunner, NoWord, ToRunner};
 use crate::channel::hello::Credential;
 use crate::channel::json::render as shown;
 use crate::channel::note::Note;
-use crate::link::Renewal;
+use crate::link::{Expiry, Renewal};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -93,7 +93,7 @@ pub struct Line {
     /// Since when a text waits to be flushed.
     unflushed_since: Option<Mono>,
     /// When it is closed, its token having ended without another.
-    expires_at: Option<Mono>,
+    expires: Option<Expiry>,
     /// When bad messages arrived, within [`limits::BAD_MESSAGES_WINDOW`].
     bad: Vec<Mono>,
 }
@@ -122,7 +122,7 @@ impl Line {
             ping_at: now.mono + heartbeat,
             heartbeat,
             unflushed_since: None,
-            expires_at: config.expires.map(|at| last_moment(now, at)),
+            expires: config.expires.map(|ends| Expiry::new(now, ends)),
             bad: Vec::new(),
         };
         let id = &config.connection_id;
@@ -161,7 +161,7 @@ impl Machine for Line {
         if self.poll_timeout().is_none_or(|deadline| deadline.at > now.mono) {
             return;
         }
-        if self.expires_at.is_some_and(|at| at <= now.mono) {
+        if self.expires.as_mut().is_some_and(|expiry| expiry.is_over(now)) {
             return self.unauthorized(now, &None, "the token has ended");
         }
         if self.stalled_at().is_some_and(|at| at <= now.mono) {
@@ -185,7 +185,7 @@ impl Machine for Line {
         let idle = Deadline { at: self.idle_at(), why: "idle" };
         let ping = Deadline { at: self.ping_at, why: "ping" };
         let stall = self.stalled_at().map(|at| Deadline { at, why: "stall" });
-        let expiry = self.expires_at.map(|at| Deadline { at, why: "expiry" });
+        let expiry = self.expires.map(|expiry| Deadline { at: expiry.at(), why: "expiry" });
         [Some(idle), Some(ping), stall, expiry].into_iter().flatten().min()
     }
 }
@@ -225,7 +225,7 @@ impl Line {
     fn handle_refreshed(&mut self, now: Now, request_id: &Option<RequestId>, renewal: Renewal) {
         match renewal {
             Renewal::Until(expires) => {
-                self.expires_at = Some(last_moment(now, expires));
+                self.expires = Some(Expiry::new(now, expires));
                 self.write(now, shown::refreshed(now.store, request_id, expires));
             }
             Renewal::Needless => {
@@ -311,10 +311,4 @@ impl fmt::Debug for Output {
             Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),
         }
     }
-}
-
-/// When one is closed whose token ends at this time. A token may have ended a little before it was shown.
-fn last_moment(now: Now, expires: Millis) -> Mono {
-    let last = expires.after(limits::TOKEN_GRACE);
-    now.mono + Duration::from_millis(last.0.saturating_sub(now.store.0))
 }

@@ -38,8 +38,8 @@ impl Kind {
     pub fn version(self) -> u8 {
         match self {
             // 2: what an attempt that outlives its owner needs. 3: what is known of members. 4: what a run hosts.
-            // 5: handovers. 6: actions.
-            Self::Snapshot => 7,
+            // 5: handovers. 6: actions. 7: what is said in a turn that is handed over. 8: the time of the last fact.
+            Self::Snapshot => 8,
             Self::Frame | Self::Beat => 1,
         }
     }

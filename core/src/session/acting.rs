@@ -213,7 +213,11 @@ impl SessionRuntime {
             let (orphan, asks) =
                 (action.orphan || !self.is_open(), !self.acting.due.contains_key(&action_id));
             let query = asks.then(|| self.query(action_id, action));
-            let due = *self.acting.due.entry(action_id).or_insert(now.mono_at(action.deadline));
+            let due = *self
+                .acting
+                .due
+                .entry(action_id)
+                .or_insert(now.mono_at(action.deadline, limits::ACTION_TIMEOUT_MAX));
             if orphan {
                 let why = "the run that asked for it, or its session, has ended";
                 self.end_action(now, action_id, End::failed("canceled", why, Exit::Canceled, true));

@@ -149,7 +149,8 @@ impl SessionRuntime {
             return;
         };
         let never = Duration::from_secs(if planted(Mutant::HandoverNeverExpires) { 1 << 30 } else { 0 });
-        let due = now.mono_at(open.deadline) + never;
+        let most = self.directory.policy(&open.from).handover;
+        let due = now.mono_at(open.deadline, most) + never;
         let (_, due) = *self.handing.due.get_or_insert((open.id, due));
         let joined = open
             .joining

@@ -205,7 +205,7 @@ impl SessionRuntime {
         }
         for (agent, change) in self.state.changes.clone() {
             let never = Duration::from_secs(if planted(Mutant::ChangeNeverFails) { 1 << 30 } else { 0 });
-            let due = now.mono_at(change.deadline) + never;
+            let due = now.mono_at(change.deadline, limits::MEMBER_CHANGE) + never;
             if *self.changes.due.entry(change.tx_id).or_insert(due) <= now.mono {
                 self.change_failed(now, &agent, &change, LATE);
             } else if !self.is_stopping(now, &agent, &change) && self.changes.sent.insert(change.tx_id) {

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// The version of snapshots in which nothing was said in a turn that is handed over.
 pub(super) const BEFORE_SAID: u8 = 6;
+/// The version of snapshots that lack the time of the last fact. Else it is as now.
+pub(super) const BEFORE_TIME: u8 = 7;
 
 /// A state of that version. It has no docs of its own: [`State`] has them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -88,6 +90,7 @@ impl From<Older> for State {
                 asked,
             ),
             actions,
+            time: Millis::default(),
         }
     }
 }
@@ -156,6 +159,16 @@ mod tests {
         assert_eq!((state.tail.seq, &state.active), (Seq(7), &Some(agent)));
         assert!(state.handovers.given.is_some_and(|given| given.reason.reveal() == "why" && given.switched));
         blob[3] -= 1;
-        assert_eq!(State::from_snapshot(&blob), Err(CodecError::Version(5)), "one version back, no more");
+        assert_eq!(State::from_snapshot(&blob), Err(CodecError::Version(5)), "two versions back, no more");
+    }
+    #[test]
+    fn snapshot_without_the_last_time_is_read() {
+        let state = State { agents: vec![AgentId::parse("a").expect("a name")], ..State::default() };
+        let mut blob = encode(Kind::Snapshot, &state).expect("it is small");
+        blob[3] = BEFORE_TIME;
+        assert_eq!(State::from_snapshot(&blob), Ok(state.clone()));
+        let state = State { time: Millis(17), ..state };
+        let blob = state.to_snapshot().expect("it is small");
+        assert_eq!(State::from_snapshot(&blob), Ok(state));
     }
 }

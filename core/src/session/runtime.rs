@@ -278,7 +278,7 @@ impl SessionRuntime {
         };
         let entry = Arc::new(Entry {
             id,
-            time: now.store,
+            time: if planted(Mutant::FactTimeFallsBack) { now.store } else { now.store.max(self.state.time) },
             source: source.as_deref().unwrap_or("turnway").into(),
             correlation_id: match about.run {
                 Some(run) => run.as_str().into(),

@@ -9,7 +9,7 @@ use crate::session::actions::Actions;
 use crate::session::digest::TextHash;
 use crate::session::handover::Handovers;
 use crate::session::members::Change;
-use crate::session::older::{BEFORE_SAID, Older};
+use crate::session::older::{BEFORE_SAID, BEFORE_TIME, Older};
 use crate::session::steer::{Rank, Steered};
 use crate::shrink::Shrink;
 use crate::time::Millis;
@@ -126,6 +126,9 @@ pub struct State {
     pub handovers: Handovers,
     /// What agents have had done.
     pub actions: Actions,
+    /// The time of the last fact. A snapshot has it behind everything else, since version 8.
+    #[serde(skip)]
+    pub time: Millis,
 }
 
 impl State {
@@ -140,10 +143,15 @@ impl State {
 
     /// Reads a kept state.
     pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
-        if let Err(CodecError::Version(BEFORE_SAID)) = codec::decode::<Self>(Kind::Snapshot, blob) {
-            return codec::decode_older::<Older>(Kind::Snapshot, BEFORE_SAID, blob).map(Self::from);
+        match codec::decode::<(Self, Millis)>(Kind::Snapshot, blob) {
+            Err(CodecError::Version(BEFORE_SAID)) => {
+                codec::decode_older::<Older>(Kind::Snapshot, BEFORE_SAID, blob).map(Self::from)
+            }
+            Err(CodecError::Version(BEFORE_TIME)) => {
+                codec::decode_older::<Self>(Kind::Snapshot, BEFORE_TIME, blob)
+            }
+            read => read.map(|(state, time)| Self { time, ..state }),
         }
-        codec::decode(Kind::Snapshot, blob)
     }
 
     /// A state to keep.
@@ -151,9 +159,9 @@ impl State {
         if planted(Mutant::SnapshotForgetsQueue) {
             let mut forgetful = self.clone();
             forgetful.waiting.clear();
-            return codec::encode(Kind::Snapshot, &forgetful);
+            return codec::encode(Kind::Snapshot, &(&forgetful, self.time));
         }
-        codec::encode(Kind::Snapshot, self)
+        codec::encode(Kind::Snapshot, &(self, self.time))
     }
 
     /// Whether any turn is open.
@@ -175,6 +183,7 @@ impl State {
     /// Takes the next fact.
     pub fn apply(&mut self, epoch: Epoch, entry: &Entry) {
         self.tail = Cursor { seq: Seq(self.tail.seq.0 + 1), epoch };
+        self.time = self.time.max(entry.time);
         match &entry.fact {
             Fact::SessionOpened { user, agents, active_agent, .. } => {
                 self.phase = Phase::Open;

@@ -164,7 +164,7 @@ impl SessionRuntime {
         else {
             return;
         };
-        let mut live = Live::new(run_id, run.attempt, seq, &policy, now.mono_at(run.deadline));
+        let mut live = Live::new(run_id, run.attempt, seq, &policy, now.mono_at(run.deadline, policy.run));
         if let (Some(from), Some(known)) = (&resume, &run.resume) {
             live.text = Text::recorded(run.saved, known.hash.clone());
             live.states = known.states;

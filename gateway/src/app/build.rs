@@ -6,6 +6,7 @@ mod quic;
 mod store;
 
 pub(super) use self::{identity::Upkeep, quic::Served};
+use super::timekeeper::Timekeeper;
 use crate::agent::{Agents, Report, dialin::Lines, directory::BadAgent, plugins::Plugins};
 use crate::answer::Body;
 use crate::bus::alone::Alone;
@@ -74,6 +75,7 @@ pub struct App {
     /// Keeps up to date what credentials are held against.
     pub(super) upkeep: Upkeep,
     pub(super) tasks: TaskTracker,
+    pub(super) timekeeper: Timekeeper,
     /// Rung when the store can promise nothing more.
     pub(super) fatal: Arc<Notify>,
     /// The store, where it is in a file of this process, to be closed at the end.
@@ -174,13 +176,14 @@ impl App {
         shared.life.report(Reason::LeaseMissing, true);
         // Before the store, which may have to be waited for: who asks is told so.
         let office = Office::open(admin, &shared, registry.clone(), &plan, &public)?;
-        let keeper = |files| Keeper::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
-        let keeper = plan.config.tls.clone().map(keeper).transpose()?;
-        let shown = keeper.as_ref().map(Keeper::shown);
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
         let counter = Counter::default();
         let sink = counter.before(answers.sink());
         let Opened { store, embedded, promise } = shared.store(&plan.config, &fatal, sink, runtime)?;
+        // After the store, which tells the time that certificates are held against.
+        let keeper = |files| Keeper::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
+        let keeper = plan.config.tls.clone().map(keeper).transpose()?;
+        let shown = keeper.as_ref().map(Keeper::shown);
         let Identity { door, keys, call_names, upkeep } =
             shared.identity(&plan, counter.open(Arc::clone(&store)), runtime)?;
         let (reporter, reports) = mpsc::channel::<Report>(REPORTS_MAX);
@@ -209,7 +212,9 @@ impl App {
         ));
         let house = shared.house((&plan, promise), board, (&agents, &tools), (door, call_names), shown);
         let quic = quic.map(|quic| shared.quic(&plan.config, quic, &house)).transpose()?.flatten();
+        let timekeeper = shared.timekeeper(&plan);
         Ok(Self {
+            timekeeper,
             public: (public, Arc::new(house)),
             quic,
             admin: office.address,
@@ -306,6 +311,15 @@ impl Shared {
         };
         let (clock, life, metrics) = (self.clock.clone(), self.life.clone(), Arc::clone(&self.metrics));
         Ok(Driver::new(switchboard, inbox, hands, clock, life, metrics))
+    }
+
+    fn timekeeper(&self, plan: &Plan) -> Timekeeper {
+        Timekeeper {
+            clock: self.clock.clone(),
+            life: self.life.clone(),
+            metrics: Arc::clone(&self.metrics),
+            skew_max: plan.config.skew_max,
+        }
     }
 
     /// Behind the public listener.

@@ -59,6 +59,7 @@ impl App {
             tracing::error!("signals cannot be heard");
             return Exit::Unavailable;
         };
+        supervise::need(&Handle::current(), "timekeeper", self.timekeeper.run());
         let mut hurried = tokio::spawn(supervise::needed("signals", obey(leave, self.life.clone())));
         // Before its first lease: a node that holds one is spoken to.
         if let Some(fleet) = &self.fleet {

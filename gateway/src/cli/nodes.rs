@@ -17,7 +17,8 @@ const ADMIN: &str = "http://127.0.0.1:8081";
     after_help = "Any node of a fleet knows all of them; one that has its store to itself is alone. PHASE is starting, \
                   serving, draining or leaving; gone is a node without a lease: it died, sleeps, or cannot reach \
                   the store. SEEN is when a node last said what stands in its row, which it does every 10 s; \
-                  `answers` is the one that was asked. LAG is what its words take to itself by way of the bus. With \
+                  `answers` is the one that was asked. LAG is what its words take to itself by way of the bus; SKEW by how much its system's clock is \
+                  ahead of the store's, from a second on. With \
                   --json, one object with the list of `nodes`, as GET /v1/nodes gives it."
 )]
 pub struct NodesArgs {
@@ -68,6 +69,7 @@ pub async fn run(args: NodesArgs, json: bool) -> Result<Exit, Trouble> {
         Column::Right("LINKS"),
         Column::Right("QUEUE"),
         Column::Right("LAG"),
+        Column::Right("SKEW"),
         Column::Left("SEEN"),
         Column::Left("RELEASE"),
         Column::Right("FRAMES"),
@@ -80,7 +82,7 @@ pub async fn run(args: NodesArgs, json: bool) -> Result<Exit, Trouble> {
     Ok(Exit::Fine)
 }
 
-fn row(node: Node) -> [String; 13] {
+fn row(node: Node) -> [String; 14] {
     let seen = match (node.answering, is_seen()) {
         (true, _) => "answers".to_owned(),
         (false, true) => ago(0, node.seen_ago_ms),
@@ -93,6 +95,7 @@ fn row(node: Node) -> [String; 13] {
     let [follows, links] = [told(|load| load.sessions_followed), told(|load| load.links)];
     let queue = told(|load| load.queue);
     let lag = node.load.as_ref().and_then(|load| load.bus_lag_us).map(span).unwrap_or_default();
+    let skew = node.load.as_ref().map(|load| skew(load.clock_skew_ms)).unwrap_or_default();
     let (release, frames) = (node.release, node.frames.to_string());
     [
         node.name,
@@ -104,11 +107,17 @@ fn row(node: Node) -> [String; 13] {
         links,
         queue,
         lag,
+        skew,
         seen,
         release,
         frames,
         node.node_id,
     ]
+}
+
+/// Clocks that agree within a second leave the column empty.
+fn skew(ms: i64) -> String {
+    if ms.unsigned_abs() < 1000 { String::new() } else { format!("{:+}s", ms / 1000) }
 }
 
 fn span(us: u64) -> String {

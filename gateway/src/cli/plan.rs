@@ -3,7 +3,7 @@ use super::serve::ServeArgs;
 use crate::agent::directory::{AgentSpec, BadAgent, parse_agent};
 use crate::clock::Clock;
 use crate::config::nearest::hint;
-use crate::config::{self, AgentText, Config, Key, Loaded, Mistake, Place, Sources, TlsFiles};
+use crate::config::{self, AgentText, Config, Key, Loaded, Mistake, Place, Sources, StoreConfig, TlsFiles};
 use crate::door::pepper::Pepper;
 use crate::tls::Pair;
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use turnway_core::id::AgentId;
+use turnway_core::time::Millis;
 
 /// The file that is read where none is named.
 const FILE: &str = "turnway.toml";
@@ -82,18 +83,27 @@ fn decide(sources: &Sources, mut mistakes: Vec<Mistake>) -> Result<Plan, Vec<Mis
             mistakes.push(Mistake::of(Key::DefaultAgent, place, what));
         }
     }
-    mistakes.extend(config.tls.as_ref().and_then(bad_pair));
+    mistakes.extend(config.tls.as_ref().and_then(|files| bad_pair(files, known_time(&config.store))));
     mistakes.extend(config.auth.pepper.as_ref().and_then(bad_pepper));
     mistakes.sort();
     if mistakes.is_empty() { Ok(Plan { config, agents, default_agent, warnings }) } else { Err(mistakes) }
 }
 
 /// What is wrong with a certificate and its key.
-fn bad_pair(files: &TlsFiles) -> Option<Mistake> {
-    let bad = Pair::read(files, Clock::start().now().store).err()?;
+fn bad_pair(files: &TlsFiles, now: Millis) -> Option<Mistake> {
+    let bad = Pair::read(files, now).err()?;
     let (key, place) =
         if bad.is_of_key(files) { (Key::TlsKey, &files.key.1) } else { (Key::TlsCert, &files.cert.1) };
     Some(Mistake::of(key, place, bad.to_string()))
+}
+
+/// Returns the time, as far as it is known before the store is open: a node of a fleet learns it from the store, and
+/// looks then whether its certificate is still good.
+fn known_time(store: &StoreConfig) -> Millis {
+    match store {
+        StoreConfig::Memory | StoreConfig::Embedded { .. } => Clock::start().now().store,
+        StoreConfig::Redis { .. } => Millis(0),
+    }
 }
 
 /// What is wrong with the secret of keys.
@@ -161,7 +171,7 @@ fn mistake(place: &Place, bad: &BadAgent) -> Mistake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Flag, StoreConfig};
+    use crate::config::Flag;
     use crate::store::embedded::Options;
     use std::sync::Arc;
 

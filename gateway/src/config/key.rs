@@ -33,6 +33,7 @@ pub enum Key {
     StoreRetention,
     StoreCache,
     StoreReserve,
+    StoreSkew,
     AuthMode,
     AuthPepper,
     AuthLockout,

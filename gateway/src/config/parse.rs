@@ -56,6 +56,7 @@ struct Draft {
     keep_facts: Option<u64>,
     cache_bytes: u64,
     reserve_bytes: u64,
+    skew_max: Option<Duration>,
     node_name: Option<String>,
     default_agent: Option<(String, Place)>,
     demo: bool,
@@ -100,6 +101,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
         holding: draft.holding.under(draft.auth.0),
         store,
         keep_facts: draft.keep_facts,
+        skew_max: draft.skew_max,
         node_name: draft.node_name.unwrap_or_else(host_name),
         default_agent: draft.default_agent,
         demo: draft.demo,
@@ -144,6 +146,7 @@ impl Default for Draft {
             keep_facts: None,
             cache_bytes: 0,
             reserve_bytes: 0,
+            skew_max: None,
             node_name: None,
             default_agent: None,
             demo: false,
@@ -179,6 +182,7 @@ impl Draft {
             Key::StoreRetention => self.keep_facts = retention(text)?,
             Key::StoreCache => self.cache_bytes = size(text, CACHE_BYTES_MIN)?,
             Key::StoreReserve => self.reserve_bytes = size(text, 0)?,
+            Key::StoreSkew => self.skew_max = skew(text)?,
             Key::AuthMode => self.auth = (AuthMode::parse(text)?, place.clone()),
             Key::AuthJwks => self.jwks = Some(Jwks::parse(text)?),
             Key::AuthIssuer => self.issuer = Some(words(text)?),
@@ -404,6 +408,13 @@ fn retention(text: &str) -> Result<Option<u64>, String> {
         }
         Some(_) | None => Err(bad.to_owned()),
     }
+}
+
+/// How far a clock may be off; none: however far.
+fn skew(text: &str) -> Result<Option<Duration>, String> {
+    let bad = || "expected off, or a wait of a second or more such as 10s, 2m or 1h".to_owned();
+    let wait = || parse_wait(text).filter(|wait| *wait >= Duration::from_secs(1)).ok_or_else(bad);
+    if text == "off" { Ok(None) } else { wait().map(Some) }
 }
 
 fn size(text: &str, least: u64) -> Result<u64, String> {

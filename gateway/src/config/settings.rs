@@ -2,7 +2,7 @@
 use super::key::{Fallback, Key, Kind, Setting};
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 45] = [
+pub const SETTINGS: [Setting; 46] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -277,6 +277,17 @@ pub const SETTINGS: [Setting; 45] = [
         default: Fallback::Fixed("64MiB"),
         doc: "Inputs are refused (`store_unavailable`) while the disk of an embedded store has less room than \
               this, so that turns under way can still be recorded.",
+    },
+    Setting {
+        key: Key::StoreSkew,
+        name: "store.skew",
+        kind: Kind::Text,
+        form: "DURATION|off",
+        flag: None,
+        default: Fallback::Fixed("60s"),
+        doc: "A node whose system's clock differs from the store's by more than this, for 30 s or since its start, is \
+              not ready (`clock`). It serves all the same, by the store's clock; but certificates of agents are held \
+              against the system's. `off`: never.",
     },
     Setting {
         key: Key::AuthMode,

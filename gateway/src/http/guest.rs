@@ -17,7 +17,7 @@ use turnway_bindings::channel::note::{Accepted, Note};
 use turnway_core::id::Principal;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::Refusal;
-use turnway_core::time::{Millis, Mono};
+use turnway_core::time::Millis;
 
 /// How long a request waits for its first answer. The store answers in milliseconds or not at all, and
 /// whoever waits longer does better to ask again: what was accepted stays accepted.
@@ -31,8 +31,8 @@ pub struct Guest {
     seat: Seat,
     /// How often it may ask.
     pass: Pass,
-    /// When it ends with its token: there is no way to show another.
-    ends: Option<Mono>,
+    /// The end of its token and what is granted after that: there is no way to show another.
+    ends: Option<Millis>,
     /// Mail that is here and has not been handed out.
     post: VecDeque<Note>,
     /// Weight of what was handed out and may not have left yet.
@@ -84,8 +84,7 @@ impl Guest {
         if !desk.door.still_admits(&proof, now.store) {
             return Err(Parted::Revoked);
         }
-        let left = |end: Millis| Duration::from_millis(end.after(LEEWAY).0.saturating_sub(now.store.0));
-        let ends = proof.ends().map(|end| now.mono + left(end));
+        let ends = proof.ends().map(|end| end.after(LEEWAY));
         desk.board.connect(seat.id(), principal.clone()).await?;
         Ok(Self {
             desk,
@@ -160,7 +159,7 @@ impl Guest {
         }
         loop {
             // Also what is here already is not shown to whom nothing is to be shown any more.
-            let left = self.ends.map(|ends| ends - self.desk.clock.mono());
+            let left = self.left();
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(Parted::Revoked);
             }
@@ -169,7 +168,8 @@ impl Guest {
             }
             let mail = match left {
                 None => Ok(self.seat.mail().await),
-                Some(left) => tokio::time::timeout(left, self.seat.mail()).await,
+                // The clock may step meanwhile.
+                Some(left) => tokio::time::timeout(left.min(limits::HEARTBEAT), self.seat.mail()).await,
             };
             match mail {
                 Ok(Mail::Notes(notes)) => self.post = notes,
@@ -178,6 +178,12 @@ impl Guest {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Returns how long its credential lasts, by the time as it is now.
+    fn left(&self) -> Option<Duration> {
+        let left = |ends: Millis| ends.0.saturating_sub(self.desk.clock.now().store.0);
+        self.ends.map(|ends| Duration::from_millis(left(ends)))
     }
 
     /// The next note if it is already here, to be passed on together with the one before.

@@ -80,10 +80,13 @@ impl Shelf {
     pub async fn put(&self, record: Record) -> Result<(), Unkept> {
         let now = record.created;
         let added = |records: &mut Vec<Record>| {
-            // What has opened nothing for so long is of no use in a list either.
-            let month = 30 * 86_400_000;
-            let is_old = |end: u64| end + month < now.0;
-            records.retain(|old| !old.revoked.or(old.expires).is_some_and(|end| is_old(end.0)));
+            // What has opened nothing for so long is of no use in a list either. It is forgotten only for want of
+            // room: a clock that is wrong by months would have keys forgotten that are good.
+            if records.len() >= PAGE_KEYS_MAX {
+                let month = 30 * 86_400_000;
+                let is_old = |end: u64| end.saturating_add(month) < now.0;
+                records.retain(|old| !old.revoked.or(old.expires).is_some_and(|end| is_old(end.0)));
+            }
             if records.len() >= PAGE_KEYS_MAX {
                 return Err(Unkept::Full);
             }

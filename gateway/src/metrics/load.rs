@@ -20,6 +20,8 @@ pub struct Load {
     /// overdue; none where there is no bus, or nothing was heard yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus_lag_us: Option<u64>,
+    /// Milliseconds by which the system's clock is ahead of the store's; negative where it is behind.
+    pub clock_skew_ms: i64,
 }
 
 // === impl Load ===
@@ -35,6 +37,7 @@ impl Load {
             links: stats.links,
             queue: metrics.driver.waiting(),
             bus_lag_us: None,
+            clock_skew_ms: metrics.node.skew_ms(),
         }
     }
 }

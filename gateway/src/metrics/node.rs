@@ -3,7 +3,8 @@ use super::label_values;
 use super::workshop::Workshop;
 use crate::phase::{self, Life, Reason};
 use crate::supervise;
-use prometheus::{IntCounter, IntGauge};
+use prometheus::{Gauge, IntCounter, IntGauge};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// What is said of the process. It is looked up when it is asked for.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub struct NodeMetrics {
     remaining: IntGauge,
     damaged: IntGauge,
     panics: IntCounter,
+    skew: Gauge,
+    skew_ms: AtomicI64,
 }
 
 label_values! {
@@ -67,7 +70,28 @@ impl NodeMetrics {
                 "turnway_store_damaged_sessions",
                 "Sessions of an embedded store that are closed off, because their records are damaged.",
             )?,
+            skew: workshop.seconds(
+                "turnway_clock_skew_seconds",
+                "How far the system's clock is ahead of the node's time, which is the store's; negative where it is \
+                 behind.",
+            )?,
+            skew_ms: AtomicI64::new(0),
         })
+    }
+
+    /// Takes over how far the system's clock is ahead of the node's time, in milliseconds.
+    pub fn skewed(&self, by_ms: i64) {
+        self.skew_ms.store(by_ms, Ordering::Relaxed);
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a difference of clocks is small, or its last digits do not matter"
+        )]
+        self.skew.set(by_ms as f64 / 1000.0);
+    }
+
+    /// Returns what was taken over last.
+    pub fn skew_ms(&self) -> i64 {
+        self.skew_ms.load(Ordering::Relaxed)
     }
 
     /// Takes over where the process stands.

@@ -4,7 +4,8 @@
 //! hash, no lock, no text. And a label can have no value that is not in the documentation.
 use prometheus::core::Collector;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 use std::fmt;
 use std::sync::OnceLock;
@@ -77,6 +78,11 @@ impl<'r> Workshop<'r> {
     pub(super) fn gauge(&mut self, name: &'static str, help: &'static str) -> prometheus::Result<IntGauge> {
         self.note(Family { name, help, kind: Kind::Gauge, labels: Vec::new() });
         self.add(IntGauge::new(name, help)?)
+    }
+
+    pub(super) fn seconds(&mut self, name: &'static str, help: &'static str) -> prometheus::Result<Gauge> {
+        self.note(Family { name, help, kind: Kind::Gauge, labels: Vec::new() });
+        self.add(Gauge::new(name, help)?)
     }
 
     pub(super) fn histogram(

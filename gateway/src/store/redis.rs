@@ -61,6 +61,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use turnway_core::limits;
 use turnway_core::store::{Op, Reply, StoreError};
+use turnway_core::time::Millis;
 
 /// How long a command may take, fsyncs and forks of the server included. Whoever waits longer would
 /// rather know that nobody knows.
@@ -135,6 +136,12 @@ pub enum OpenError {
     /// Its functions.
     #[error(transparent)]
     Library(#[from] LibraryError),
+    /// It does not tell the time, and a node of a fleet goes by no other.
+    #[error("Redis does not tell the time (TIME): {error}")]
+    Time {
+        /// What it said.
+        error: String,
+    },
     /// The system has no randomness to give.
     #[error("no randomness: {0}")]
     Chance(getrandom::Error),
@@ -169,6 +176,7 @@ impl OpenError {
             | Self::TooOld { .. }
             | Self::Evicts
             | Self::Level { .. }
+            | Self::Time { .. }
             | Self::Chance(_) => false,
         }
     }
@@ -187,6 +195,7 @@ impl OpenError {
             | Self::TooOld { .. }
             | Self::Evicts
             | Self::Level { .. }
+            | Self::Time { .. }
             | Self::Chance(_) => None,
         };
         code.map_or("check that Redis runs, and that this node reaches it", |code| advice(&code))
@@ -260,6 +269,14 @@ impl Redis {
         if let Some(replicas) = &self.desk.replicas {
             replicas.line().ready().await;
         }
+    }
+
+    /// Asks the server what time it is.
+    pub async fn time(&self) -> Result<Millis, OpenError> {
+        let asked = self.desk.commands.ask(&::redis::cmd("TIME")).await;
+        let told = asked.map_err(|error| OpenError::Time { error: error.to_string() })?;
+        let time = answer::Answer::of(told).and_then(answer::Answer::time);
+        time.map(Millis).map_err(|_| OpenError::Time { error: "the answer is not a time".to_owned() })
     }
 
     /// Waits until it is known not to be connected.

@@ -28,6 +28,8 @@ pub struct Keeper {
     shown: watch::Sender<Greetings>,
     /// The files as they were when they were read last, whatever came of it.
     tried: Looks,
+    /// Jumps of the clock before that, if nothing came of it: what was over by a wrong time may be good.
+    failed: Option<u32>,
     /// The files as they were at the last look.
     seen: Looks,
 }
@@ -76,7 +78,7 @@ impl Keeper {
         let pair = Pair::read(&files, clock.now().store)?;
         let (shown, _) = watch::channel(Greetings::of(&pair)?);
         metrics.tls.shows(pair.end());
-        Ok(Self { files, clock, metrics, pair, shown, tried, seen: tried })
+        Ok(Self { files, clock, metrics, pair, shown, tried, failed: None, seen: tried })
     }
 
     /// For listeners.
@@ -114,14 +116,18 @@ impl Keeper {
         let now = looks(&self.files);
         let is_settled = now == self.seen;
         self.seen = now;
-        if is_told || (is_settled && now != self.tried) {
+        let is_stepped = self.failed.is_some_and(|steps| steps != self.clock.steps());
+        if is_told || is_stepped || (is_settled && now != self.tried) {
             self.tried = now;
             self.read();
         }
     }
 
     fn read(&mut self) {
-        match self.replace() {
+        let steps = self.clock.steps();
+        let replaced = self.replace();
+        self.failed = replaced.is_err().then_some(steps);
+        match replaced {
             Ok(is_new) => {
                 self.metrics.tls.reloaded();
                 self.metrics.tls.shows(self.pair.end());
@@ -237,6 +243,31 @@ mod tests {
         assert_eq!(metrics.tls.refused(), 2);
         keeper.look(true);
         assert!(Arc::ptr_eq(&second, &shown.now()) && metrics.tls.refused() == 3);
+        std::fs::remove_dir_all(dir).expect("ours");
+    }
+    #[test]
+    fn pair_refused_by_a_wrong_clock_is_read_when_the_clock_is_right() {
+        let dir = std::env::temp_dir().join(format!("turnway-keeper-time-{}", std::process::id()));
+        let clock = Clock::of_a_fleet();
+        let own = clock.now();
+        clock.told(own.store, own.mono, own.mono);
+        let one = development::write(&dir.join("one"), own.store, development::DAYS).expect("a pair");
+        let two = development::write(&dir.join("two"), own.store, development::DAYS).expect("a pair");
+        let at = |path: &Path| (path.to_owned(), Place::Default);
+        let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
+        let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
+        let mut keeper = Keeper::open(files, clock.clone(), Arc::clone(&metrics)).expect("good");
+        let shown = keeper.shown();
+        let first = shown.now();
+        let years = Duration::from_secs(100 * 366 * 86_400);
+        clock.step(years, false);
+        std::fs::copy(&two.cert, &one.cert).expect("copied");
+        std::fs::copy(&two.key, &one.key).expect("copied");
+        (0..3).for_each(|_| keeper.look(false));
+        assert!(Arc::ptr_eq(&first, &shown.now()) && metrics.tls.refused() == 1, "it is over, and told once");
+        clock.step(years, true);
+        keeper.look(false);
+        assert!(!Arc::ptr_eq(&first, &shown.now()) && metrics.tls.refused() == 1);
         std::fs::remove_dir_all(dir).expect("ours");
     }
 }

@@ -1,5 +1,6 @@
 //! Hunting planted bugs: first where they are likely to show, then wherever chance leads.
 use super::cases::{self, Parting};
+use super::clocks;
 use super::faults::Faults;
 use super::verdict::{judge, verdict};
 use super::world::World;
@@ -140,6 +141,12 @@ const TRAPS: &[Trap] = &[
     },
     Trap { name: "far store", for_bugs: &[Mutant::GrantAnew], often: 1, spring: cases::far_store },
     Trap { name: "young fleet", for_bugs: &[Mutant::ContactOnly], often: 32, spring: young_fleet },
+    Trap {
+        name: "clocks",
+        for_bugs: &[Mutant::ClockStepsAtOnce, Mutant::ClockFallsBack],
+        often: 32,
+        spring: clocks::glitches,
+    },
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
 ];
 

@@ -1,10 +1,15 @@
 //! The way to the store and back: late, lost, doubled, or closed.
 use super::world::{Happening, World};
 use std::sync::Arc;
+use std::time::Duration;
 use turnway_bindings::peer::{Item, Words};
 use turnway_core::id::NodeId;
 use turnway_core::store::{Accepted, Op, Reply, StoreError};
 use turnway_core::time::Millis;
+
+/// How far a fact's time may be from the store's when it is stored: writes wait for outages and pauses, and the store's
+/// clock leaps by seconds now and then.
+const DATED_WITHIN: Duration = Duration::from_secs(300);
 
 impl World {
     /// An operation sets out.
@@ -79,9 +84,20 @@ impl World {
             accepted.rung = self.ring(boot, &op, accepted);
         }
         self.ledger.replied(boot, &op, &reply, &self.shelf, ghost);
+        self.dated(&op, &reply);
         if !ghost {
             let result = if lost { Err(StoreError::Unknown) } else { Ok(reply) };
             self.answer(boot, op, result);
+        }
+    }
+
+    /// Facts are dated by the store's clock, whatever the clocks of nodes read.
+    fn dated(&self, op: &Op, reply: &Reply) {
+        let (Op::Append(append), Reply::Appended { .. }) = (op, reply) else { return };
+        let clock = self.store_clock();
+        for time in append.facts.iter().map(|entry| entry.time) {
+            let off = Duration::from_millis(clock.0.abs_diff(time.0));
+            assert!(off < DATED_WITHIN, "a fact has the store's time: {time:?} at {clock:?}");
         }
     }
 

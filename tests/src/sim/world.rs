@@ -16,6 +16,7 @@ use turnway_bindings::channel::command::Command;
 use turnway_bindings::peer::Words;
 use turnway_bindings::runner::shop::Shop;
 use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
+use turnway_core::clock::{Reading, WallClock};
 use turnway_core::id::{LinkId, NodeId};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Directory;
@@ -76,9 +77,8 @@ pub(crate) struct Node {
     born: Mono,
     /// Its clock's rate, per mille.
     rate: u64,
-    /// The store's clock as last replied, and when that was.
-    heard: (Millis, Mono),
-    latest: Millis,
+    /// Its time: the store's clock, as it was told.
+    wall: WallClock,
     pub(crate) paused_until: Mono,
     pub(crate) cut_until: Mono,
     pub(crate) deaf_until: Mono,
@@ -91,11 +91,9 @@ impl Node {
         let age = u64::try_from((now - self.born).as_nanos()).unwrap_or(u64::MAX);
         Mono(Duration::from_nanos(age * self.rate / 1000))
     }
-    fn clock(&mut self, now: Mono) -> Now {
+    fn clock(&self, now: Mono) -> Now {
         let mono = self.mono(now);
-        let told = self.heard.0.after(mono - self.heard.1);
-        self.latest = self.latest.max(told);
-        Now { mono, store: self.latest }
+        Now { mono, store: self.wall.at(mono) }
     }
     /// When it next wants to be woken, by the world's time.
     fn due(&self) -> Option<Mono> {
@@ -249,16 +247,19 @@ impl World {
             capacity: Capacity::default(),
         });
         let wrong_by = self.rng.below(4000);
-        let heard = (Millis(self.store_clock().0 + 2000 - wrong_by), Mono::default());
         let never = Mono::default();
+        let reading = |time| Reading { time, after: never, before: never };
+        // The system's clock is wrong by hours, and the store tells its time before anything else happens.
+        let mut wall =
+            WallClock::provisional(reading(Millis(self.store_clock().0 + 10_000_000 - wrong_by * 5000)));
+        wall.observe(reading(Millis(self.store_clock().0 + 2000 - wrong_by)));
         Node {
             boot,
             board,
             tools: Shop::default(),
             born: self.now,
             rate: 996 + self.rng.below(9),
-            heard,
-            latest: Millis::default(),
+            wall,
             paused_until: never,
             cut_until: never,
             deaf_until: never,
@@ -324,8 +325,9 @@ impl World {
     fn take(&mut self, at: usize, input: Input) {
         let node = &mut self.nodes[at];
         let mono = node.mono(self.now);
-        if let Input::Stored { result: Ok(Reply::Renewed { clock, .. }), .. } = &input {
-            node.heard = (*clock, mono);
+        if let Input::Stored { op: Op::Renew { sent, .. }, result: Ok(Reply::Renewed { clock, .. }) } = &input
+        {
+            node.wall.observe(Reading { time: *clock, after: *sent, before: mono });
         }
         if let Input::Say { link, command } = &input
             && let (Some(line), Some(id)) = (self.lines.get_mut(&(node.boot, *link)), request_id(command))

@@ -1,7 +1,7 @@
 //! What a link makes of what the door says, where it is not a welcome.
-use super::{Link, Phase, last_moment};
+use super::{Link, Phase};
 use crate::channel::json::render;
-use crate::link::{NotServing, Renewal};
+use crate::link::{Expiry, NotServing, Renewal};
 use turnway_core::id::RequestId;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
@@ -34,7 +34,7 @@ impl Link {
     pub(super) fn handle_refreshed(&mut self, now: Now, request_id: Option<RequestId>, renewal: Renewal) {
         match (&self.phase, renewal) {
             (Phase::Open, Renewal::Until(expires)) => {
-                self.expires_at = Some(last_moment(now, expires));
+                self.expires = Some(Box::new(Expiry::new(now, expires)));
                 self.write(now, render::refreshed(now.store, &request_id, expires));
             }
             (Phase::Open, Renewal::Needless) => {

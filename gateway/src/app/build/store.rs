@@ -4,11 +4,18 @@ use crate::config::{Config, Durability, StoreConfig};
 use crate::phase::Reason;
 use crate::store::embedded::{self, Embedded, Fault};
 use crate::store::memory::Memory;
-use crate::store::redis::{self, Redis};
+use crate::store::redis::{self, OpenError, Redis};
 use crate::store::{Answers, Store};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::sleep;
+
+/// What the store may take to tell the time: it was seen to be there a moment ago.
+const TIME_WITHIN: Duration = Duration::from_secs(10);
+/// Between two questions for the time.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// What an answer promises: `turn_accepted.durability`, and on whose word.
 #[derive(Clone, Copy, Debug)]
@@ -91,10 +98,30 @@ impl Shared {
                 };
                 let store = runtime.block_on(Redis::open(url.clone(), options, answers));
                 let store = store
+                    .and_then(|store| runtime.block_on(self.first_time(&store)).map(|()| store))
                     .map_err(|error| BuildError::Redis { url: url.to_string(), error: Box::new(error) })?;
                 let promise = Promise { level: store.level().word(), is_attested: store.is_attested() };
                 self.metrics.store.promise(promise.is_attested);
                 Ok(Opened { promise, store: Arc::new(store), embedded: None })
+            }
+        }
+    }
+
+    /// Takes the store's time before anything is recorded, kept or refused by a time: a node of a fleet has no other.
+    async fn first_time(&self, store: &Redis) -> Result<(), OpenError> {
+        let until = self.clock.mono() + TIME_WITHIN;
+        loop {
+            let sent = self.clock.mono();
+            match store.time().await {
+                Ok(time) => {
+                    self.clock.told(time, sent, self.clock.mono());
+                    return Ok(());
+                }
+                Err(error) if self.clock.mono() >= until => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, "the time is not known yet");
+                    sleep(AGAIN).await;
+                }
             }
         }
     }

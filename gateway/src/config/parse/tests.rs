@@ -99,6 +99,18 @@ fn sizes_have_units() {
 }
 
 #[test]
+fn store_skew_is_a_wait_or_off() {
+    assert_eq!(good(&sources("", &[], &[])).skew_max, Some(Duration::from_secs(60)));
+    let skew = |text: &str| sources(&format!("[store]\nskew = {text:?}\n"), &[], &[]);
+    assert_eq!(good(&skew("off")).skew_max, None);
+    assert_eq!(good(&skew("2m")).skew_max, Some(Duration::from_secs(120)));
+    for bad in ["", "0s", "500ms", "60", "on"] {
+        let said = wrong(&skew(bad));
+        assert!(said.len() == 1 && said[0].starts_with("t.toml:2:8: store.skew: expected off"), "{said:?}");
+    }
+}
+
+#[test]
 fn a_file_that_is_no_toml_is_told_with_its_places() {
     let said = wrong(&sources("log = \n[listen\nhttp = \"x\"\n", &[], &[]));
     assert!(said.iter().any(|said| said.starts_with("t.toml:1:")), "{said:#?}");

@@ -1,15 +1,13 @@
 //! What a connection is granted. quinn's own defaults are made for few and fast connections; ours are many and
 //! mostly idle, and each must stay small whatever its client does (S-18, S-19).
 use super::greeting::Greeting;
-use super::tokens::{self, TokenKeys};
+use super::tokens::{self, NodeTime, TokenKeys, UsedTokens};
 use crate::clock::Clock;
 use crate::tls::Shown;
 use quinn::crypto::rustls::NoInitialCipherSuite;
-use quinn::{
-    BloomTokenLog, IdleTimeout, ServerConfig, TokenLog, TransportConfig, ValidationTokenConfig, VarInt,
-};
+use quinn::{IdleTimeout, ServerConfig, TransportConfig, ValidationTokenConfig, VarInt};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use turnway_core::limits;
 
 /// First datagrams that wait for a decision.
@@ -59,7 +57,7 @@ impl Terms {
         let greeting = Arc::new(Greeting::new(tls)?);
         let keys = Arc::new(TokenKeys::new(&[secret], clock.clone()));
         let mut proof = ValidationTokenConfig::default();
-        proof.lifetime(tokens::PERIOD).log(Arc::new(used(clock)));
+        proof.lifetime(tokens::PERIOD).log(Arc::new(UsedTokens::new(clock.clone())));
         let config = |n| {
             let mut config = ServerConfig::new(Arc::clone(&greeting) as _, Arc::clone(&keys) as _);
             config
@@ -67,7 +65,7 @@ impl Terms {
                 .max_incoming(INCOMING_MAX)
                 .incoming_buffer_size(INCOMING_BYTES_MAX)
                 .incoming_buffer_size_total(INCOMING_BYTES_TOTAL);
-            config.validation_token_config(proof.clone());
+            config.validation_token_config(proof.clone()).time_source(Arc::new(NodeTime(clock.clone())));
             Arc::new(config)
         };
         let configs = (0..BEATS).map(config).collect();
@@ -94,15 +92,6 @@ impl Terms {
         self.turn = (self.turn + 1) % self.configs.len();
         Arc::clone(&self.configs[self.turn])
     }
-}
-
-/// Which proofs were used, of 20 MiB at the most, for all connections. It takes the first that it sees for the oldest
-/// there is, and none that was made before: so it is shown one that is over just now.
-fn used(clock: &Clock) -> BloomTokenLog {
-    let log = BloomTokenLog::default();
-    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(clock.now().store.0);
-    _ = log.check_and_insert(0, now - tokens::PERIOD, tokens::PERIOD);
-    log
 }
 
 fn beat(n: u32) -> Duration {

@@ -7,7 +7,9 @@ use crate::clock::Clock;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
 use quinn::crypto::{AeadKey, CryptoError, HandshakeTokenKey};
-use std::time::Duration;
+use quinn::{BloomTokenLog, TimeSource, TokenLog, TokenReuseError};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 /// How long one key seals.
 pub(super) const PERIOD: Duration = Duration::from_secs(86_400);
@@ -21,6 +23,64 @@ pub struct TokenKeys {
 
 /// The keys that are good now, for one token.
 struct Good(Vec<LessSafeKey>);
+
+/// The node's time, for what QUIC dates.
+pub(super) struct NodeTime(pub(super) Clock);
+
+/// Proofs that were used, of 20 MiB at the most, for all connections. A log keeps the latest time that it was shown and
+/// takes none that is much older; so where the clock has jumped, another log begins.
+pub(super) struct UsedTokens {
+    clock: Clock,
+    /// With the jumps of the clock before it began.
+    log: Mutex<(u32, BloomTokenLog)>,
+}
+
+// === impl NodeTime ===
+
+impl NodeTime {
+    fn time(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.0.now().store.0)
+    }
+}
+
+impl TimeSource for NodeTime {
+    fn now(&self) -> SystemTime {
+        self.time()
+    }
+}
+
+// === impl UsedTokens ===
+
+impl UsedTokens {
+    pub(super) fn new(clock: Clock) -> Self {
+        let log = Mutex::new((clock.steps(), log(&clock)));
+        Self { clock, log }
+    }
+}
+
+impl TokenLog for UsedTokens {
+    fn check_and_insert(
+        &self,
+        nonce: u128,
+        issued: SystemTime,
+        lifetime: Duration,
+    ) -> Result<(), TokenReuseError> {
+        let mut known = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let steps = self.clock.steps();
+        if known.0 != steps {
+            *known = (steps, log(&self.clock));
+        }
+        known.1.check_and_insert(nonce, issued, lifetime)
+    }
+}
+
+/// Begins a log. It takes the first proof that it sees for the oldest there is, and none that was made before: so it is
+/// shown one that is over just now.
+fn log(clock: &Clock) -> BloomTokenLog {
+    let log = BloomTokenLog::default();
+    _ = log.check_and_insert(0, NodeTime(clock.clone()).time() - PERIOD, PERIOD);
+    log
+}
 
 // === impl TokenKeys ===
 
@@ -109,5 +169,21 @@ mod tests {
         bent[0] ^= 1;
         assert!(!opens(&one, 7, &bent) && !opens(&one, 7, b""));
         assert!(one.at(7, b"other").open(&mut token.clone(), b"also").is_err());
+    }
+
+    /// Covers: S-23.
+    #[test]
+    fn used_token_log_begins_anew_when_the_clock_steps() {
+        let clock = Clock::of_a_fleet();
+        let own = clock.now();
+        clock.told(own.store, own.mono, own.mono);
+        let used = UsedTokens::new(clock.clone());
+        let time = NodeTime(clock.clone());
+        let is_fresh = |nonce, issued| used.check_and_insert(nonce, issued, PERIOD).is_ok();
+        clock.step(PERIOD * 100, false);
+        assert!(is_fresh(1, time.now()), "a hundred days ahead");
+        clock.step(PERIOD * 100, true);
+        assert!(is_fresh(2, time.now()), "and back");
+        assert!(used.check_and_insert(2, time.now(), PERIOD).is_err(), "used");
     }
 }

@@ -1,23 +1,18 @@
-//! The store's clock.
+//! The store's clock: the one that it is given, which follows the rules of `turnway_core::clock`. It keeps nothing of
+//! what that clock once told, so a clock that was wrong leaves no trace.
 use crate::store::embedded::Clock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use turnway_core::time::{Millis, Now};
+use turnway_core::time::Now;
 
-/// The clock it was given, made so that the store's time never goes back within the process.
-pub(in crate::store) struct Wall {
-    clock: Clock,
-    last: AtomicU64,
-}
+/// The clock of a store on one machine.
+pub(in crate::store) struct Wall(Clock);
 
 impl Wall {
     pub(in crate::store) fn new(clock: Clock) -> Self {
-        Self { clock, last: AtomicU64::new(0) }
+        Self(clock)
     }
 
-    /// Now. A system clock that was set back stands still here until it has caught up.
+    /// Returns the time.
     pub(in crate::store) fn now(&self) -> Now {
-        let now = (self.clock)();
-        let last = self.last.fetch_max(now.store.0, Ordering::Relaxed);
-        Now { mono: now.mono, store: Millis(now.store.0.max(last)) }
+        (self.0)()
     }
 }

@@ -208,6 +208,8 @@ impl Ledger {
         let chronicle = self.chronicles.entry(key.clone()).or_default();
         let last = chronicle.log.last().map(|(last, _)| *last).unwrap_or_default();
         assert!(token.epoch >= last.epoch, "G1: epochs never go back");
+        let before = chronicle.log.last().map(|(_, before)| before.time).unwrap_or_default();
+        assert!(entry.time >= before, "times in a log never go back: {:?} after {before:?}", entry.time);
         assert!(token.epoch > last.epoch || token.nonce == last.nonce, "G1: one epoch, one claim");
         chronicle.rewinds = self.rewinds;
         chronicle.log.push((token, Arc::clone(&entry)));

@@ -1,0 +1,55 @@
+//! The end of a connection's token, as a timer. It is computed from the wall time at every wake-up and kept only until
+//! the next one, for the clock may step. Links, agents' and runners' connections share it.
+use std::time::Duration;
+use turnway_core::limits;
+use turnway_core::time::{Millis, Mono, Now};
+
+/// When a connection is closed whose token ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    ends: Millis,
+    at: Mono,
+}
+
+// === impl Expiry ===
+
+impl Expiry {
+    /// Begins to wait for the end of a token. That may lie a little before the present.
+    pub fn new(now: Now, ends: Millis) -> Self {
+        let mut this = Self { ends, at: now.mono };
+        this.is_over(now);
+        this
+    }
+
+    /// Returns when to look again.
+    pub fn at(&self) -> Mono {
+        self.at
+    }
+
+    /// Whether the token has ended, and [`limits::TOKEN_GRACE`] with it.
+    pub fn is_over(&mut self, now: Now) -> bool {
+        let last = self.ends.after(limits::TOKEN_GRACE);
+        self.at = now.mono + Duration::from_millis(last.0.saturating_sub(now.store.0));
+        self.at <= now.mono
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: S-03.
+    #[test]
+    fn expiry_follows_a_clock_that_steps() {
+        let hour = Duration::from_secs(3600);
+        let day = Millis(86_400_000);
+        let at = |seconds: u64, store: Millis| Now { mono: Mono(Duration::from_secs(seconds)), store };
+        let mut expiry = Expiry::new(at(0, day), day.after(hour));
+        assert_eq!(expiry.at(), Mono(hour + limits::TOKEN_GRACE));
+        // Behind by half an hour: it lasts for longer. Ahead by two: it is over at once.
+        assert!(!expiry.is_over(at(25, Millis(day.0 - 1_800_000))));
+        assert_eq!(expiry.at(), Mono(Duration::from_secs(25 + 5400) + limits::TOKEN_GRACE));
+        assert!(expiry.is_over(at(50, day.after(hour * 2))));
+        assert!(!expiry.is_over(at(51, day)));
+    }
+}

@@ -1,0 +1,205 @@
+//! The wall time of a node as a pure state machine: readings of a clock that may be wrong go in, a time that moves
+//! evenly comes out. It reads no clock; the gateway and the simulator tell it what clocks read.
+//!
+//! The time is anchored once and then advanced by the monotonic clock. A clock that differs by little is followed
+//! smoothly, and the time never goes back. A clock that differs by more than [`limits::CLOCK_STEP`] has stepped: it is
+//! believed only after it has agreed with itself for [`limits::CLOCK_BELIEF`], and the time then jumps there.
+use crate::limits;
+use crate::mutant::{Mutant, planted};
+use crate::time::{Millis, Mono};
+use std::time::Duration;
+
+/// A clock's reading. Asking takes time, so the moment of the reading is known only to lie between two others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The time that the clock told.
+    pub time: Millis,
+    /// Before it was asked.
+    pub after: Mono,
+    /// After it answered.
+    pub before: Mono,
+}
+
+/// An event worth telling operators about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The clock stepped by so many milliseconds; the time does not follow yet.
+    Doubted(i64),
+    /// The clock agreed with itself for long enough: the time jumped by so many milliseconds.
+    Believed(i64),
+    /// The clock is back where it was expected.
+    Recovered,
+}
+
+/// A piece of the time line: the time as a function of the monotonic clock, until the next correction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Where it begins, in microseconds of the monotonic clock.
+    from_us: i64,
+    /// Wall time minus monotonic time where it begins, in microseconds.
+    offset_us: i64,
+    /// The correction to that offset which is still to be made, slowly.
+    change_us: i64,
+}
+
+/// The wall time of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WallClock {
+    line: Line,
+    /// The anchor is a guess; the first reading replaces it.
+    is_provisional: bool,
+    step: Option<Step>,
+    steps: u32,
+}
+
+/// A step of the clock that is not believed yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    offset_us: i64,
+    since: Mono,
+    /// The last reading that agreed.
+    seen: Mono,
+}
+
+// === impl Line ===
+
+impl Line {
+    /// Returns the time at a moment. Later moments have later times.
+    pub fn at(&self, mono: Mono) -> Millis {
+        let now = micros(mono.0);
+        let time = now.saturating_add(self.offset_at(now));
+        Millis(u64::try_from(time).unwrap_or(0) / 1000)
+    }
+
+    fn offset_at(&self, now_us: i64) -> i64 {
+        let elapsed = now_us.saturating_sub(self.from_us).max(0);
+        let most = elapsed / limits::CLOCK_SLEW_PARTS;
+        self.offset_us.saturating_add(self.change_us.clamp(-most, most))
+    }
+
+    /// The offset that it comes to in the end.
+    fn target_us(&self) -> i64 {
+        self.offset_us.saturating_add(self.change_us)
+    }
+}
+
+// === impl WallClock ===
+
+impl WallClock {
+    /// Anchors the time at a reading.
+    pub fn anchored(reading: Reading) -> Self {
+        let (low, high) = reading.offsets();
+        let line = Line { from_us: micros(reading.before.0), offset_us: middle(low, high), change_us: 0 };
+        Self { line, ..Self::default() }
+    }
+
+    /// The same, as a guess that the first reading of the right clock replaces, whatever the difference.
+    pub fn provisional(reading: Reading) -> Self {
+        Self { is_provisional: true, ..Self::anchored(reading) }
+    }
+
+    /// Whether the time rests on a guess.
+    pub fn is_provisional(&self) -> bool {
+        self.is_provisional
+    }
+
+    /// Returns the present piece of the time line.
+    pub fn line(&self) -> Line {
+        self.line
+    }
+
+    /// Returns the time at a moment.
+    pub fn at(&self, mono: Mono) -> Millis {
+        self.line.at(mono)
+    }
+
+    /// Counts the jumps so far: what was computed before one may be stale.
+    pub fn steps(&self) -> u32 {
+        self.steps
+    }
+
+    /// Takes a reading of the clock that it follows.
+    pub fn observe(&mut self, reading: Reading) -> Option<Change> {
+        if self.is_provisional && !planted(Mutant::ClockKeepsGuess) {
+            *self = Self { steps: self.steps, ..Self::anchored(reading) };
+            return None;
+        }
+        let ((low, high), target) = (reading.offsets(), self.line.target_us());
+        let nearest = target.clamp(low, high);
+        let by = nearest.saturating_sub(target);
+        if by.unsigned_abs() <= micros(limits::CLOCK_STEP).unsigned_abs() {
+            if by != 0 {
+                self.follow(reading.before, nearest);
+            }
+            return self.step.take().map(|_| Change::Recovered);
+        }
+        self.doubt(reading.before, (low, high), by)
+    }
+
+    /// Lets the time go smoothly to another offset.
+    fn follow(&mut self, now: Mono, target_us: i64) {
+        let from_us = micros(now.0);
+        let offset_us = self.line.offset_at(from_us);
+        let change_us = target_us.saturating_sub(offset_us);
+        self.line = if planted(Mutant::ClockFallsBack) {
+            Line { from_us, offset_us: target_us, change_us: 0 }
+        } else {
+            Line { from_us, offset_us, change_us }
+        };
+    }
+
+    /// Notes that the clock stepped; once that has lasted, the time jumps.
+    fn doubt(&mut self, now: Mono, (low, high): (i64, i64), by: i64) -> Option<Change> {
+        let agreed = self.step.filter(|step| {
+            let off = step.offset_us.clamp(low, high).saturating_sub(step.offset_us);
+            off.unsigned_abs() <= micros(limits::CLOCK_AGREEMENT).unsigned_abs()
+                && now - step.seen <= limits::CLOCK_SILENCE
+        });
+        let Some(step) = agreed else {
+            self.step = Some(Step { offset_us: middle(low, high), since: now, seen: now });
+            if !planted(Mutant::ClockStepsAtOnce) {
+                return Some(Change::Doubted(millis(by)));
+            }
+            return self.jump(now, (low, high));
+        };
+        self.step = Some(Step { seen: now, ..step });
+        if now - step.since < limits::CLOCK_BELIEF { None } else { self.jump(now, (low, high)) }
+    }
+
+    fn jump(&mut self, now: Mono, (low, high): (i64, i64)) -> Option<Change> {
+        let (from_us, offset_us) = (micros(now.0), middle(low, high));
+        let by = offset_us.saturating_sub(self.line.offset_at(from_us));
+        self.line = Line { from_us, offset_us, change_us: 0 };
+        self.step = None;
+        self.steps = self.steps.wrapping_add(1);
+        Some(Change::Believed(millis(by)))
+    }
+}
+
+// === impl Reading ===
+
+impl Reading {
+    /// The least and the greatest offset of wall time from monotonic time that fit the reading. It was told in whole
+    /// milliseconds.
+    fn offsets(&self) -> (i64, i64) {
+        let time = i64::try_from(self.time.0.saturating_mul(1000)).unwrap_or(i64::MAX);
+        let (after, before) = (micros(self.after.0), micros(self.before.0).max(micros(self.after.0)));
+        (time.saturating_sub(before), time.saturating_sub(after).saturating_add(999))
+    }
+}
+
+fn middle(low: i64, high: i64) -> i64 {
+    low.saturating_add(high.saturating_sub(low) / 2)
+}
+
+/// Rounds to whole milliseconds.
+fn millis(us: i64) -> i64 {
+    us.saturating_add(499).div_euclid(1000)
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

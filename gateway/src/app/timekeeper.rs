@@ -1,0 +1,109 @@
+//! Looks at the system's clock for as long as the process runs, and tells operators and load balancers how far it is off.
+//! It decides nothing about the time itself: `clock` does.
+use crate::clock::{Clock, Skew};
+use crate::metrics::Metrics;
+use crate::phase::{Life, Reason};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+use turnway_core::limits;
+
+/// Watches the clocks of a node.
+pub(super) struct Timekeeper {
+    pub(super) clock: Clock,
+    pub(super) life: Life,
+    pub(super) metrics: Arc<Metrics>,
+    /// The skew from which a node is not ready; none: it always is.
+    pub(super) skew_max: Option<Duration>,
+}
+
+/// How the system's clock compares with the node's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    #[default]
+    Fine,
+    /// Worth a warning.
+    Off,
+    /// Too far off to send this node work.
+    TooFar,
+}
+
+// === impl Timekeeper ===
+
+impl Timekeeper {
+    /// Keeps looking.
+    pub(super) async fn run(self) {
+        let mut looks = interval(limits::CLOCK_LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = Verdict::default();
+        loop {
+            looks.tick().await;
+            let skew = self.clock.look();
+            self.metrics.node.skewed(skew.now_ms);
+            let next = self.judge(skew, last);
+            self.life.report(Reason::Clock, next >= Verdict::TooFar);
+            if next != last {
+                tell(next, skew.lasting_ms);
+                last = next;
+            }
+        }
+    }
+
+    /// Compares the lasting skew with the limits. A clock is better again only at half of a limit, so that one that is
+    /// just at it is told of once.
+    fn judge(&self, skew: Skew, last: Verdict) -> Verdict {
+        let off = Duration::from_millis(skew.lasting_ms.unsigned_abs());
+        let is_over = |limit: Duration, level| off > if last >= level { limit / 2 } else { limit };
+        if self.skew_max.is_some_and(|most| is_over(most, Verdict::TooFar)) {
+            Verdict::TooFar
+        } else if is_over(limits::CLOCK_SKEW_WARN, Verdict::Off) {
+            Verdict::Off
+        } else {
+            Verdict::Fine
+        }
+    }
+}
+
+fn tell(verdict: Verdict, skew_ms: i64) {
+    match verdict {
+        Verdict::Fine => tracing::info!(skew_ms, "the system's clock agrees with the store's again"),
+        Verdict::Off => {
+            tracing::warn!(skew_ms, "the system's clock differs from the store's, which counts: check NTP");
+        }
+        Verdict::TooFar => {
+            let what = "the system's clock differs too much from the store's (store.skew): the node is not ready; \
+                        check NTP here and on the store's machine";
+            tracing::error!(skew_ms, "{what}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus::Registry;
+
+    #[test]
+    fn skew_is_judged_by_its_lasting_part_and_with_hysteresis() {
+        let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
+        let (clock, life) = (Clock::start(), Life::default());
+        let keeper = Timekeeper { clock, life, metrics, skew_max: Some(Duration::from_secs(60)) };
+        let judge =
+            |keeper: &Timekeeper, lasting_ms, last| keeper.judge(Skew { now_ms: i64::MAX, lasting_ms }, last);
+        for (skew, last, expected) in [
+            (5000, Verdict::Fine, Verdict::Fine),
+            (-5001, Verdict::Fine, Verdict::Off),
+            (2501, Verdict::Off, Verdict::Off),
+            (2500, Verdict::Off, Verdict::Fine),
+            (-60_001, Verdict::Off, Verdict::TooFar),
+            (30_001, Verdict::TooFar, Verdict::TooFar),
+            (30_001, Verdict::Off, Verdict::Off),
+            (30_000, Verdict::TooFar, Verdict::Off),
+            (i64::MIN, Verdict::Fine, Verdict::TooFar),
+        ] {
+            assert_eq!(judge(&keeper, skew, last), expected, "{skew} after {last:?}");
+        }
+        let tolerant = Timekeeper { skew_max: None, ..keeper };
+        assert_eq!(judge(&tolerant, i64::MAX, Verdict::Fine), Verdict::Off);
+    }
+}
