@@ -205,11 +205,11 @@ fn play(named: bool, script: &str) -> String {
             Some(ms) => {
                 let end = now.mono + Duration::from_millis(ms.parse().expect("ms"));
                 while let Some(deadline) = machine.poll_timeout().filter(|deadline| deadline.at <= end) {
-                    now.mono = deadline.at;
+                    now = Now { mono: deadline.at, store: now.store.after(deadline.at - now.mono) };
                     machine.handle_timeout(now);
                     drain(&mut machine, &mut told);
                 }
-                now.mono = end;
+                now = Now { mono: end, store: now.store.after(end - now.mono) };
             }
             None => machine.handle_input(now, input(words)),
         }

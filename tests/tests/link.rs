@@ -111,9 +111,9 @@ fn a_token_that_ends_is_refreshed_or_ends_its_link() {
     // One that has ended already still has its grace, and no more.
     check("hello; admit-for 0; flush; +25000", "asks the door; welcome; error unauthorized; CLOSE 4401");
     let told = "asks the door; welcome; PING; asks again; refreshed r1; PING";
-    check("hello; admit-for 10000; flush; +30000; refresh; refreshed-for 20000; flush; +44999", told);
+    check("hello; admit-for 10000; flush; +30000; refresh; refreshed-for 50000; flush; +44999", told);
     check(
-        "hello; admit-for 10000; flush; +30000; refresh; refreshed-for 20000; flush; +45000",
+        "hello; admit-for 10000; flush; +30000; refresh; refreshed-for 50000; flush; +45000",
         &format!("{told}; error unauthorized; CLOSE 4401"),
     );
     // What is refused ends it at once, and what needs no refreshing is told so.

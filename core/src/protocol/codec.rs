@@ -215,6 +215,6 @@ mod tests {
     fn golden_bytes() {
         let blob = encode(Kind::Snapshot, &(1u8, "ab".to_owned(), Some(2u32))).expect("encodes");
         let hex: String = blob.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "545753071000000001020000000000000061620102000000");
+        assert_eq!(hex, "545753081000000001020000000000000061620102000000");
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Pair {
     store: Option<Box<dyn Store>>,
     open: Box<dyn Fn() -> Opened>,
     answers: Receiver<Answer>,
-    /// The clock the store reads. The model's never goes back, as the store promises for itself.
+    /// The clock the store reads; the model is told the same.
     clock: Arc<Mutex<Now>>,
     now: Now,
     /// The first that was told stands for the model's, which knows none.
@@ -64,9 +64,8 @@ impl Pair {
     fn pass(&mut self, wait: Duration, back: u64) {
         self.now.mono = self.now.mono + wait;
         let system = self.now.store.after(wait).0 - back;
-        self.now.store.0 = self.now.store.0.max(system);
-        let system = Now { mono: self.now.mono, store: turnway_core::time::Millis(system) };
-        *self.clock.lock().expect("a clock") = system;
+        self.now.store.0 = system;
+        *self.clock.lock().expect("a clock") = self.now;
     }
 
     fn ask(&mut self, group: Vec<Op>) {

@@ -193,11 +193,15 @@ impl Stage {
     pub(crate) fn pass(&mut self, wait: Duration) {
         let end = self.now.mono + wait;
         while let Some(next) = self.link.poll_timeout().filter(|next| next.at <= end) {
-            self.now.mono = next.at;
+            self.reach(next.at);
             self.link.handle_timeout(self.now);
             self.drain();
         }
-        self.now.mono = end;
+        self.reach(end);
+    }
+    /// Both clocks go on together.
+    fn reach(&mut self, at: Mono) {
+        self.now = Now { mono: at, store: self.now.store.after(at - self.now.mono) };
     }
     pub(crate) fn play(&mut self, script: &str) {
         for word in script.split("; ") {

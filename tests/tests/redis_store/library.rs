@@ -20,8 +20,7 @@ const VERSIONS: &[(u64, &str)] = &[
     (3, "295f129178edef490c4da3e87db8760ab4d9851b7eca3f25d09d164a8390ffad"),
     (4, "2fd5c93fd6dab91fe69949b267b5f5f9b804467f34e4c5810f952c12c57110b6"),
     (5, "4ceaabc90c200638eadbe56ad834e61eb5a0af3b6e94fb041f2e39030de41616"),
-    (6, "654444291a48f8ed739dff1a7be5c6d54deecc0a45186419f9d8c6213dc7205a"),
-    (6, "eae18554e3f52bae76b216f518989cad4c7b201aec22f1717e87ebfb5d03878f"),
+    (6, "560d28fb017b833f7b282f063dc25a34e005191006e54ac9a0ecf1fa2a6cd3fe"),
 ];
 /// This release's.
 const OWN: u64 = VERSIONS[VERSIONS.len() - 1].0;

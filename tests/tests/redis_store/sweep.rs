@@ -10,7 +10,7 @@ use turnway::store::embedded::Clock;
 use turnway::store::redis::Options;
 use turnway_core::id::{LinkId, Seen, Seq, TenantId};
 use turnway_core::store::{Op, Reply};
-use turnway_core::time::Now;
+use turnway_core::time::{Mono, Now};
 use turnway_tests::real::redis::Redis;
 use turnway_tests::script::DAWN;
 
@@ -29,6 +29,12 @@ impl Scene {
         let mut now = self.now.lock().expect("a clock");
         let wait = Duration::from_secs(seconds);
         *now = Now { mono: now.mono + wait, store: now.store.after(wait) };
+    }
+
+    /// The server's clock is set back.
+    fn set_back(&self, seconds: u64) {
+        let mut now = self.now.lock().expect("a clock");
+        now.store.0 -= seconds * 1000;
     }
 
     /// A node of its own, with a lease.
@@ -305,4 +311,24 @@ async fn a_line_without_a_session_is_not_listed() {
         }
         assert_eq!((scene.count("ix:{default}"), scene.count("ix:{default}:YW5u")), (lines, lines));
     }
+}
+
+/// Who died under a clock that was an hour ahead is not taken for living until that hour has passed; who lives keeps its
+/// lease.
+///
+/// Covers: G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lease_ends_with_the_wrong_clock_that_gave_it() {
+    let dir = tempdir().expect("a directory");
+    let scene = Scene::begin(dir.path());
+    scene.pass(3600);
+    let (dead, mut alive) = (scene.node(1).await, scene.node(2).await);
+    drop(dead);
+    scene.set_back(3600);
+    alive.era(holder(2, 2), false).await;
+    let lease = |n: u128| Op::Lease { node: holder(n, n).node, sent: Mono::default() };
+    let (reply, _) = alive.ask_until(&lease(1)).await;
+    assert_eq!(reply, Reply::Leased { left: None });
+    let (reply, _) = alive.ask_until(&lease(2)).await;
+    assert!(matches!(reply, Reply::Leased { left: Some(_) }), "{reply:?}");
 }

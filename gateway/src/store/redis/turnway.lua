@@ -11,6 +11,9 @@ local VERSION = 6
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
 
+-- No lease is given for longer: one that ends later was given by a clock that was wrong.
+local LEASE_MOST = 60000
+
 -- Of the hash `own`:
 --   e, c     the fence: epoch and claim nonce
 --   n, i     the owner: node and incarnation; empty: nobody
@@ -474,17 +477,24 @@ end
 
 -- === leases: `node:{N}` has, for each incarnation of a node, until when it lives ===
 
+-- Whether a lease until then runs.
+local function runs(until_, now)
+  return until_ > now and until_ <= now + LEASE_MOST
+end
+
 -- keys: node; args: now given life ttl fresh enrolled
 local function renew(keys, args)
   local now, life = clock(args[1]), args[2]
   local lives = redis.call('HGETALL', keys[1])
   local held, last = false, 0
   for at = 1, #lives, 2 do
-    if num(lives[at + 1]) <= now then
-      redis.call('HDEL', keys[1], lives[at])
+    local until_ = num(lives[at + 1])
+    -- Its holder lives, though the clock was set back since: it has the same lease by the clock as it is now.
+    held = held or (lives[at] == life and until_ > now)
+    if runs(until_, now) then
+      last = math.max(last, until_)
     else
-      held = held or lives[at] == life
-      last = math.max(last, num(lives[at + 1]))
+      redis.call('HDEL', keys[1], lives[at])
     end
   end
   if args[4] == '1' then
@@ -508,13 +518,16 @@ end
 -- keys: node; args: now
 local function lease(keys, args)
   local now, last = clock(args[1]), 0
-  for _, until_ in ipairs(redis.call('HVALS', keys[1])) do last = math.max(last, num(until_)) end
+  for _, text in ipairs(redis.call('HVALS', keys[1])) do
+    local until_ = num(text)
+    if runs(until_, now) then last = math.max(last, until_) end
+  end
   if last <= now then return {} end
   return { str(last - now) }
 end
 
 local function lives(node, life, now)
-  return num(redis.call('HGET', node, life) or '0') > now
+  return runs(num(redis.call('HGET', node, life) or '0'), now)
 end
 
 -- keys: node; args: now life
