@@ -152,13 +152,18 @@ async fn until_leaving(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &Lif
 
 /// Until the switchboard has nothing left to do, or takes too long for it.
 async fn serve_and_drain(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &Life) -> Exit {
-    tokio::select! {
-        // First, so that also a drain without anything to do is told.
-        biased;
-        () = life.reached(Phase::Draining) => tracing::info!("draining"),
-        ended = &mut *driver => return finished(ended),
-    }
+    let ended = match serve(driver, life, life.reached(Phase::Draining)).await {
+        Serving::Broken(ended) => return finished(ended),
+        Serving::Draining(ended) => ended,
+    };
+    tracing::info!("draining");
     lines.leave();
+    let driver = async move {
+        match ended {
+            Some(ended) => ended,
+            None => driver.await,
+        }
+    };
     // What other nodes have under way with agents of this one may end, like what it has under way itself.
     let others = tokio::time::timeout(limits::DRAIN, lines.quiet());
     match tokio::join!(tokio::time::timeout(limits::DRAIN + HANDOVER, driver), others) {
@@ -167,6 +172,28 @@ async fn serve_and_drain(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &L
             tracing::error!("draining took too long; what was left is taken over by others");
             Exit::Failed
         }
+    }
+}
+
+/// How serving ended.
+#[derive(Debug)]
+enum Serving {
+    /// The node drains; the driver may have ended already.
+    Draining(Option<Result<Ended, JoinError>>),
+    /// The driver ended though nobody asked it to.
+    Broken(Result<Ended, JoinError>),
+}
+
+/// Serves until the node drains. The driver looks at the phase itself: where it has nothing to drain it may have ended
+/// before whoever waits for the phase is told of it, and that is a drain all the same.
+async fn serve(driver: &mut JoinHandle<Ended>, life: &Life, draining: impl Future<Output = ()>) -> Serving {
+    tokio::select! {
+        biased;
+        () = draining => Serving::Draining(None),
+        ended = driver => match life.phase() {
+            Phase::Starting | Phase::Serving => Serving::Broken(ended),
+            Phase::Draining | Phase::Leaving | Phase::Left => Serving::Draining(Some(ended)),
+        },
     }
 }
 
@@ -238,4 +265,24 @@ fn quic((listener, house): Served) -> SocketAddr {
         }
     }));
     address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+
+    /// The moment between a phase's being set and its being told, which a driver without work fits into.
+    #[tokio::test]
+    async fn driver_that_ends_before_the_drain_is_told_has_drained() {
+        let life = Life::default();
+        let ended = || tokio::spawn(async { Ended::Exit });
+        life.advance(Phase::Serving);
+        assert!(matches!(serve(&mut ended(), &life, pending()).await, Serving::Broken(Ok(Ended::Exit))));
+        life.advance(Phase::Draining);
+        let drained = serve(&mut ended(), &life, pending()).await;
+        assert!(matches!(drained, Serving::Draining(Some(Ok(Ended::Exit)))), "{drained:?}");
+        let told = serve(&mut tokio::spawn(pending()), &life, ready(())).await;
+        assert!(matches!(told, Serving::Draining(None)), "{told:?}");
+    }
 }
