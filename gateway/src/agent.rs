@@ -161,9 +161,7 @@ impl Agents {
             directory.default = Some(default);
         }
         let (running, tokens) = (DashMap::new(), Tokens::default());
-        let attempts_max = usize::try_from(attempts).unwrap_or(Semaphore::MAX_PERMITS - ATTEMPTS_ENDING_MAX);
-        let attempts_max = attempts_max + ATTEMPTS_ENDING_MAX;
-        let places = Arc::new(Semaphore::new(attempts_max));
+        let places = Arc::new(Semaphore::new(places_max(attempts)));
         Ok(Self(Arc::new(Inner {
             agents,
             profiles,
@@ -397,6 +395,12 @@ impl Agents {
             }
         }
     }
+}
+
+/// Returns how many attempts may have a task: those that are permitted, and those that end.
+fn places_max(attempts: u64) -> usize {
+    let most = Semaphore::MAX_PERMITS - ATTEMPTS_ENDING_MAX;
+    usize::try_from(attempts).unwrap_or(most).min(most) + ATTEMPTS_ENDING_MAX
 }
 
 impl fmt::Debug for Agents {

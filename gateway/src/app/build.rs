@@ -159,19 +159,7 @@ impl App {
         let admin = listen(plan.config.admin)?;
         let registry = Registry::new();
         let files = callers::file_budget(plan.config.holding.attempts, plan.agents.len());
-        let shared = Shared {
-            node: NodeId(u128::from_be_bytes(chance()?)),
-            clock: if alone(&plan.config.store) { Clock::start() } else { Clock::of_a_fleet() },
-            life: Life::default(),
-            links: Arc::new(Links::new(
-                plan.config.holding.shares,
-                files.connections,
-                plan.config.quic_connections,
-            )),
-            files,
-            metrics: Arc::new(Metrics::register(&registry)?),
-            tasks: TaskTracker::new(),
-        };
+        let shared = Shared::new(&plan, files, &registry)?;
         // Until the driver has its first one.
         shared.life.report(Reason::LeaseMissing, true);
         // Before the store, which may have to be waited for: who asks is told so.
@@ -249,6 +237,20 @@ impl Shared {
         let (agents, default) = (plan.agents.clone(), plan.default_agent.clone());
         let (places, clock) = (self.files.attempts, self.clock.clone());
         Agents::new(agents, default, plugins, reporter, places, lines, clock, Arc::clone(&self.metrics))
+    }
+
+    /// Makes what every room is given.
+    fn new(plan: &Plan, files: callers::FileBudget, registry: &Registry) -> Result<Self, BuildError> {
+        let (shares, by_quic) = (plan.config.holding.shares, plan.config.quic_connections);
+        Ok(Self {
+            node: NodeId(u128::from_be_bytes(chance()?)),
+            clock: if alone(&plan.config.store) { Clock::start() } else { Clock::of_a_fleet() },
+            life: Life::default(),
+            links: Arc::new(Links::new(shares, files.connections, by_quic)),
+            files,
+            metrics: Arc::new(Metrics::register(registry)?),
+            tasks: TaskTracker::new(),
+        })
     }
 
     /// A place among the nodes on one store; without any company none.
