@@ -91,7 +91,7 @@ impl World {
             let key = Key::make(&node, &["--user", "ann", "--tenant", tenant]).await;
             let mut wire = key.hello(node.http, None).await.expect("welcome");
             let subscribe = json!({"type": "subscribe", "session_id": SESSION, "after_seq": 0});
-            wire.say(json!({"type": "session_open", "request_id": "o", "session_id": SESSION}))
+            wire.say(json!({"type": "session_open", "request_id": "o", "session_id": SESSION, "agents": ["h", "d"]}))
                 .await
                 .expect("said");
             wire.until(|message| message["request_id"] == "o").await.expect("opened");
@@ -118,9 +118,8 @@ impl World {
             (0, ..) => client.remembers().await,
             (1, ..) => self.dialed_in(at).await,
             (2, ..) => {
-                let spawned =
-                    client.act("process.spawn", json!({"program": "sleep"}), "process.spawned").await;
-                client.running.push(spawned["process_id"].as_str().expect("an id").to_owned());
+                let spawned = client.act("process.spawn", json!({"program": "sleep"}), "tool.invoke").await;
+                client.running.push(spawned["action_id"].as_str().expect("an id").to_owned());
             }
             (3, Some(own), _) => {
                 let ended = client.act("process.kill", json!({"process_id": own}), "tool.result").await;
