@@ -76,13 +76,21 @@ impl World {
     async fn new(seed: u64) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let agents = Agents::start(script(&Arc::default())).await;
-        let flags = ["--agent", &agents.flag("h"), "--agent", "d=dial-in:,served_by=bot", "--demo"];
+        let flags = [
+            "--agent",
+            &agents.flag("h"),
+            "--agent",
+            "d=dial-in:,served_by=bot",
+            "--tools-served-by",
+            "op",
+            "--demo",
+        ];
         let node = guarded(&dir, &flags).await;
         let bot = Key::make(&node, &["--user", "bot"]).await;
         let hello = json!({"type": "hello", "role": "agent", "agent_id": "d", "api_key": bot.text});
         let dialed = Wire::open(node.http).await.expect("it connects").greet_with(hello).await;
         let list = "[programs.sleep]\nrun = [\"/bin/sleep\", \"1000\"]\nparallel = 64\n";
-        let operator = Key::make(&node, &["--user", "op", "--scopes", "read,write,operator"]).await;
+        let operator = Key::make(&node, &["--user", "op"]).await;
         let env = [("TURNWAY_API_KEY", &*operator.text)];
         let mut runner = Runner::launch_with(dir.path(), node.http, list, &[], &env);
         runner.ready().await;
