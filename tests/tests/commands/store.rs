@@ -142,8 +142,13 @@ async fn a_turned_bit_is_found() {
     let dir = directory();
     let data = data(dir.path()).await;
     let mut turned = bytes(&data);
-    let at = turned.windows(6).position(|window| window == b"turn 2").expect("what was said");
-    turned[at] ^= 1;
+    // Pages that are not in use any more have it as well: all are turned.
+    let said = turned.windows(6).enumerate().filter(|(_, window)| *window == b"turn 2");
+    let places: Vec<usize> = said.map(|(at, _)| at).collect();
+    assert!(!places.is_empty(), "what was said");
+    for at in places {
+        turned[at] ^= 1;
+    }
     std::fs::write(data.join("turnway.redb"), &turned).expect("written");
     let check = store(&["check", name(&data)]).await;
     assert_eq!((check.code, check.err.as_str()), (Some(1), ""));

@@ -73,6 +73,7 @@ fn names_and_labels_keep_to_the_rules() {
                 "outcome",
                 "phase",
                 "reason",
+                "resource",
                 "route",
                 "source",
                 "status",
