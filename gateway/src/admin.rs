@@ -143,6 +143,22 @@ impl Pages {
         }
     }
 
+    /// Answers one request of another machine, which may only look: `/livez`, `/readyz`, and `/metrics` where that is
+    /// allowed (S-46).
+    pub fn health<B>(&self, request: &Request<B>, with_metrics: bool) -> Response<Body> {
+        let path = request.uri().path();
+        let is_there = matches!(path, "/livez" | "/readyz") || (with_metrics && path == "/metrics");
+        match Route::find(request.method(), path) {
+            Ok(Page::Live) => answer::text(StatusCode::OK, "live\n"),
+            Ok(Page::Ready) => self.ready(),
+            Ok(Page::Metrics) if with_metrics => self.metrics(),
+            Err(StatusCode::METHOD_NOT_ALLOWED) if is_there => {
+                answer::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "not this way")
+            }
+            Ok(_) | Err(_) => answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here"),
+        }
+    }
+
     fn ready(&self) -> Response<Body> {
         let answer = Readiness::of(&self.life);
         let status = if answer.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -55,6 +55,10 @@ pub struct Config {
     pub quic_connections: usize,
     /// For operators.
     pub admin: SocketAddr,
+    /// For load balancers and probes of other machines; none: not so.
+    pub health: Option<SocketAddr>,
+    /// Whether they are shown metrics, too.
+    pub health_metrics: bool,
     /// By which names clients may call it, beside its own on a loopback address.
     pub hosts: Hosts,
     /// Which pages may talk to it, beside those of this machine on a loopback address.

@@ -156,7 +156,7 @@ impl App {
     pub fn build(plan: Plan, plugins: Plugins, runtime: &Handle) -> Result<Self, BuildError> {
         let public = listen(plan.config.http)?;
         let quic = plan.config.quic.map(quic::listen).transpose()?;
-        let admin = listen(plan.config.admin)?;
+        let admin = (listen(plan.config.admin)?, plan.config.health.map(listen).transpose()?);
         let registry = Registry::new();
         let files = callers::file_budget(plan.config.holding.attempts, plan.agents.len());
         let shared = Shared::new(&plan, files, &registry)?;

@@ -15,6 +15,8 @@ pub enum Key {
     ListenWebtransport,
     ListenQuicConnections,
     ListenAdmin,
+    ListenHealth,
+    ListenHealthMetrics,
     ListenHosts,
     ListenOrigins,
     ListenProxies,

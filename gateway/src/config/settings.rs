@@ -2,7 +2,7 @@
 use super::key::{Fallback, Key, Kind, Setting};
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 46] = [
+pub const SETTINGS: [Setting; 48] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -79,6 +79,25 @@ pub const SETTINGS: [Setting; 46] = [
         flag: Some("--admin"),
         default: Fallback::Fixed("127.0.0.1:8081"),
         doc: "Where operators look: health, metrics, drain.",
+    },
+    Setting {
+        key: Key::ListenHealth,
+        name: "listen.health",
+        kind: Kind::Text,
+        form: "ADDR",
+        flag: Some("--health"),
+        default: Fallback::Found { how: "none; `listen.admin` has the same pages", example: "0.0.0.0:8082" },
+        doc: "Where load balancers, kubelets and scrapers of other machines ask for `/livez` and `/readyz` (`GET` only), on \
+              any address. Nobody is asked who they are; the pages name reasons from a closed list, and no address or name.",
+    },
+    Setting {
+        key: Key::ListenHealthMetrics,
+        name: "listen.health_metrics",
+        kind: Kind::Switch,
+        form: "BOOL",
+        flag: None,
+        default: Fallback::Fixed("false"),
+        doc: "Whether `listen.health` has `/metrics`, too. No metric names a tenant or a user.",
     },
     Setting {
         key: Key::ListenHosts,

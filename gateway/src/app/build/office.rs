@@ -3,13 +3,17 @@
 use super::store::Promise;
 use super::{BuildError, Shared};
 use crate::admin::Pages;
+use crate::answer::Body;
 use crate::cli::plan::Plan;
-use crate::config::Networks;
+use crate::config::{Hosts, Networks};
 use crate::door::browser::Rules;
 use crate::listen::crowd::Crowd;
 use crate::listen::{House, Listener};
 use crate::phase::{Life, Phase};
 use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all, ready};
+use http::{Request, Response};
+use hyper::body::Incoming;
 use prometheus::Registry;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -30,9 +34,9 @@ pub(super) struct Office {
 // === impl Office ===
 
 impl Office {
-    /// Begins to serve what can be told before there is a store.
+    /// Begins to serve what can be told before there is a store, to operators and to those who only look.
     pub(super) fn open(
-        listener: Listener,
+        (listener, looked_at): (Listener, Option<Listener>),
         shared: &Shared,
         registry: Registry,
         plan: &Plan,
@@ -40,24 +44,18 @@ impl Office {
     ) -> Result<Self, BuildError> {
         let promise = Promise { level: plan.config.store.promise(), is_attested: false };
         let early = shared.pages(registry, None, None, shared.roster(plan, public, promise, None));
+        let (looks, with_metrics) = (early.clone(), plan.config.health_metrics);
         let (address, pages) = (listener.address(), Arc::new(OnceLock::<Pages>::new()));
         let complete = Arc::clone(&pages);
-        let house = House {
-            pages: Arc::new(move |request| complete.get().unwrap_or(&early).clone().serve(request).boxed()),
-            rules: Rules::local(),
-            proxies: Networks::default(),
-            crowd: Crowd::default(),
-            reception: None,
-            tls: None,
-            // To the last: whoever waits for the end is told of it by nobody answering any more.
-            until: Phase::Left,
-            life: shared.life.clone(),
-            metrics: Arc::clone(&shared.metrics),
-            connections_max: CONNECTIONS_MAX,
-            // Of its own: nobody waits for operators.
-            tasks: TaskTracker::new(),
-        };
-        serve(listener, house, shared.life.clone()).map_err(BuildError::Office)?;
+        let operators = house(shared, Rules::local(), move |request| {
+            complete.get().unwrap_or(&early).clone().serve(request).boxed()
+        });
+        let mut served = vec![(listener, operators)];
+        // By whatever name they call it, and by no web page.
+        let rules = Rules { hosts: Hosts::Any, ..Rules::default() };
+        let lookers = house(shared, rules, move |request| ready(looks.health(&request, with_metrics)).boxed());
+        served.extend(looked_at.map(|listener| (listener, lookers)));
+        serve(served, shared.life.clone()).map_err(BuildError::Office)?;
         Ok(Self { address, pages })
     }
 
@@ -68,14 +66,39 @@ impl Office {
     }
 }
 
-/// Operators are served by a thread of their own: health is asked for most when everything else is busy. The listener
-/// stops accepting when the process leaves, but what is being answered is.
-fn serve(listener: Listener, house: House, life: Life) -> std::io::Result<()> {
+/// A listener's house without anything that clients have.
+fn house<P>(shared: &Shared, rules: Rules, pages: P) -> House
+where
+    P: Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync + 'static,
+{
+    House {
+        pages: Arc::new(pages),
+        rules,
+        proxies: Networks::default(),
+        crowd: Crowd::default(),
+        reception: None,
+        tls: None,
+        // To the last: whoever waits for the end is told of it by nobody answering any more.
+        until: Phase::Left,
+        life: shared.life.clone(),
+        metrics: Arc::clone(&shared.metrics),
+        connections_max: CONNECTIONS_MAX,
+        // Of its own: nobody waits for operators.
+        tasks: TaskTracker::new(),
+    }
+}
+
+/// Operators are served by a thread of their own: health is asked for most when everything else is busy. The listeners
+/// stop accepting when the process leaves, but what is being answered is.
+fn serve(served: Vec<(Listener, House)>, life: Life) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let serving = async move {
+    let accept = |(listener, house): (Listener, House)| async move {
         if let Err(error) = listener.serve(Arc::new(house)).await {
-            tracing::error!(%error, "the operators' listener failed");
+            tracing::error!(%error, "a listener for operators failed");
         }
+    };
+    let serving = async move {
+        join_all(served.into_iter().map(accept)).await;
         life.reached(Phase::Left).await;
         tokio::time::sleep(GOODBYE).await;
     };
