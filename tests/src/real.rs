@@ -17,6 +17,7 @@ pub mod python;
 pub mod quic;
 pub mod redis;
 pub mod slow;
+mod stale;
 pub mod steers;
 mod tape;
 pub mod tls;

@@ -1,5 +1,5 @@
 //! One node: the real binary, its ready line, its signals, and what it leaves behind.
-use super::PATIENCE;
+use super::{PATIENCE, stale};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -7,7 +7,21 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 /// A node's binary: what `TURNWAY_BIN` names, else the one built beside this test.
+///
+/// A binary of this tree that is older than its sources stops the run: it would prove something about other code.
 pub fn binary() -> PathBuf {
+    let binary = named_or_beside();
+    if let Some(source) = stale::newer_source(&binary) {
+        panic!(
+            "{} is older than {}: build it with `cargo build --workspace --bins` in the profile of the tests",
+            binary.display(),
+            source.display()
+        );
+    }
+    binary
+}
+
+fn named_or_beside() -> PathBuf {
     if let Some(named) = std::env::var_os("TURNWAY_BIN") {
         return named.into();
     }

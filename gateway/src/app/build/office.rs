@@ -53,7 +53,8 @@ impl Office {
         let mut served = vec![(listener, operators)];
         // By whatever name they call it, and by no web page.
         let rules = Rules { hosts: Hosts::Any, ..Rules::default() };
-        let lookers = house(shared, rules, move |request| ready(looks.health(&request, with_metrics)).boxed());
+        let lookers =
+            house(shared, rules, move |request| ready(looks.health(&request, with_metrics)).boxed());
         served.extend(looked_at.map(|listener| (listener, lookers)));
         serve(served, shared.life.clone()).map_err(BuildError::Office)?;
         Ok(Self { address, pages })
