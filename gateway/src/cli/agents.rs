@@ -56,7 +56,7 @@ pub async fn run(args: AgentsArgs, json: bool) -> Result<Exit, Trouble> {
     ]);
     for agent in agents {
         let default = if agent.default { "yes" } else { "" };
-        let health = if agent.healthy { "well" } else { "unreachable" };
+        let health = if agent.healthy { "healthy" } else { "unreachable" };
         let can = agent.capabilities.iter().filter(|(_, able)| **able == Value::Bool(true));
         let can: Vec<&str> = can.map(|(name, _)| name.as_str()).collect();
         let endpoint = agent.endpoint.unwrap_or_default();

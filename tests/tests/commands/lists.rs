@@ -89,8 +89,8 @@ async fn agents_are_listed_with_what_they_can() {
         line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(line("AGENT"), ["AGENT", "KIND", "DEFAULT", "HEALTH", "CAN", "ENDPOINT"]);
-    assert_eq!(line("helper"), ["helper", "http", "yes", "well", "cancel", "http://127.0.0.1:1/base"]);
-    assert_eq!(line("echo"), ["echo", "builtin", "well", "cancel"]);
+    assert_eq!(line("helper"), ["helper", "http", "yes", "healthy", "cancel", "http://127.0.0.1:1/base"]);
+    assert_eq!(line("echo"), ["echo", "builtin", "healthy", "cancel"]);
     // Where an agent is concerns operators only.
     let public = ask(&node, &["agents", "--user", "ann"]).await;
     assert!(!public.out.contains("127.0.0.1"), "{}", public.out);
