@@ -131,7 +131,8 @@ impl Script {
             (if self.leases { 10 } else { 0 }, 'e'),
             (4, 'n'),
             (4, 'w'),
-            (2, 'd'),
+            // A crowd would never come together where it is deleted again and again.
+            (if self.mood == Mood::Crowded { 0 } else { 2 }, 'd'),
         ];
         let mut at = self.rng.below(shares.iter().map(|(share, _)| share).sum());
         let kind = shares.iter().find(|(share, _)| {

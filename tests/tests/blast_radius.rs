@@ -154,7 +154,7 @@ async fn a_removed_data_file_makes_a_node_unready() {
         tokio::task::yield_now().await;
     };
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-    assert!(reason.contains("store_gone"), "{reason}");
+    assert!(reason.contains("store_damaged"), "{reason}");
     let answer = wire.ask("q", invoke("s2", "echo", "late")).await.expect("an answer");
     assert_eq!(
         (&answer["type"], &answer["code"]),
@@ -223,7 +223,7 @@ async fn a_probe_tells_by_its_exit_code() {
     loop {
         let probed = turnway(&["probe", "--admin", &admin, "--json"]).await;
         if probed.code == Some(1) {
-            assert_eq!(probed.json()["reason"], "store_gone");
+            assert_eq!(probed.json()["reasons"], serde_json::json!(["store_damaged"]));
             break;
         }
         assert!(began.elapsed() < PATIENCE, "never unready: {probed:?}");

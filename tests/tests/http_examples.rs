@@ -72,6 +72,11 @@ async fn every_example_of_the_reference_is_answered() {
         }
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let mut stream = web.open(&method, &path, &headers, &body).await;
+        if method == "DELETE" {
+            assert_eq!(stream.status, 204, "{words:?}");
+            paths.push(path);
+            continue;
+        }
         assert_eq!(stream.status, 200, "{words:?}");
         if stream.headers["content-type"] == "text/event-stream" {
             let first = stream.next().await.expect("an event");

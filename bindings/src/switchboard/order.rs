@@ -13,19 +13,19 @@ use turnway_core::time::Now;
 #[derive(Debug)]
 pub(super) struct Lane {
     session: SessionId,
-    /// The request that is being performed.
-    current: Expected,
-    /// Whether it is answered, and the next one due.
-    is_settled: bool,
-    /// Requests that came after it. Bounded with the link's other requests (`Link::is_busy`).
+    /// Requests that are being performed, as they came: one, or inputs behind a subscription.
+    running: Vec<Running>,
+    /// Requests that came after them. Bounded with the link's other requests (`Link::is_busy`).
     waiting: VecDeque<Command>,
 }
 
-/// The answer that a request waits for.
+/// A request that is being performed.
 #[derive(Debug)]
-struct Expected {
+struct Running {
     kind: AnswerKind,
     request_id: Option<RequestId>,
+    /// The answer, where it is there before that of a request that came earlier.
+    held: Option<Note>,
 }
 
 /// Kinds of answers; any of them may be a refusal instead.
@@ -45,7 +45,6 @@ fn lane_of(command: &Command) -> Option<(&SessionId, AnswerKind)> {
     match command {
         Command::Open { session, .. } => Some((session.as_ref()?, AnswerKind::Opened)),
         Command::Invoke(invoke) => Some((invoke.session.as_ref()?, AnswerKind::Accepted)),
-        Command::Look { session, .. } => Some((session, AnswerKind::Opened)),
         Command::Close { session, .. } => Some((session, AnswerKind::Closed)),
         Command::Members { session, .. } => Some((session, AnswerKind::Members)),
         Command::Subscribe(subscribe) => Some((&subscribe.session, AnswerKind::Subscribed)),
@@ -54,6 +53,7 @@ fn lane_of(command: &Command) -> Option<(&SessionId, AnswerKind)> {
         // id is known only from an answer.
         Command::Cancel { target: Target::Run(_) | Target::Session(_), .. }
         | Command::Decide { .. }
+        | Command::Look { .. }
         | Command::List { .. }
         | Command::Delete { .. }
         | Command::Find { .. } => None,
@@ -86,37 +86,75 @@ fn answered(note: &Note) -> Option<(&SessionId, Option<AnswerKind>, Option<&Requ
     Some((session, Some(kind), request_id.as_ref()))
 }
 
+// === impl Lane ===
+
 impl Lane {
     /// Requests that are not begun.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
+
+    /// Whether a request may be performed beside those that are. An input may: while a subscription reads the log, facts of
+    /// a message that is said again may come, and `turn_accepted` has to be there before them (protocol.md §1.3).
+    fn may_begin(&self, kind: AnswerKind) -> bool {
+        let beside =
+            |running: &Running| matches!(running.kind, AnswerKind::Subscribed | AnswerKind::Accepted);
+        self.running.is_empty() || (kind == AnswerKind::Accepted && self.running.iter().all(beside))
+    }
+
+    /// Whether an answer must wait for `subscribed`: nothing of the session is shown before that.
+    fn is_early(&self, at: usize) -> bool {
+        self.running[..at].iter().any(|earlier| earlier.kind == AnswerKind::Subscribed)
+    }
+
+    /// Takes the first answer that was held back and need not be any more.
+    fn release(&mut self) -> Option<Note> {
+        let at =
+            (0..self.running.len()).find(|at| self.running[*at].held.is_some() && !self.is_early(*at))?;
+        self.running.remove(at).held
+    }
+
+    /// Finds the request that an answer is for.
+    fn find(&self, kind: Option<AnswerKind>, request_id: Option<&RequestId>) -> Option<usize> {
+        self.running.iter().position(|running| {
+            let is_kind = kind.is_none_or(|kind| kind == running.kind);
+            is_kind && running.held.is_none() && running.request_id.as_ref() == request_id
+        })
+    }
 }
 
 impl Links {
-    /// Sends the answer of a request that keeps the order, or anything else; the next request of its session is due.
+    /// Sends the answer of a request that keeps the order, or anything else; those behind it are due.
     pub(super) fn send(&mut self, outbox: &mut VecDeque<Output>, link: LinkId, note: Note) {
-        if let Some((session, kind, request_id)) = answered(&note) {
-            let lanes = self.get(link).map_or(&[][..], |there| &there.lanes);
-            let settles = |lane: &Lane| {
-                let is_kind = kind.is_none_or(|kind| kind == lane.current.kind);
-                lane.session == *session && is_kind && lane.current.request_id.as_ref() == request_id
-            };
-            if lanes.iter().any(settles) {
-                self.settle(link, &session.clone());
-            }
+        let Some((session, kind, request_id)) = answered(&note) else {
+            return self.send_apart(outbox, link, note);
+        };
+        let session = session.clone();
+        let Some(lane) = self.lane(link, &session) else { return self.send_apart(outbox, link, note) };
+        let Some(at) = lane.find(kind, request_id) else { return self.send_apart(outbox, link, note) };
+        if lane.is_early(at) {
+            lane.running[at].held = Some(note);
+            return;
         }
+        lane.running.remove(at);
+        self.settled.push_back((link, session.clone()));
         self.send_apart(outbox, link, note);
+        while let Some(held) = self.lane(link, &session).and_then(Lane::release) {
+            self.send_apart(outbox, link, held);
+        }
     }
 
-    /// Marks a link's present request about a session as answered.
-    pub(super) fn settle(&mut self, link: LinkId, session: &SessionId) {
-        let lanes = self.get_mut(link).map(|there| there.lanes.iter_mut());
-        let lane = lanes.and_then(|mut lanes| lanes.find(|lane| lane.session == *session));
-        if let Some(lane) = lane.filter(|lane| !lane.is_settled) {
-            lane.is_settled = true;
+    /// Ends a link's request about a session that has had its answer otherwise.
+    pub(super) fn settle(&mut self, link: LinkId, session: &SessionId, request_id: Option<&RequestId>) {
+        let Some(lane) = self.lane(link, session) else { return };
+        if let Some(at) = lane.find(None, request_id) {
+            lane.running.remove(at);
             self.settled.push_back((link, session.clone()));
         }
+    }
+
+    fn lane(&mut self, link: LinkId, session: &SessionId) -> Option<&mut Lane> {
+        self.get_mut(link)?.lanes.iter_mut().find(|lane| lane.session == *session)
     }
 }
 
@@ -125,53 +163,63 @@ impl Switchboard {
     pub(super) fn say(&mut self, now: Now, link: LinkId, command: Command) {
         let Some(there) = self.links.get_mut(link) else { return };
         let is_busy = there.is_busy(&command);
-        let Some((session, kind)) = lane_of(&command) else {
+        let Some((session, _)) = lane_of(&command) else {
             return self.perform(now, link, command, is_busy);
         };
-        let lane = there.lanes.iter_mut().find(|lane| lane.session == *session);
-        match lane {
-            Some(_) if is_busy => self.refuse_busy(link, command.request_id().cloned()),
-            Some(lane) => lane.waiting.push_back(command),
-            None => {
-                let current = Expected { kind, request_id: command.request_id().cloned() };
-                let lane =
-                    Lane { session: session.clone(), current, is_settled: false, waiting: VecDeque::new() };
-                there.lanes.push(lane);
-                self.perform_in_order(now, link, command, is_busy);
-            }
+        let session = session.clone();
+        let lane = there.lanes.iter_mut().find(|lane| lane.session == session);
+        if is_busy && (lane.is_some() || command.may_be_busy()) {
+            return self.refuse_busy(link, command.request_id().cloned());
         }
+        if let Some(lane) = lane {
+            lane.waiting.push_back(command);
+        } else {
+            there.lanes.push(Lane {
+                session: session.clone(),
+                running: Vec::new(),
+                waiting: [command].into(),
+            });
+        }
+        self.links.settled.push_back((link, session));
     }
 
     /// Performs the requests whose predecessors have been answered meanwhile.
     pub(super) fn perform_settled(&mut self, now: Now) {
         while let Some((link, session)) = self.links.settled.pop_front() {
-            let Some(there) = self.links.get_mut(link) else { continue };
-            let Some(at) = there.lanes.iter().position(|lane| lane.session == session) else { continue };
-            let lane = &mut there.lanes[at];
-            let next = lane.waiting.pop_front();
-            let Some((command, kind)) = next.and_then(|command| {
-                let (_, kind) = lane_of(&command)?;
-                Some((command, kind))
-            }) else {
-                there.lanes.swap_remove(at);
-                there.lanes.shrink_to_fit();
-                continue;
-            };
-            lane.is_settled = false;
-            lane.current = Expected { kind, request_id: command.request_id().cloned() };
-            // It was let in when it came.
-            self.perform_in_order(now, link, command, false);
+            while let Some(command) = self.next_in_lane(link, &session) {
+                self.perform_in_order(now, link, command);
+            }
         }
     }
 
-    fn perform_in_order(&mut self, now: Now, link: LinkId, command: Command, is_busy: bool) {
-        let lane = lane_of(&command).map(|(session, kind)| (session.clone(), kind));
-        let is_refused = !self.is_permitted(link, &command) || (is_busy && command.may_be_busy());
-        self.perform(now, link, command, is_busy);
-        if let Some((session, kind)) = lane
-            && (is_refused || kind == AnswerKind::Nothing)
-        {
-            self.links.settle(link, &session);
+    /// Takes the next request that may be performed; a lane with nothing in it ends.
+    fn next_in_lane(&mut self, link: LinkId, session: &SessionId) -> Option<Command> {
+        let there = self.links.get_mut(link)?;
+        let at = there.lanes.iter().position(|lane| lane.session == *session)?;
+        let lane = &mut there.lanes[at];
+        let Some((_, kind)) = lane.waiting.front().and_then(lane_of) else {
+            if lane.running.is_empty() {
+                there.lanes.swap_remove(at);
+                there.lanes.shrink_to_fit();
+            }
+            return None;
+        };
+        if !lane.may_begin(kind) {
+            return None;
+        }
+        let command = lane.waiting.pop_front()?;
+        lane.running.push(Running { kind, request_id: command.request_id().cloned(), held: None });
+        Some(command)
+    }
+
+    fn perform_in_order(&mut self, now: Now, link: LinkId, command: Command) {
+        let Some((session, kind)) = lane_of(&command) else { return };
+        let (session, request_id) = (session.clone(), command.request_id().cloned());
+        let is_refused = !self.is_permitted(link, &command);
+        // It was let in when it came.
+        self.perform(now, link, command, false);
+        if is_refused || kind == AnswerKind::Nothing {
+            self.links.settle(link, &session, request_id.as_ref());
         }
     }
 }

@@ -164,9 +164,9 @@ impl Sub {
         let run_id = entry.run_id.as_ref().filter(|_| self.hold.is_none())?;
         if at.seq > self.cursor.seq {
             // A link that names no offset of a run has none of its text (protocol.md §1.4), and one that names
-            // another attempt none of this one's: an earlier one, or one that there never was.
+            // an earlier attempt none of this one's.
             let pos = self.texts.entry(run_id.clone()).or_insert(TextPos::at(*attempt, 0));
-            if pos.attempt != *attempt {
+            if pos.attempt < *attempt {
                 *pos = TextPos::at(*attempt, 0);
             }
         }

@@ -1,6 +1,6 @@
 //! `turnway drain`: asks a node to take on nothing more, and waits until its process has left.
 use super::http::{Ask, PATIENCE, Server};
-use super::probe::ADMIN;
+use super::probe::{ADMIN, reasons};
 use super::{Exit, Trouble, say, say_json};
 use clap::Args;
 use http::Method;
@@ -60,7 +60,7 @@ pub async fn run(args: DrainArgs, json: bool) -> Result<Exit, Trouble> {
 /// The sessions that a draining node still holds; `None` where it does not drain.
 fn remaining(body: &[u8]) -> Option<u64> {
     let answer: Value = serde_json::from_slice(body).ok()?;
-    let is_draining = answer.get("reason").and_then(Value::as_str) == Some("draining");
+    let is_draining = reasons(&answer).any(|reason| reason == "draining");
     is_draining.then(|| answer.get("remaining").and_then(Value::as_u64).unwrap_or_default())
 }
 

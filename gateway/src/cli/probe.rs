@@ -38,16 +38,21 @@ pub async fn run(args: ProbeArgs, json: bool) -> Result<Exit, Trouble> {
     let path = if args.live { "/livez" } else { "/readyz" };
     let (status, body) = server.look(path, PATIENCE).await?;
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let reason = answer.get("reason").and_then(Value::as_str);
+    let reasons: Vec<&str> = reasons(&answer).collect();
     let (is_so, word) = (status == StatusCode::OK, if args.live { "live" } else { "ready" });
     if json {
-        say_json(&serde_json::json!({ word: is_so, "reason": reason, "status": status.as_u16() }))?;
+        say_json(&serde_json::json!({ word: is_so, "reasons": reasons, "status": status.as_u16() }))?;
     } else {
-        match (is_so, reason) {
+        match (is_so, reasons.is_empty()) {
             (true, _) => say(&format!("{word}\n"))?,
-            (false, Some(reason)) => say(&format!("not {word}: {reason}\n"))?,
-            (false, None) => say(&format!("not {word}: {status}\n"))?,
+            (false, false) => say(&format!("not {word}: {}\n", reasons.join(", ")))?,
+            (false, true) => say(&format!("not {word}: {status}\n"))?,
         }
     }
     Ok(if is_so { Exit::Fine } else { Exit::Failed })
+}
+
+/// Returns the codes of the reasons why a node is not ready, from the body of `/readyz`.
+pub(super) fn reasons(answer: &Value) -> impl Iterator<Item = &str> {
+    answer.get("reasons").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }

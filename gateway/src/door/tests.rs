@@ -214,7 +214,7 @@ fn key_changed_in_the_store_opens_nothing() {
         // As an earlier release wrote it.
         Record { seal: None, ..good.clone() },
     ] {
-        assert_eq!(put(changed.clone()), Err(Denied::Credential));
+        assert_eq!(put(changed.clone()), Err(Denied::Ended));
         assert!(ring.is_unsealed(&changed.id) && !ring.is_good(&changed.id, NOW));
     }
     assert_eq!(put(good), Ok(()));

@@ -102,7 +102,7 @@ async fn the_default_file_is_accepted_and_changes_nothing() {
     let check = run(dir.path(), &["check-config"], &[]).await;
     assert_eq!((check.code, check.out.as_str()), (Some(0), "ok\n"), "{}", check.err);
     let check = run(dir.path(), &["check-config", "--json"], &[]).await;
-    assert_eq!(check.json(), json!({"ok": true, "mistakes": []}));
+    assert_eq!(check.json(), json!({"ok": true, "mistakes": [], "warnings": []}));
     let text = run(dir.path(), &["default-config", "--json"], &[]).await.json();
     assert_eq!(text, json!(file.out));
 }

@@ -78,6 +78,11 @@ async fn is_told_nothing(agent: &mut Wire) {
     order(agent, "pong").await;
 }
 
+/// A run's name as agents have it.
+fn in_tenant(tenant: &str, run_id: &Value) -> String {
+    format!("{tenant}~{}", run_id.as_str().expect("a run"))
+}
+
 /// Covers: S-06, S-07.
 #[tokio::test]
 async fn agent_of_one_tenant_gets_no_run_of_another() {
@@ -92,7 +97,7 @@ async fn agent_of_one_tenant_gets_no_run_of_another() {
     let mut own = served(&node, "acme").await;
     let (mut ann, accepted) = asks(&node, "acme", "another secret").await;
     let invoke = order(&mut own, "invoke").await;
-    assert_eq!(invoke["run_id"], accepted["run_id"]);
+    assert_eq!(invoke["run_id"], in_tenant("acme", &accepted["run_id"]));
     say(&mut own, &invoke, "done", json!({})).await;
     ann.until(|message| message["type"] == "done").await.expect("its end");
     is_told_nothing(&mut evil).await;
@@ -107,7 +112,7 @@ async fn agent_at_another_node_gets_no_run_of_another_tenant() {
     let mut own = served(&nodes[2], "acme").await;
     let (mut ann, accepted) = asks(&nodes[0], "acme", "secret").await;
     let invoke = order(&mut own, "invoke").await;
-    assert_eq!(invoke["run_id"], accepted["run_id"]);
+    assert_eq!(invoke["run_id"], in_tenant("acme", &accepted["run_id"]));
     say(&mut own, &invoke, "done", json!({})).await;
     ann.until(|message| message["type"] == "done").await.expect("its end");
     is_told_nothing(&mut evil).await;
@@ -130,7 +135,7 @@ async fn agents_of_a_resumable_run_hear_its_end_in_their_tenant() {
     let mut second = resumable("acme").await;
     drop(own);
     let next = order(&mut second, "invoke").await;
-    assert_eq!(next["run_id"], accepted["run_id"]);
+    assert_eq!(next["run_id"], in_tenant("acme", &accepted["run_id"]));
     ann.say(json!({"type": "cancel_run", "run_id": accepted["run_id"]})).await.expect("said");
     order(&mut second, "cancel").await;
     say(&mut second, &next, "cancel_ack", json!({})).await;
