@@ -108,11 +108,10 @@ impl Script {
         op
     }
 
-    fn fresh(&mut self, now: Now) -> Op {
-        let n = self.rng.below(self.keys.len() as u64) as usize;
-        let key = self.keys[n].clone();
+    /// How often each kind of op comes.
+    fn shares(&self, n: usize) -> [(u64, char); 19] {
         let more = |mood, share| if self.mood == mood { share } else { 0 };
-        let shares = [
+        [
             (16 + more(Mood::Crowded, 30), 'a'),
             (6 + more(Mood::Crowded, 40), 'c'),
             (if self.known[n].fenced { 60 } else { 6 }, 'o'),
@@ -133,7 +132,13 @@ impl Script {
             (4, 'w'),
             // A crowd would never come together where it is deleted again and again.
             (if self.mood == Mood::Crowded { 0 } else { 2 }, 'd'),
-        ];
+        ]
+    }
+
+    fn fresh(&mut self, now: Now) -> Op {
+        let n = self.rng.below(self.keys.len() as u64) as usize;
+        let key = self.keys[n].clone();
+        let shares = self.shares(n);
         let mut at = self.rng.below(shares.iter().map(|(share, _)| share).sum());
         let kind = shares.iter().find(|(share, _)| {
             let hit = at < *share;
