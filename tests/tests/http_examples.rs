@@ -63,7 +63,10 @@ async fn every_example_of_the_reference_is_answered() {
     let node = Node::start(dir.path(), &["--demo"]).await;
     let web = Web::new(node.http, None);
     let (mut run_id, mut paths) = (String::new(), Vec::new());
-    for words in commands(document) {
+    // What deletes comes last: the others are about what it would delete.
+    let (last, first): (Vec<_>, Vec<_>) =
+        commands(document).into_iter().partition(|words| words.iter().any(|word| word == "DELETE"));
+    for words in first.into_iter().chain(last) {
         let Asked { method, mut path, headers, body } = asked(&words);
         if let Some((before, rest)) = path.split_once("/v1/runs/s1.") {
             // The one in the text is nobody's.
