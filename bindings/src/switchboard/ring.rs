@@ -187,10 +187,7 @@ impl Switchboard {
                 }
                 Asked::Close => {
                     let follows = self.links.get(asker.link).is_some_and(|link| link.follows(&ask.key));
-                    if shown && follows {
-                        // The fact is the answer.
-                        self.links.settle(asker.link, &ask.key.session, asker.request_id.as_ref());
-                    } else {
+                    if !(shown && follows) {
                         let (request_id, session) = (asker.request_id, ask.key.session.clone());
                         self.note(asker.link, Note::Closed { request_id, session });
                     }

@@ -31,22 +31,9 @@ impl View<'_> {
     }
 
     /// Turns this link asked for and has no answer about; a twisted repeat is not among them, and neither is what waits for
-    /// the answer of an opening, a closing or a change of members.
+    /// the answer of an opening.
     fn asked_runs(&self) -> impl Iterator<Item = RunId> + '_ {
-        let is_barrier = |ask: &Command| match ask {
-            Command::Open { session, .. } => session.as_ref() == Some(&self.key.session),
-            Command::Close { session, .. }
-            | Command::Members { session, .. }
-            | Command::Unsubscribe { session, .. } => *session == self.key.session,
-            Command::Subscribe(_)
-            | Command::Invoke(_)
-            | Command::Look { .. }
-            | Command::List { .. }
-            | Command::Delete { .. }
-            | Command::Find { .. }
-            | Command::Decide { .. }
-            | Command::Cancel { .. } => false,
-        };
+        let is_barrier = |ask: &Command| matches!(ask, Command::Open { session, .. } if session.as_ref() == Some(&self.key.session));
         let waits = self.asks.values().any(is_barrier);
         self.asks.iter().filter(move |_| !waits).filter(|(id, _)| self.noticed.contains(*id)).filter_map(
             |(_, ask)| {
