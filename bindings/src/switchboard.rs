@@ -1,6 +1,6 @@
 //! One node's brain, with no hands.
 //!
-//! Rooms: `link`, `order`, `ask`, `ring` what links want done · `look` what they only want to know · `feed`, `sub`, `read`, `deliver`, `text` sessions
+//! Rooms: `link`, `ask`, `ring` what links want done · `look` what they only want to know · `feed`, `sub`, `read`, `deliver`, `text` sessions
 //! this node listens to, and how far each link has them · `host`, `seat`, `append`, `ears` sessions this node owns · `lease` its own
 //! lease and its belief about others · `takeover` what the dead leave · `drain`, `transfer` leaving. The switchboard carries values between them.
 mod append;
@@ -17,7 +17,6 @@ mod join;
 mod lease;
 mod link;
 mod look;
-mod order;
 mod read;
 mod rebuild;
 mod reclaim;
@@ -376,7 +375,6 @@ impl Machine for Switchboard {
             Input::Drain => self.begin_drain(now),
             Input::Heirs(heirs) => self.hand_over(now, heirs),
         }
-        self.perform_settled(now);
         self.serve_waiting(now);
         self.leave();
     }
@@ -388,7 +386,6 @@ impl Machine for Switchboard {
             }
             self.due(now, timer);
         }
-        self.perform_settled(now);
         self.serve_waiting(now);
         self.leave();
     }

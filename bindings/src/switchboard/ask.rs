@@ -92,31 +92,9 @@ impl Switchboard {
         self.note(link, Note::Refused { request_id, session, run_id, refusal });
     }
 
-    /// Refuses what has overtaken other requests: those wait for answers of their own.
-    pub(super) fn refuse_apart(
-        &mut self,
-        link: LinkId,
-        request_id: Option<RequestId>,
-        session: Option<SessionId>,
-        run_id: Option<RunId>,
-        refusal: Refusal,
-    ) {
-        self.stats.refused.add(refusal.code as usize);
-        let note = Note::Refused { request_id, session, run_id, refusal };
-        self.links.send_apart(&mut self.outbox, link, note);
-    }
-
-    /// Tells whether a link's credential allows a command.
-    pub(super) fn is_permitted(&self, link: LinkId, command: &Command) -> bool {
-        self.links
-            .get(link)
-            .is_some_and(|there| authority::permit(&there.principal, command.action()).is_ok())
-    }
-
-    /// Performs a request of a link. `busy`: as many wait as may.
-    pub(super) fn perform(&mut self, now: Now, link: LinkId, command: Command, busy: bool) {
+    pub(super) fn say(&mut self, now: Now, link: LinkId, command: Command) {
         let Some(there) = self.links.get(link) else { return };
-        let principal = there.principal.clone();
+        let (principal, busy) = (there.principal.clone(), there.is_busy(&command));
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
         let plain = |board: &mut Self, request_id, session, what| {
             let asker = Asker::new(now, link, request_id);

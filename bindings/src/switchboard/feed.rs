@@ -101,6 +101,10 @@ impl Switchboard {
         }
         let mut sub = Sub::joining(ask.after_seq.map(|seq| (seq, ask.after_epoch)));
         if let Some(feed) = self.feeds.get_mut(&key) {
+            let waiting = feed.subs.get(&link).map_or(0, |before| before.greets.len());
+            if waiting >= limits::LINK_ASKS_MAX {
+                return self.refuse_busy(link, ask.request_id);
+            }
             sub.greets = feed.subs.remove(&link).map(|before| before.greets).unwrap_or_default();
         }
         sub.greets.push(ask.request_id);
@@ -364,9 +368,6 @@ impl Switchboard {
                 }
                 (Ok(()), None) => {
                     self.note(link, Note::Opened { request_id, snapshot: snapshot_note(key, state) });
-                }
-                (Err(refusal), _) if matches!(purpose, Purpose::Handover(_)) => {
-                    self.refuse_apart(link, request_id, Some(key.session.clone()), None, refusal);
                 }
                 (Err(refusal), _) => self.refuse(link, request_id, Some(key.session.clone()), None, refusal),
             }

@@ -1,5 +1,4 @@
 //! The links of this node, and how much is under way to each.
-use super::order::Lane;
 use super::{Capacity, Switchboard, ask::AskKey, io::Output};
 use crate::channel::command::Command;
 use crate::channel::note::Note;
@@ -13,8 +12,6 @@ use turnway_core::share::{Account, Ledger, Over};
 #[derive(Debug)]
 pub(super) struct Links {
     links: BTreeMap<LinkId, Link>,
-    /// Requests that were answered since the last look, by link and session: those behind them are due.
-    pub(super) settled: VecDeque<(LinkId, SessionId)>,
     subscriptions: Ledger,
 }
 
@@ -26,8 +23,6 @@ pub(super) struct Link {
     sessions: Vec<SessionKey>,
     /// Requests on their way.
     pub(super) asks: BTreeSet<AskKey>,
-    /// Requests that are performed in order, by session; few.
-    pub(super) lanes: Vec<Lane>,
     unwritten: usize,
     full: bool,
     /// Sessions of which it is shown nothing for a while.
@@ -46,8 +41,7 @@ impl Link {
     /// Whether as many requests wait as may. Who has asked for too much can stop what it has begun all the same (S-17).
     pub(super) fn is_busy(&self, command: &Command) -> bool {
         let more = if matches!(command, Command::Cancel { .. }) { limits::LINK_CANCELS_MAX } else { 0 };
-        let waiting: usize = self.lanes.iter().map(Lane::waiting).sum();
-        self.asks.len() + waiting >= limits::LINK_ASKS_MAX + more
+        self.asks.len() >= limits::LINK_ASKS_MAX + more
     }
     fn follow(&mut self, key: &SessionKey) {
         if let Err(place) = self.sessions.binary_search(key) {
@@ -69,7 +63,7 @@ impl Link {
 impl Links {
     pub(super) fn new(capacity: Capacity) -> Self {
         let subscriptions = Ledger::new(capacity.subscriptions, capacity.shares);
-        Self { links: BTreeMap::new(), settled: VecDeque::new(), subscriptions }
+        Self { links: BTreeMap::new(), subscriptions }
     }
     /// Subscriptions of all links.
     pub(super) fn subscriptions(&self) -> &Ledger {
@@ -113,8 +107,8 @@ impl Links {
         let full = |link: &Link| link.full || link.held.contains(key);
         self.links.get(&link).is_none_or(full) && !planted(Mutant::CreditIgnored)
     }
-    /// Sends what answers no request that keeps the order, if there still is such a link.
-    pub(super) fn send_apart(&mut self, outbox: &mut VecDeque<Output>, link: LinkId, note: Note) {
+    /// Sends, if there still is such a link.
+    pub(super) fn send(&mut self, outbox: &mut VecDeque<Output>, link: LinkId, note: Note) {
         let Some(there) = self.links.get_mut(&link) else { return };
         there.unwritten += note.weight();
         there.full |= there.unwritten >= limits::LINK_UNWRITTEN_BYTES_MAX;
@@ -128,7 +122,6 @@ impl Switchboard {
             principal,
             sessions: Vec::new(),
             asks: BTreeSet::new(),
-            lanes: Vec::new(),
             unwritten: 0,
             full: false,
             held: Vec::new(),

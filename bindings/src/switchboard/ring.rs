@@ -130,17 +130,9 @@ impl Switchboard {
                 | Asked::Handover { .. } => None,
             },
         };
-        let overtakes = matches!(
-            &ask.what,
-            What::Control { control, .. } if matches!(control.what, Asked::Cancel { .. } | Asked::Handover { .. })
-        );
         for asker in ask.askers.into_iter().filter(|asker| !asker.told) {
-            let (session, refusal) = (Some(ask.key.session.clone()), refusal.clone());
-            if overtakes {
-                self.refuse_apart(asker.link, asker.request_id, session, run_id.clone(), refusal);
-            } else {
-                self.refuse(asker.link, asker.request_id, session, None, refusal);
-            }
+            let session = Some(ask.key.session.clone());
+            self.refuse(asker.link, asker.request_id, session, run_id.clone(), refusal.clone());
         }
     }
 

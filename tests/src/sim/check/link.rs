@@ -30,20 +30,15 @@ impl View<'_> {
         self.ledger.chronicles.get(self.key)
     }
 
-    /// Turns this link asked for and has no answer about; a twisted repeat is not among them, and neither is what waits for
-    /// the answer of an opening.
+    /// Turns this link asked for and has no answer about; a twisted repeat is not among them.
     fn asked_runs(&self) -> impl Iterator<Item = RunId> + '_ {
-        let is_barrier = |ask: &Command| matches!(ask, Command::Open { session, .. } if session.as_ref() == Some(&self.key.session));
-        let waits = self.asks.values().any(is_barrier);
-        self.asks.iter().filter(move |_| !waits).filter(|(id, _)| self.noticed.contains(*id)).filter_map(
-            |(_, ask)| {
-                let Command::Invoke(invoke) = ask else { return None };
-                let here = invoke.session.as_ref() == Some(&self.key.session);
-                let twisted = crate::sim::cast::is_twisted(invoke);
-                let saying = self.sayings.get(&crate::sim::cast::number(&invoke.message));
-                saying.filter(|_| here && !twisted).map(|saying| saying.run_id.clone())
-            },
-        )
+        self.asks.iter().filter(|(id, _)| self.noticed.contains(*id)).filter_map(|(_, ask)| {
+            let Command::Invoke(invoke) = ask else { return None };
+            let here = invoke.session.as_ref() == Some(&self.key.session);
+            let twisted = crate::sim::cast::is_twisted(invoke);
+            let saying = self.sayings.get(&crate::sim::cast::number(&invoke.message));
+            saying.filter(|_| here && !twisted).map(|saying| saying.run_id.clone())
+        })
     }
 }
 
