@@ -14,6 +14,7 @@ use turnway_core::time::Millis;
 
 mod expiry;
 mod machine;
+mod order;
 
 pub use expiry::Expiry;
 pub use machine::Link;

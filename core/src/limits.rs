@@ -24,6 +24,9 @@ pub const LINK_SUBSCRIPTIONS_MAX: usize = 64;
 pub const LINK_ASKS_MAX: usize = 64;
 /// Cancels of one link that may wait beside as many requests as [`LINK_ASKS_MAX`] (S-17): of its sessions each a few.
 pub const LINK_CANCELS_MAX: usize = 64;
+/// A request whose answer takes longer than this loses its place before those that came after it: two or three steps of a
+/// store that is far away fit; a wish that waits for the end of a turn does not hold up what is said meanwhile.
+pub const ANSWER_ORDER_PATIENCE: Duration = Duration::from_secs(3);
 /// Patterns of one `subscribe.types`.
 pub const SUBSCRIBE_TYPES_MAX: usize = 32;
 /// Agents one session may have.

@@ -3,6 +3,8 @@
 //! Covers: S-04, S-11, S-13, S-38, MP-A6, MP-C1, MP-C2, MP-C14, LN-MP2, LN-MP4, LN-MP5, ST-40.
 #[path = "link/lives.rs"]
 mod lives;
+#[path = "link/order.rs"]
+mod order;
 #[path = "link/words.rs"]
 mod words;
 
@@ -58,7 +60,7 @@ fn what_is_sent_meanwhile_is_done_after_welcome() {
     check("hello; invoke; ping; say x", "asks the door");
     check(
         "hello-resuming 2; invoke; ping; say x; admit",
-        "asks the door; welcome; subscribe; subscribe; invoke; pong r1; error invalid_message",
+        "asks the door; welcome; subscribe; invoke; pong r1; error invalid_message",
     );
     check("hello; ping *16; deny", "asks the door; error unauthorized; CLOSE 4401");
     check("hello; ping *17; admit", "asks the door; error rate_limited; CLOSE 4429");

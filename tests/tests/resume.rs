@@ -239,3 +239,32 @@ async fn an_answer_that_takes_its_time_is_whole() {
         ended.unwrap_or_else(|why| panic!("{why}"));
     }
 }
+
+/// A client that names an attempt which never was, of a turn that has ended, has none of its text.
+///
+/// Covers: G5, RX-21.
+#[tokio::test]
+async fn a_cursor_of_an_attempt_that_never_was_counts_as_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    wire.say(invoke("s", "echo", "one two three")).await.expect("it takes it");
+    let started = wire.until(|message| message["type"] == "run_started").await.expect("it starts");
+    wire.until(|message| message["type"] == "done").await.expect("it ends");
+    for (attempt, offset) in [(0, 0), (7, 5), (7, 500)] {
+        let run_id = started["run_id"].as_str().expect("a run");
+        let runs = json!({run_id: {"attempt": attempt, "offset": offset}});
+        let cursor = json!({"session_id": "s", "after_seq": started["seq"], "runs": runs});
+        let mut wire = Wire::hello(node.http, "ann", vec![cursor]).await.expect("it connects");
+        let mut text = String::new();
+        loop {
+            let message = wire.next().await.expect("a message");
+            match message["type"].as_str() {
+                Some("delta") => text.push_str(message["text"].as_str().expect("a text")),
+                Some("done") => break,
+                _ => {}
+            }
+        }
+        assert_eq!(text, "one two three", "attempt {attempt}, offset {offset}");
+    }
+}

@@ -3,6 +3,7 @@ use crate::channel::command::{Command, Subscribe};
 use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::parse::{ClientMessage, parse};
 use crate::channel::json::render;
+use crate::link::order::{Order, TooMany};
 use crate::link::{Expiry, Hello, Input, LinkConfig, Output, Role};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -49,6 +50,8 @@ pub struct Link {
     unreported: usize,
     /// What is written is reported at once, see [`Pace::Fills`](super::Pace::Fills).
     fills: bool,
+    /// Requests that are not answered. In a box, and none where there are none.
+    order: Option<Box<Order>>,
     /// When bad messages arrived, within [`limits::BAD_MESSAGES_WINDOW`].
     bad: Vec<Mono>,
 }
@@ -102,6 +105,7 @@ impl Link {
             unflushed: 0,
             unreported: 0,
             fills: false,
+            order: None,
             bad: Vec::new(),
         }
     }
@@ -125,7 +129,7 @@ impl Machine for Link {
             Input::Refreshed { request_id, renewal } => self.handle_refreshed(now, request_id, renewal),
             Input::Denied => self.handle_denied(now),
             Input::NotServing(why) => self.handle_not_serving(now, why),
-            Input::Note(note) => self.handle_note(now, &note),
+            Input::Note(note) => self.handle_note(now, note),
             Input::Flushed => self.handle_flushed(),
             Input::Beside(beside) => self.handle_beside(now, beside),
         }
@@ -144,6 +148,12 @@ impl Machine for Link {
         }
         if self.stalled_at().is_some_and(|at| at <= now.mono) {
             return self.close(4508, "messages were not read");
+        }
+        if self.order_at().is_some_and(|at| at <= now.mono) {
+            self.pass_over(now);
+            if self.poll_timeout().is_none_or(|deadline| deadline.at > now.mono) {
+                return;
+            }
         }
         match &self.phase {
             Phase::Fresh(_) => self.close(4408, "no hello"),
@@ -166,7 +176,8 @@ impl Machine for Link {
                 let stall = self.stalled_at().map(|at| Deadline { at, why: "stall" });
                 let leave = self.leave_at.map(|at| Deadline { at, why: "leave" });
                 let expiry = self.expires.as_ref().map(|expiry| Deadline { at: expiry.at(), why: "expiry" });
-                [Some(idle), Some(ping), stall, leave, expiry].into_iter().flatten().min()
+                let order = self.order_at().map(|at| Deadline { at, why: "order" });
+                [Some(idle), Some(ping), stall, leave, expiry, order].into_iter().flatten().min()
             }
             Phase::Closed => None,
         }
@@ -248,7 +259,7 @@ impl Link {
         self.expires = expires.map(|ends| Box::new(Expiry::new(now, ends)));
         self.write(now, welcome);
         for subscribe in resume {
-            self.outputs.push_back(Output::Command(Command::Subscribe(subscribe)));
+            self.ask(now, Command::Subscribe(subscribe), 0);
         }
         for text in waiting {
             // One of them may end the link; the rest are then ignored like all that comes after.
@@ -262,12 +273,7 @@ impl Link {
             return self.too_large(now, MESSAGE_BYTES_MAX);
         }
         match parse(text) {
-            Ok(ClientMessage::Command(command)) => {
-                if let Command::Unsubscribe { session, .. } = &command {
-                    self.no_more_aside(session, None);
-                }
-                self.outputs.push_back(Output::Command(command));
-            }
+            Ok(ClientMessage::Command(command)) => self.ask(now, command, text.len()),
             Ok(ClientMessage::Refresh { request_id, token }) => {
                 self.outputs.push_back(Output::Refresh { request_id, token });
             }
@@ -282,6 +288,26 @@ impl Link {
             Ok(ClientMessage::Hello { .. }) => self.handle_bad(now, &None, Flaw::HelloAgain),
             Err(Malformed { request_id, flaw }) => self.handle_bad(now, &request_id, flaw),
         }
+    }
+
+    /// Begins a request of so many bytes in its turn.
+    fn ask(&mut self, now: Now, command: Command, bytes: usize) {
+        match self.order.get_or_insert_default().ask(now, command, bytes) {
+            Ok(Some(command)) => self.begin(command),
+            Ok(None) => {}
+            Err(TooMany { request_id }) => {
+                let refusal = Refusal::new(Code::RateLimited, "too many requests wait on this connection");
+                self.refuse(now, &request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
+            }
+        }
+        self.order.take_if(|order| order.is_empty());
+    }
+
+    fn begin(&mut self, command: Command) {
+        if let Command::Unsubscribe { session, .. } = &command {
+            self.no_more_aside(session, None);
+        }
+        self.outputs.push_back(Output::Command(command));
     }
 
     /// Answers what is no message, until there is too much of it. A type we do not know is no sign of
@@ -318,6 +344,10 @@ impl Link {
     fn stalled_at(&self) -> Option<Mono> {
         let since = self.unflushed_since.into_iter().chain(self.beside_since.as_deref().copied()).min();
         since.map(|since| since + limits::STALL_TIMEOUT)
+    }
+    /// When a request has waited long enough for its answer to lose its place.
+    fn order_at(&self) -> Option<Mono> {
+        self.order.as_ref()?.due_at()
     }
     /// What one message may have: little, as long as it is nobody's.
     fn message_bytes_max(&self) -> usize {

@@ -110,7 +110,7 @@ impl Switchboard {
         sub.greets.push(ask.request_id);
         sub.types = ask.types;
         let texts =
-            ask.runs.into_iter().map(|run| (run.run_id, super::sub::TextPos::at(run.attempt, run.offset)));
+            ask.runs.into_iter().map(|run| (run.run_id, super::sub::TextPos::named(run.attempt, run.offset)));
         sub.texts = texts.collect();
         self.add(&key, link, sub, Stage::Checking);
     }

@@ -46,11 +46,17 @@ pub(super) struct TextPos {
     pub(super) sure: bool,
     /// The log was read again for it: once is enough.
     rescanned: bool,
+    /// The link has named it, and no fact has shown yet that there is such an attempt.
+    named: bool,
 }
 
 impl TextPos {
     pub(super) fn at(attempt: u32, offset: u64) -> Self {
-        Self { attempt, offset, sure: false, rescanned: false }
+        Self { attempt, offset, sure: false, rescanned: false, named: false }
+    }
+    /// What a link says that it has.
+    pub(super) fn named(attempt: u32, offset: u64) -> Self {
+        Self { named: true, ..Self::at(attempt, offset) }
     }
 }
 
@@ -164,11 +170,12 @@ impl Sub {
         let run_id = entry.run_id.as_ref().filter(|_| self.hold.is_none())?;
         if at.seq > self.cursor.seq {
             // A link that names no offset of a run has none of its text (protocol.md §1.4), and one that names
-            // an earlier attempt none of this one's.
+            // another attempt, which may never have been, none of this one's.
             let pos = self.texts.entry(run_id.clone()).or_insert(TextPos::at(*attempt, 0));
-            if pos.attempt < *attempt {
+            if pos.attempt < *attempt || (pos.named && pos.attempt != *attempt) {
                 *pos = TextPos::at(*attempt, 0);
             }
+            pos.named = false;
         }
         let pos = self.texts.get_mut(run_id).filter(|pos| pos.attempt == *attempt)?;
         if pos.offset < *offset && !planted(Mutant::TextSkipsGap) {

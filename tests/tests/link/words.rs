@@ -118,6 +118,9 @@ pub(crate) fn input(word: &str) -> Input {
             let padding = "x".repeat(rest.parse().expect("a number"));
             Input::Text(json!({"type": "ping", "x": padding}).to_string())
         }
+        "type-open" => {
+            Input::Text(json!({"type": "session_open", "session_id": rest, "request_id": "r1"}).to_string())
+        }
         "type" => Input::Text(json!({"type": rest, "request_id": "r1"}).to_string()),
         "say" => Input::Text(rest.to_owned()),
         "text" => text_note(rest.parse().expect("a number")),

@@ -2,20 +2,50 @@
 use super::{Link, Phase};
 use crate::channel::json::render;
 use crate::channel::note::Note;
+use crate::link::order::Due;
 use crate::link::{Aside, Beside, Output, Pace};
 use turnway_core::id::{RunId, SessionId};
 use turnway_core::limits;
 use turnway_core::time::Now;
 
 impl Link {
-    pub(super) fn handle_note(&mut self, now: Now, note: &Note) {
+    pub(super) fn handle_note(&mut self, now: Now, note: Note) {
         match &self.phase {
             Phase::Open => {}
             Phase::Fresh(_) | Phase::Asking(_) | Phase::Closed => return,
         }
         if let Note::GoAway { within, .. } = note {
-            self.leave_at.get_or_insert(now.mono + *within);
+            self.leave_at.get_or_insert(now.mono + within);
         }
+        match &mut self.order {
+            Some(order) => {
+                let due = order.show(now, note);
+                self.handle_due(now, due);
+            }
+            None => self.show(now, &note),
+        }
+    }
+
+    /// Gives up the places of requests whose answers take too long.
+    pub(super) fn pass_over(&mut self, now: Now) {
+        if let Some(order) = &mut self.order {
+            let due = order.pass_over(now);
+            self.handle_due(now, due);
+        }
+    }
+
+    fn handle_due(&mut self, now: Now, due: Due) {
+        for note in due.notes {
+            self.show(now, &note);
+        }
+        for command in due.commands {
+            self.begin(command);
+        }
+        self.order.take_if(|order| order.is_empty());
+    }
+
+    /// Writes what the switchboard shows.
+    fn show(&mut self, now: Now, note: &Note) {
         match note {
             Note::Delta { session, run_id, attempt, .. } if self.asides => {
                 let (outputs, weight) = (&mut self.outputs, note.weight());
@@ -41,7 +71,7 @@ impl Link {
             | Note::Deleted { .. }
             | Note::Found { .. }
             | Note::Refused { .. }
-            | Note::GoAway { .. } => self.show(now, note),
+            | Note::GoAway { .. } => self.write_among(now, note),
         }
         self.unflushed += note.weight();
         // A note may be shown as nothing, and no flush will follow it.
@@ -51,7 +81,7 @@ impl Link {
     }
 
     /// Among the other messages.
-    fn show(&mut self, now: Now, note: &Note) {
+    fn write_among(&mut self, now: Now, note: &Note) {
         let outputs = &mut self.outputs;
         let before = outputs.len();
         render::render(now.store, self.durability, note, &mut |text| outputs.push_back(Output::Write(text)));

@@ -1,0 +1,300 @@
+//! Order of answers: what a client asks of one session on one connection is answered in the order it came.
+//!
+//! Turns that follow each other are begun at once, and an answer that comes too early waits, with what the session shows
+//! after it. Every other request is begun once those before it are answered, and those behind it wait for its answer.
+//! `cancel_run` and `handover_decision` are not in this order, for they end what others wait for.
+use crate::channel::command::Command;
+use crate::channel::note::Note;
+use std::collections::VecDeque;
+use turnway_core::id::{RequestId, SessionId};
+use turnway_core::limits::{ANSWER_ORDER_PATIENCE, LINK_ASKS_MAX, MESSAGE_BYTES_MAX};
+use turnway_core::protocol::entry::Fact;
+use turnway_core::time::{Mono, Now};
+
+/// Requests of one connection that are not answered, by session. Empty most of the time.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    lanes: Vec<Lane>,
+}
+
+/// Requests about one session.
+#[derive(Debug)]
+struct Lane {
+    session: SessionId,
+    /// Begun and not answered, in the order they came.
+    begun: VecDeque<Begun>,
+    /// Not begun, in the order they came.
+    waiting: VecDeque<Waiting>,
+    /// What is to be shown once those of `begun` that came earlier are answered: first an answer, then whatever follows.
+    held: VecDeque<Note>,
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Begun {
+    kind: Kind,
+    request_id: Option<RequestId>,
+    since: Mono,
+}
+
+/// A request that is not begun.
+#[derive(Debug)]
+struct Waiting {
+    command: Command,
+    bytes: usize,
+}
+
+/// Requests that have a place in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Open,
+    Close,
+    Subscribe,
+    Members,
+    Invoke,
+    /// Is not answered.
+    Unsubscribe,
+}
+
+/// What is to be done now.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Due {
+    /// Shown first, in this order.
+    pub(super) notes: Vec<Note>,
+    /// Begun then, in this order.
+    pub(super) commands: Vec<Command>,
+}
+
+/// Too much waits on this connection for a further request, which is this one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooMany {
+    pub(super) request_id: Option<RequestId>,
+}
+
+/// Returns a request's place in the order, if it has one.
+fn place(command: &Command) -> Option<(&SessionId, Kind)> {
+    match command {
+        Command::Open { session, .. } => Some((session.as_ref()?, Kind::Open)),
+        Command::Invoke(invoke) => Some((invoke.session.as_ref()?, Kind::Invoke)),
+        Command::Close { session, .. } => Some((session, Kind::Close)),
+        Command::Members { session, .. } => Some((session, Kind::Members)),
+        Command::Subscribe(subscribe) => Some((&subscribe.session, Kind::Subscribe)),
+        Command::Unsubscribe { session, .. } => Some((session, Kind::Unsubscribe)),
+        Command::Cancel { .. }
+        | Command::Decide { .. }
+        | Command::Look { .. }
+        | Command::List { .. }
+        | Command::Delete { .. }
+        | Command::Find { .. } => None,
+    }
+}
+
+// === impl Order ===
+
+impl Order {
+    /// Whether nothing is expected and nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    /// Takes a request of so many bytes; returns it if it is to be begun at once.
+    pub(super) fn ask(
+        &mut self,
+        now: Now,
+        command: Command,
+        bytes: usize,
+    ) -> Result<Option<Command>, TooMany> {
+        let Some((session, kind)) = place(&command) else { return Ok(Some(command)) };
+        let lane = self.lanes.iter().position(|lane| lane.session == *session);
+        if lane.is_none_or(|at| self.lanes[at].may_begin(kind)) {
+            if kind != Kind::Unsubscribe {
+                let begun = Begun { kind, request_id: command.request_id().cloned(), since: now.mono };
+                let session = session.clone();
+                let at = lane.unwrap_or_else(|| self.add(session));
+                self.lanes[at].begun.push_back(begun);
+            }
+            return Ok(Some(command));
+        }
+        let all = || self.lanes.iter().flat_map(|lane| &lane.waiting);
+        let waiting_bytes: usize = all().map(|waiting| waiting.bytes).sum();
+        if all().count() >= LINK_ASKS_MAX || waiting_bytes + bytes > MESSAGE_BYTES_MAX {
+            return Err(TooMany { request_id: command.request_id().cloned() });
+        }
+        if let Some(at) = lane {
+            self.lanes[at].waiting.push_back(Waiting { command, bytes });
+        }
+        Ok(None)
+    }
+
+    fn add(&mut self, session: SessionId) -> usize {
+        let (begun, waiting, held) = Default::default();
+        self.lanes.push(Lane { session, begun, waiting, held });
+        self.lanes.len() - 1
+    }
+
+    /// Takes what the switchboard shows.
+    pub(super) fn show(&mut self, now: Now, note: Note) -> Due {
+        let mut due = Due::default();
+        match self.lane_of(&note) {
+            Some(at) => {
+                self.lanes[at].show(note, &mut due);
+                self.go_on(now, at, &mut due);
+            }
+            None => due.notes.push(note),
+        }
+        due
+    }
+
+    /// Lets the requests of a lane begin that nothing is before any more.
+    fn go_on(&mut self, now: Now, at: usize, due: &mut Due) {
+        let lane = &mut self.lanes[at];
+        lane.begin(now, due);
+        if lane.begun.is_empty() && lane.waiting.is_empty() {
+            due.notes.extend(self.lanes.swap_remove(at).held);
+            self.lanes.shrink_to_fit();
+        }
+    }
+
+    /// The lane that a note is an answer in, or that it is held back with.
+    fn lane_of(&self, note: &Note) -> Option<usize> {
+        let session = session_of(note);
+        if let Note::Refused { request_id, session: None, .. } = note {
+            let asked = |lane: &Lane| lane.begun.iter().any(|begun| begun.request_id == *request_id);
+            return self.lanes.iter().position(asked);
+        }
+        self.lanes.iter().position(|lane| Some(&lane.session) == session)
+    }
+
+    /// When the next request has waited long enough for its answer to lose its place.
+    pub(super) fn due_at(&self) -> Option<Mono> {
+        let first = self.lanes.iter().filter_map(|lane| lane.begun.front());
+        first.map(|begun| begun.since + ANSWER_ORDER_PATIENCE).min()
+    }
+
+    /// Gives up the places of requests whose answers take too long: they come when they come.
+    pub(super) fn pass_over(&mut self, now: Now) -> Due {
+        let mut due = Due::default();
+        for at in (0..self.lanes.len()).rev() {
+            let lane = &mut self.lanes[at];
+            let before = lane.begun.len();
+            while lane.begun.front().is_some_and(|begun| begun.since + ANSWER_ORDER_PATIENCE <= now.mono) {
+                lane.begun.pop_front();
+                lane.release(&mut due);
+            }
+            if lane.begun.len() < before {
+                self.go_on(now, at, &mut due);
+            }
+        }
+        due
+    }
+}
+
+// === impl Lane ===
+
+impl Lane {
+    /// Turns are begun beside turns, and everything else alone.
+    fn may_begin(&self, kind: Kind) -> bool {
+        let is_turn = |kind: Kind| kind == Kind::Invoke;
+        self.waiting.is_empty()
+            && (self.begun.is_empty() || is_turn(kind) && self.begun.iter().all(|begun| is_turn(begun.kind)))
+    }
+
+    fn begin(&mut self, now: Now, due: &mut Due) {
+        while let Some((_, kind)) = self.waiting.front().and_then(|waiting| place(&waiting.command)) {
+            let waiting = std::mem::take(&mut self.waiting);
+            let may_begin = self.may_begin(kind);
+            self.waiting = waiting;
+            let Some(Waiting { command, .. }) = may_begin.then(|| self.waiting.pop_front()).flatten() else {
+                return;
+            };
+            if kind != Kind::Unsubscribe {
+                let request_id = command.request_id().cloned();
+                self.begun.push_back(Begun { kind, request_id, since: now.mono });
+            }
+            due.commands.push(command);
+        }
+    }
+
+    fn show(&mut self, note: Note, due: &mut Due) {
+        match self.answered_by(&note) {
+            Some(0) => {
+                self.begun.pop_front();
+                due.notes.push(note);
+                self.release(due);
+            }
+            Some(_) => self.held.push_back(note),
+            None if self.held.is_empty() || overtakes(&note) => due.notes.push(note),
+            None => self.held.push_back(note),
+        }
+    }
+
+    /// Shows what was held, as far as nothing of it answers a request behind one that is not answered.
+    fn release(&mut self, due: &mut Due) {
+        // The answers of those that are first now go ahead of all the rest.
+        while let Some(at) = self.held.iter().position(|note| self.answered_by(note) == Some(0)) {
+            self.begun.pop_front();
+            due.notes.extend(self.held.remove(at));
+        }
+        while let Some(note) = self.held.front()
+            && self.answered_by(note).is_none()
+        {
+            due.notes.extend(self.held.pop_front());
+        }
+    }
+
+    /// The request that a note answers, counted from the first.
+    fn answered_by(&self, note: &Note) -> Option<usize> {
+        self.begun.iter().position(|begun| begun.is_answered_by(note))
+    }
+}
+
+// === impl Begun ===
+
+impl Begun {
+    fn is_answered_by(&self, note: &Note) -> bool {
+        let (kind, request_id) = match note {
+            Note::Opened { request_id, .. } => (Kind::Open, request_id),
+            Note::Subscribed { request_id, .. } => (Kind::Subscribe, request_id),
+            Note::Members(members) => (Kind::Members, &members.request_id),
+            Note::Accepted(accepted) => (Kind::Invoke, &accepted.request_id),
+            Note::Closed { request_id, .. } => (Kind::Close, request_id),
+            Note::Refused { request_id, .. } => (self.kind, request_id),
+            // Who follows the session is shown this instead of an answer.
+            Note::Fact { entry, .. } => match &entry.fact {
+                Fact::SessionClosed { request_id } => (Kind::Close, request_id),
+                _ => return false,
+            },
+            Note::Delta { .. }
+            | Note::Printed { .. }
+            | Note::Handover(_)
+            | Note::CancelTaken { .. }
+            | Note::Listed { .. }
+            | Note::Deleted { .. }
+            | Note::Found { .. }
+            | Note::GoAway { .. } => return false,
+        };
+        self.kind == kind && self.request_id == *request_id
+    }
+}
+
+/// Returns which session a note is about, if it is about one.
+fn session_of(note: &Note) -> Option<&SessionId> {
+    match note {
+        Note::Fact { session, .. }
+        | Note::Delta { session, .. }
+        | Note::Printed { session, .. }
+        | Note::Closed { session, .. }
+        | Note::CancelTaken { session, .. } => Some(session),
+        Note::Accepted(accepted) => Some(&accepted.session),
+        Note::Subscribed { snapshot, .. } | Note::Opened { snapshot, .. } => Some(&snapshot.session),
+        Note::Members(members) => Some(&members.session),
+        Note::Handover(decided) => Some(&decided.session),
+        Note::Refused { session, .. } => session.as_ref(),
+        Note::Listed { .. } | Note::Deleted { .. } | Note::Found { .. } | Note::GoAway { .. } => None,
+    }
+}
+
+/// Whether a note is the answer to a request that has no place in the order.
+fn overtakes(note: &Note) -> bool {
+    matches!(note, Note::Handover(_) | Note::CancelTaken { .. } | Note::Refused { .. })
+}

@@ -1,0 +1,316 @@
+//! Requests that are written without waiting, and a switchboard that answers them as they happen to end.
+use crate::words::{Stage, check_open};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use turnway_bindings::channel::command::Command;
+use turnway_bindings::channel::note::{Accepted, Members, Note, SnapshotNote};
+use turnway_bindings::link::{Input, Output};
+use turnway_core::id::{Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId};
+use turnway_core::limits::{ANSWER_ORDER_PATIENCE, LINK_ASKS_MAX};
+use turnway_core::machine::Machine;
+use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::refusal::Refusal;
+use turnway_core::rng::Rng;
+use turnway_core::time::Millis;
+
+const RUN: &str = "s1.abcdefghijklmnopqrstuvwxyz";
+
+fn session(name: &str) -> SessionId {
+    SessionId::parse(name).expect("a name")
+}
+
+fn fact(of: &str, seq: u64, fact: Fact) -> Note {
+    let entry = Entry {
+        id: EventId::default(),
+        time: Millis(1),
+        source: "turnway".into(),
+        correlation_id: "c".into(),
+        causation_id: None,
+        traceparent: None,
+        run_id: None,
+        fact,
+    };
+    Note::Fact { session: session(of), seq: Seq(seq), epoch: Epoch(1), entry: entry.into(), asked: false }
+}
+
+/// A fact that every link is shown.
+fn notice() -> Fact {
+    Fact::SessionNotice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: None }
+}
+
+fn snapshot(of: &SessionId) -> Box<SnapshotNote> {
+    Box::new(SnapshotNote {
+        session: of.clone(),
+        state: "open",
+        active_agent: None,
+        agents: Vec::new(),
+        runs: Vec::new(),
+        handover: None,
+        seq: Seq(0),
+        epoch: Epoch(1),
+    })
+}
+
+fn refused(request_id: Option<RequestId>, of: Option<SessionId>) -> Note {
+    Note::Refused { request_id, session: of, run_id: None, refusal: Refusal::not_found() }
+}
+
+/// What answers a request, if anything does.
+fn answer(command: &Command) -> Option<Note> {
+    let request_id = command.request_id().cloned();
+    Some(match command {
+        Command::Open { session: Some(session), .. } => {
+            Note::Opened { request_id, snapshot: snapshot(session) }
+        }
+        Command::Subscribe(subscribe) => {
+            Note::Subscribed { request_id, snapshot: snapshot(&subscribe.session), reset: None }
+        }
+        Command::Close { session, .. } => Note::Closed { request_id, session: session.clone() },
+        Command::Members { session, .. } => Note::Members(Box::new(Members {
+            request_id,
+            session: session.clone(),
+            agents: Vec::new(),
+            active_agent: None,
+        })),
+        Command::Invoke(invoke) => Note::Accepted(Box::new(Accepted {
+            request_id,
+            session: invoke.session.clone()?,
+            run_id: RunId::parse(RUN).expect("a run"),
+            message_id: MessageId::parse("m").expect("a name"),
+            duplicate: false,
+        })),
+        _ => return None,
+    })
+}
+
+/// A request of this kind about a session, named by its number.
+fn request(kind: &str, of: &str, number: usize) -> Value {
+    let mut message = json!({"type": kind, "session_id": of, "request_id": format!("r{number}")});
+    match kind {
+        "agent_invoke" => message["message"] = json!({"content": "hi"}),
+        "switch_agent" => message["agent_id"] = json!("echo"),
+        _ => {}
+    }
+    message
+}
+
+/// A link, and what it has begun at a switchboard that has not answered.
+struct Board {
+    stage: Stage,
+    begun: Vec<Command>,
+    written: Vec<Value>,
+}
+
+impl Board {
+    fn new() -> Self {
+        let mut stage = Stage::new();
+        stage.play("hello; admit; flush");
+        Self { stage, begun: Vec::new(), written: Vec::new() }
+    }
+    fn take(&mut self, input: Input) {
+        self.stage.link.handle_input(self.stage.now, input);
+        self.drain();
+    }
+    fn drain(&mut self) {
+        while let Some(output) = self.stage.link.poll_output() {
+            match output {
+                Output::Command(command) => self.begun.push(command),
+                Output::Write(text) => self.written.push(serde_json::from_str(&text).expect("JSON")),
+                _ => {}
+            }
+        }
+    }
+    fn ask(&mut self, kind: &str, of: &str, number: usize) {
+        self.take(Input::Text(request(kind, of, number).to_string()));
+    }
+    fn begun(&self) -> Vec<&str> {
+        self.begun.iter().filter_map(|command| command.request_id().map(RequestId::as_str)).collect()
+    }
+    /// The names of the requests that are answered, and `seq` of facts.
+    fn shown(&mut self) -> Vec<String> {
+        let brief = |message: Value| match message["request_id"].as_str() {
+            Some(id) => id.to_owned(),
+            None => message["seq"].to_string(),
+        };
+        std::mem::take(&mut self.written).into_iter().map(brief).collect()
+    }
+    fn answer(&mut self, id: &str) {
+        let named = |command: &Command| command.request_id().is_some_and(|request| request.as_str() == id);
+        let at = self.begun.iter().position(named).unwrap_or_else(|| panic!("{id} is not begun"));
+        let note = answer(&self.begun.remove(at)).expect("it is answered");
+        self.take(Input::Note(note));
+    }
+}
+
+#[test]
+fn a_subscription_waits_for_the_opening_and_a_turn_for_the_subscription() {
+    let mut board = Board::new();
+    board.ask("session_open", "s1", 1);
+    board.ask("subscribe", "s1", 2);
+    board.ask("agent_invoke", "s1", 3);
+    board.ask("agent_invoke", "s2", 4);
+    board.ask("ping", "s1", 5);
+    assert_eq!(board.begun(), ["r1", "r4"]);
+    assert_eq!(board.shown(), ["r5"]);
+    board.answer("r1");
+    assert_eq!(board.begun(), ["r4", "r2"]);
+    board.answer("r2");
+    board.answer("r3");
+    assert_eq!(board.shown(), ["r1", "r2", "r3"]);
+}
+
+#[test]
+fn turns_begin_at_once_and_an_answer_that_comes_early_waits_with_what_follows_it() {
+    let mut board = Board::new();
+    for number in 1..=3 {
+        board.ask("agent_invoke", "s1", number);
+    }
+    assert_eq!(board.begun(), ["r1", "r2", "r3"]);
+    board.take(Input::Note(fact("s1", 1, notice())));
+    board.answer("r3");
+    board.take(Input::Note(fact("s1", 2, notice())));
+    board.take(Input::Note(fact("s2", 7, notice())));
+    assert_eq!(board.shown(), ["1", "7"], "facts before it, and other sessions, do not wait");
+    board.answer("r2");
+    assert_eq!(board.shown(), [""; 0]);
+    board.answer("r1");
+    assert_eq!(board.shown(), ["r1", "r2", "r3", "2"]);
+    board.take(Input::Note(fact("s1", 3, notice())));
+    assert_eq!(board.shown(), ["3"], "nothing is held any more");
+}
+
+#[test]
+fn a_refusal_is_an_answer_and_names_the_session_or_not() {
+    for session in [Some(session("s1")), None] {
+        let mut board = Board::new();
+        board.ask("session_open", "s1", 1);
+        board.ask("agent_invoke", "s1", 2);
+        let Some(Command::Open { request_id, .. }) = board.begun.pop() else { panic!("an opening") };
+        board.take(Input::Note(refused(request_id, session)));
+        assert_eq!(board.begun(), ["r2"]);
+        assert_eq!(board.shown(), ["r1"]);
+    }
+}
+
+#[test]
+fn the_fact_of_a_closing_answers_it() {
+    let mut board = Board::new();
+    board.ask("session_close", "s1", 1);
+    board.ask("session_open", "s1", 2);
+    assert_eq!(board.begun(), ["r1"]);
+    board.take(Input::Note(fact("s1", 4, Fact::SessionClosed { request_id: RequestId::parse("r1").ok() })));
+    assert_eq!(board.begun(), ["r1", "r2"]);
+}
+
+#[test]
+fn cancels_and_decisions_overtake() {
+    let mut board = Board::new();
+    board.ask("session_close", "s1", 1);
+    board.ask("cancel_run", "s1", 2);
+    assert_eq!(board.begun(), ["r1", "r2"]);
+    board.take(Input::Note(refused(RequestId::parse("r2").ok(), Some(session("s1")))));
+    assert_eq!(board.shown(), ["r2"]);
+}
+
+#[test]
+fn an_answer_that_takes_too_long_loses_its_place() {
+    let mut board = Board::new();
+    board.ask("session_open", "s1", 1);
+    board.ask("agent_invoke", "s1", 2);
+    board.stage.now.mono = board.stage.now.mono + (ANSWER_ORDER_PATIENCE - Duration::from_millis(1));
+    board.stage.link.handle_timeout(board.stage.now);
+    board.drain();
+    assert_eq!(board.begun(), ["r1"]);
+    board.stage.now.mono = board.stage.now.mono + Duration::from_millis(1);
+    assert_eq!(board.stage.link.poll_timeout().map(|next| next.at), Some(board.stage.now.mono));
+    board.stage.link.handle_timeout(board.stage.now);
+    board.drain();
+    assert_eq!(board.begun(), ["r1", "r2"]);
+    board.answer("r2");
+    board.answer("r1");
+    assert_eq!(board.shown(), ["r2", "r1"]);
+}
+
+/// Covers: S-13, S-17.
+#[test]
+fn only_so_many_requests_wait() {
+    let mut board = Board::new();
+    for number in 0..=LINK_ASKS_MAX + 1 {
+        board.ask("subscribe", "s1", number);
+    }
+    assert_eq!(board.begun(), ["r0"]);
+    let last = format!("r{}", LINK_ASKS_MAX + 1);
+    assert_eq!(board.written[0]["code"], "rate_limited");
+    assert_eq!(board.shown(), [last], "the last is refused");
+    let long = "x".repeat(40_000);
+    let say = format!(r#"say {{"type":"agent_invoke","session_id":"s1","message":{{"content":"{long}"}}}}"#);
+    check_open(&format!("type-open s1; {say}; {say}; flush"), "open; error rate_limited");
+}
+
+/// Covers: RX-3.
+#[test]
+fn whatever_is_asked_is_answered_in_its_order() {
+    const KINDS: [&str; 7] = [
+        "session_open",
+        "subscribe",
+        "agent_invoke",
+        "agent_invoke",
+        "agent_invoke",
+        "session_close",
+        "switch_agent",
+    ];
+    for seed in 0..300 {
+        let mut rng = Rng::from_number(seed);
+        let mut board = Board::new();
+        let mut asked: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let (mut number, mut seq) = (0, BTreeMap::from([("s1", 0), ("s2", 0)]));
+        for _ in 0..120 {
+            let of = if rng.chance(60) { "s1" } else { "s2" };
+            match rng.below(3) {
+                0 if number < 50 => {
+                    number += 1;
+                    board.ask(KINDS[rng.below(7) as usize], of, number);
+                    asked.entry(of).or_default().push(format!("r{number}"));
+                }
+                1 => {
+                    let next = seq.get_mut(of).expect("a session");
+                    *next += 1;
+                    let note = fact(of, *next, notice());
+                    board.take(Input::Note(note));
+                }
+                _ if board.begun.is_empty() => {}
+                _ => {
+                    let at = rng.below(board.begun.len() as u64) as usize;
+                    let command = board.begun.remove(at);
+                    let note = if rng.chance(20) {
+                        refused(command.request_id().cloned(), None)
+                    } else {
+                        answer(&command).expect("an answer")
+                    };
+                    board.take(Input::Note(note));
+                }
+            }
+        }
+        while !board.begun.is_empty() {
+            let last = board.begun.len() as u64;
+            let command = board.begun.remove(rng.below(last) as usize);
+            board.take(Input::Note(answer(&command).expect("an answer")));
+        }
+        let mut facts: BTreeMap<String, u64> = BTreeMap::new();
+        let mut answers = Vec::new();
+        for message in &board.written {
+            if let Some(id) = message["request_id"].as_str() {
+                answers.push(id.to_owned());
+            } else if let Some(at) = message["seq"].as_u64() {
+                let of = message["session_id"].as_str().expect("a session").to_owned();
+                assert_eq!(facts.insert(of, at).unwrap_or(0) + 1, at, "seed {seed}: facts in order");
+            }
+        }
+        for (of, ids) in &asked {
+            let here: Vec<_> = answers.iter().filter(|id| ids.contains(id)).cloned().collect();
+            assert_eq!(here, *ids, "seed {seed}: {of}");
+        }
+        assert_eq!(facts.get("s1").copied().unwrap_or(0), seq["s1"], "seed {seed}: all facts are shown");
+    }
+}
