@@ -44,12 +44,17 @@ pub(crate) struct Answer {
     decides: bool,
 }
 
+/// What was handed to which attempt.
+fn name(steer: &Steer) -> (RunId, RunId, u32) {
+    (steer.turn_id.clone(), steer.run_id.clone(), steer.attempt)
+}
+
 impl World {
     /// A node hands an agent an input while it answers another one.
     pub(crate) fn steer(&mut self, node: NodeId, steer: Steer) {
         let ear = ear(cast::number(&steer.message));
         let speaks = self.streams.speaks(node, &steer.run_id, steer.attempt);
-        let name = (steer.turn_id.clone(), steer.run_id.clone(), steer.attempt);
+        let name = name(&steer);
         // An agent that outlives its owners knows what it was handed before.
         let known = self.streams.minds.get(&name).copied();
         let answer = |outcome, decides| Answer { node, steer: steer.clone(), outcome, decides };
@@ -82,8 +87,20 @@ impl World {
         self.later(from, to, Happening::Steered { answer: Box::new(answer) });
     }
 
+    /// An agent makes up its mind, unless it has: an earlier owner may have handed it the same.
+    fn makes_up_its_mind(&mut self, node: NodeId, steer: &Steer) -> SteerOutcome {
+        if let Some(known) = self.streams.minds.get(&name(steer)) {
+            return *known;
+        }
+        if !self.streams.speaks(node, &steer.run_id, steer.attempt) {
+            return SteerOutcome::Refused;
+        }
+        self.takes(steer);
+        SteerOutcome::Accepted
+    }
+
     fn takes(&mut self, steer: &Steer) {
-        let name: (RunId, RunId, u32) = (steer.turn_id.clone(), steer.run_id.clone(), steer.attempt);
+        let name = name(steer);
         self.ledger.took(&steer.key, name.clone());
         self.streams.minds.insert(name, SteerOutcome::Accepted);
     }
@@ -91,10 +108,8 @@ impl World {
     /// An answer reaches the node.
     pub(crate) fn steered(&mut self, answer: Answer) {
         let Answer { node, steer, mut outcome, decides } = answer;
-        if decides && self.streams.speaks(node, &steer.run_id, steer.attempt) {
-            self.takes(&steer);
-        } else if decides {
-            outcome = SteerOutcome::Refused;
+        if decides {
+            outcome = self.makes_up_its_mind(node, &steer);
         }
         let Steer { key, run_id, attempt, epoch, message_id, .. } = steer;
         let events = vec![AgentEvent::Steered { message_id, outcome }];

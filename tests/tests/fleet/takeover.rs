@@ -9,10 +9,10 @@ use turnway_tests::real::{PATIENCE, figure, size};
 
 /// Sessions begun on one connection.
 const OF_A_LINK: usize = 32;
-/// Orders that a node has under way with agents; what is more waits.
-const ORDERS_MAX: usize = 8192;
 /// Between two looks.
 const OFTEN: Duration = Duration::from_millis(10);
+/// Attempts at agents that a node makes at a time, by the files that it may open; what is more waits.
+const CAPACITY: &str = "turnway_share_capacity{resource=\"attempts\"}";
 const TAKEOVERS: &str = "turnway_ownership_takeovers_total";
 
 /// Begins a turn in each of these sessions, and leaves.
@@ -77,7 +77,7 @@ async fn what_many_sessions_were_at_goes_on_elsewhere_when_their_owner_dies() {
     for some in sessions.chunks(OF_A_LINK) {
         begin(fleet.nodes[1].http, some).await;
     }
-    let at_once = count.min(ORDERS_MAX);
+    let at_once = count.min(fleet.counted(1, CAPACITY).await as usize);
     timeout(PATIENCE, fleet.until_all_asked(1, at_once))
         .await
         .unwrap_or_else(|_| panic!("asked for {} of {count}", fleet.agents.asked(1)));
@@ -126,7 +126,7 @@ async fn what_many_sessions_were_at_goes_on_elsewhere_when_their_owner_dies() {
     }
     attempts.retain(|session, _| sessions.contains(session));
     let twice = attempts.values().filter(|asked| **asked == [1, 2]).count();
-    if count <= ORDERS_MAX {
+    if count == at_once {
         assert_eq!((attempts.len(), twice), (count, count), "each is asked for once by each owner");
     }
     assert!(attempts.values().all(|asked| asked.len() <= 2), "nothing is asked for again and again");
