@@ -31,8 +31,8 @@ const TENANTS_MAX: usize = 16_384;
 
 /// A session under an incarnation's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line {
-    stamp: u64,
+pub(super) struct Line {
+    pub(super) stamp: u64,
     /// Through which connection, in which era: what was written before either changed may be lost.
     written: u64,
     /// Whether the session is known to be held by that incarnation.
@@ -228,11 +228,22 @@ impl Book {
     }
 
     /// Takes out all that is remembered of a session.
-    pub(super) fn take(&mut self, session: &SessionKey) -> Vec<(Holder, u64)> {
+    pub(super) fn take(&mut self, session: &SessionKey) -> Vec<(Holder, Line)> {
         let first = (session.clone(), Holder::default());
         let of = |key: &(SessionKey, Holder)| key.0 == *session;
         let keys: Vec<_> = self.lines.range(first..).map(|(key, _)| key.clone()).take_while(of).collect();
-        keys.into_iter().filter_map(|key| self.lines.remove(&key).map(|line| (key.1, line.stamp))).collect()
+        keys.into_iter().filter_map(|key| self.lines.remove(&key).map(|line| (key.1, line))).collect()
+    }
+
+    /// Puts back what was taken out for a release that did not happen, for a sweep to look at: nobody else looks after
+    /// what lives here registered. What was registered anew meanwhile stays.
+    pub(super) fn put_back(&mut self, session: &SessionKey, lines: Vec<(Holder, Line)>) {
+        for (holder, line) in lines {
+            let line = Line { held: false, ..line };
+            if self.lines.len() < REGISTERED_MAX {
+                self.lines.entry((session.clone(), holder)).or_insert(line);
+            }
+        }
     }
 
     /// A session was released, and nothing was left in it.

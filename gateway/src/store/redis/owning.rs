@@ -108,22 +108,30 @@ impl Desk {
             .flag(drain)
             .number(self.now())
             .number(stamp);
-        let mut answer = self.call(call).await?;
-        match answer.text()?.as_str() {
-            "OK" => {
-                let (holder, left) = (answer.holder()?, answer.flag()?);
-                let line = lines.into_iter().find(|(by, _)| Some(*by) == holder);
-                if let Some((holder, stamp)) = line.filter(|_| !left) {
-                    // What set out before, and comes late, may lean on it yet.
-                    self.book().leave(self.mono(), session, holder, stamp);
-                }
-                Ok(Reply::Released)
+        let mut answer = match self.call(call).await {
+            Ok(answer) => answer,
+            Err(trouble) => {
+                self.book().put_back(session, lines);
+                return Err(trouble);
             }
-            "PENDING" => Ok(Reply::Pending),
-            "FENCED" => Ok(Reply::Fenced),
-            "REGISTER" => Err(Trouble::NotDone),
-            _ => Err(Trouble::Doubt),
+        };
+        let said = answer.text()?;
+        if said != "OK" {
+            self.book().put_back(session, lines);
+            return match said.as_str() {
+                "PENDING" => Ok(Reply::Pending),
+                "FENCED" => Ok(Reply::Fenced),
+                "REGISTER" => Err(Trouble::NotDone),
+                _ => Err(Trouble::Doubt),
+            };
         }
+        let (holder, left) = (answer.holder()?, answer.flag()?);
+        let line = lines.into_iter().find(|(by, _)| Some(*by) == holder);
+        if let Some((holder, line)) = line.filter(|_| !left) {
+            // What set out before, and comes late, may lean on it yet.
+            self.book().leave(self.mono(), session, holder, line.stamp);
+        }
+        Ok(Reply::Released)
     }
 
     pub(super) async fn transfer(

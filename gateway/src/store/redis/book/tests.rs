@@ -33,7 +33,16 @@ fn what_was_written_is_not_leaned_on_after_a_new_era_or_connection() {
     }
     book.live(me, 7);
     assert_eq!(book.stamp(&session, me), Some(10));
-    assert_eq!(book.take(&session), [(me, 10)]);
+    let taken = book.take(&session);
+    assert!(matches!(&taken[..], [(by, line)] if *by == me && line.stamp == 10), "{taken:?}");
+    assert!(book.unheld(9).is_empty());
+    book.put_back(&session, taken);
+    assert_eq!(
+        book.unheld(9),
+        [(me, session.clone(), 10)],
+        "a release that did not happen loses no registration"
+    );
+    assert_eq!(book.take(&session).len(), 1);
     for (stamp, change) in [(12, (Some(1), 8)), (13, (Some(2), 8))] {
         book.register(&session, me, stamp);
         assert_eq!(book.stamp(&session, me), Some(stamp));
