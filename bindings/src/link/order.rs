@@ -260,10 +260,10 @@ impl Begun {
             Note::Closed { request_id, .. } => (Kind::Close, request_id),
             Note::Refused { request_id, .. } => (self.kind, request_id),
             // Who follows the session is shown this instead of an answer.
-            Note::Fact { entry, .. } => match &entry.fact {
-                Fact::SessionClosed { request_id } => (Kind::Close, request_id),
-                _ => return false,
-            },
+            Note::Fact { entry, .. } => {
+                let Fact::SessionClosed { request_id } = &entry.fact else { return false };
+                (Kind::Close, request_id)
+            }
             Note::Delta { .. }
             | Note::Printed { .. }
             | Note::Handover(_)

@@ -80,7 +80,14 @@ fn answer(command: &Command) -> Option<Note> {
             message_id: MessageId::parse("m").expect("a name"),
             duplicate: false,
         })),
-        _ => return None,
+        Command::Open { session: None, .. }
+        | Command::Unsubscribe { .. }
+        | Command::Look { .. }
+        | Command::List { .. }
+        | Command::Find { .. }
+        | Command::Delete { .. }
+        | Command::Decide { .. }
+        | Command::Cancel { .. } => return None,
     })
 }
 
@@ -117,7 +124,13 @@ impl Board {
             match output {
                 Output::Command(command) => self.begun.push(command),
                 Output::Write(text) => self.written.push(serde_json::from_str(&text).expect("JSON")),
-                _ => {}
+                Output::Hello(_)
+                | Output::Refresh { .. }
+                | Output::Aside(_)
+                | Output::NoMoreAside { .. }
+                | Output::Ping
+                | Output::Written(_)
+                | Output::Close { .. } => {}
             }
         }
     }
