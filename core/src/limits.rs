@@ -422,6 +422,9 @@ pub const STORE_RETRY: Duration = Duration::from_millis(300);
 pub const STORE_DOUBT: Duration = Duration::from_millis(250);
 /// Sessions in one list: each costs the store a look at its head.
 pub const LIST_SESSIONS_MAX: u32 = 200;
+/// Requests over HTTP that look through a list of sessions or a log at a time, of one node: each keeps the store at work for
+/// up to 10,000 facts, and its users share this.
+pub const READINGS_MAX: usize = 256;
 /// Facts in one page of a read.
 pub const READ_FACTS_MAX: u32 = 256;
 /// Bytes of facts in one page of a read.

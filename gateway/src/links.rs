@@ -24,6 +24,8 @@ const MAILBOX_BYTES_MAX: usize = 4 * limits::LINK_UNWRITTEN_BYTES_MAX;
 pub struct Links {
     /// Admitted links by TCP and by QUIC, by whom they are.
     admitted: [Mutex<Ledger>; 2],
+    /// Requests that look through sessions or their logs, by who asks.
+    readings: Mutex<Ledger>,
     mailboxes: DashMap<LinkId, Arc<Mailbox>>,
     last: AtomicU64,
 }
@@ -36,6 +38,13 @@ pub struct Seat {
     links: Arc<Links>,
     /// Whom it is counted for, and among which.
     account: OnceLock<(LinkPool, Account)>,
+}
+
+/// A request's place among those that look through sessions or their logs.
+#[derive(Debug)]
+pub struct Reading {
+    links: Arc<Links>,
+    account: Account,
 }
 
 /// How a link comes: each way has connections of its own.
@@ -91,6 +100,7 @@ impl Links {
         let ledger = |capacity: usize| Mutex::new(Ledger::new(capacity as u64, shares));
         Self {
             admitted: [ledger(by_tcp), ledger(by_quic)],
+            readings: ledger(limits::READINGS_MAX),
             mailboxes: DashMap::new(),
             last: AtomicU64::new(0),
         }
@@ -100,6 +110,25 @@ impl Links {
     pub fn admitted(&self, pool: LinkPool) -> (u64, u64, u64) {
         let ledger = self.ledger(pool);
         (ledger.held(), ledger.capacity(), ledger.refused())
+    }
+
+    /// Returns how many requests look through sessions or logs, how many may, and how many were refused.
+    pub fn readings(&self) -> (u64, u64, u64) {
+        let ledger = self.reading_ledger();
+        (ledger.held(), ledger.capacity(), ledger.refused())
+    }
+
+    /// Takes a place for a request that looks through sessions or a log, unless this user's share of them is used up.
+    pub fn begin_reading(self: &Arc<Self>, principal: &Principal) -> Result<Reading, Refusal> {
+        let account = Account::from(principal);
+        match self.reading_ledger().take(&account, 1) {
+            Ok(()) => Ok(Reading { links: Arc::clone(self), account }),
+            Err(over) => Err(refusal_of(over, "reads at a time")),
+        }
+    }
+
+    fn reading_ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nothing in here can panic half-way.
@@ -207,6 +236,14 @@ impl Drop for Seat {
         if let Some((pool, account)) = self.account.take() {
             self.links.ledger(pool).give_back(&account, 1);
         }
+    }
+}
+
+// === impl Reading ===
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.links.reading_ledger().give_back(&self.account, 1);
     }
 }
 
@@ -426,6 +463,29 @@ mod tests {
         inside.push(enter(&eve).expect("room again"));
         drop((inside, other));
         assert_eq!(links.admitted(LinkPool::Tcp).0, 0, "all that was held is given back");
+    }
+
+    /// Covers: S-16.
+    #[test]
+    fn reads_over_a_users_share_are_refused_until_one_is_over() {
+        let links = Arc::new(Links::new(Some(Shares::default()), 16, 16));
+        let principal = |tenant: &str| Principal {
+            tenant: TenantId::parse(tenant).expect("a name"),
+            user: UserId::parse("eve").expect("a name"),
+            operator: false,
+            writes: true,
+        };
+        let (eve, ann) = (principal("evil"), principal("acme"));
+        let mut readings: Vec<Reading> = std::iter::from_fn(|| links.begin_reading(&eve).ok()).collect();
+        assert_eq!(readings.len(), limits::READINGS_MAX * 9 / 16, "nine sixteenths");
+        let refusal = links.begin_reading(&eve).expect_err("full");
+        assert_eq!(refusal.code, Code::OverShare);
+        assert!(refusal.retry_after_ms.is_some(), "it says when to come again");
+        let other = links.begin_reading(&ann).expect("room for others");
+        readings.pop();
+        readings.push(links.begin_reading(&eve).expect("room again"));
+        drop((readings, other));
+        assert_eq!(links.readings(), (0, limits::READINGS_MAX as u64, 2), "all that was held is given back");
     }
 
     #[tokio::test]

@@ -101,6 +101,7 @@ pub(super) async fn show(mut reader: Reader, session: &SessionId, wanted: Wanted
 }
 
 async fn page(mut reader: Reader, session: &SessionId, wanted: Wanted) -> Answer {
+    let _reading = reader.begin_reading()?;
     let span = reader.begin(wanted.after, wanted.epoch).await?;
     let end = wanted.upto.map_or(span.snapshot.seq, |upto| upto.min(span.snapshot.seq));
     let (mut events, mut bytes, mut at) = (Vec::new(), 0, span.after);

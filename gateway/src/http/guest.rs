@@ -6,7 +6,7 @@
 use crate::door::token::LEEWAY;
 use crate::door::{Admitted, Proof};
 use crate::http::Desk;
-use crate::links::{Fate, Gone, LinkPool, Mail, Seat};
+use crate::links::{Fate, Gone, LinkPool, Mail, Reading, Seat};
 use crate::rates::Pass;
 use crate::socket::Watch;
 use std::collections::VecDeque;
@@ -133,6 +133,11 @@ impl Guest {
     /// The answer is over: nothing is left to say.
     pub fn settle(&mut self) {
         self.last_word = None;
+    }
+
+    /// Takes a place among the requests that look through sessions or their logs; it is given back when this is dropped.
+    pub fn begin_reading(&self) -> Result<Reading, Parted> {
+        self.desk.links.begin_reading(&self.principal).map_err(Parted::Crowded)
     }
 
     /// Who it is.

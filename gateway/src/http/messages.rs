@@ -64,6 +64,7 @@ pub(super) async fn list(
 }
 
 async fn page(mut reader: Reader, limit: usize, before: Option<Seq>) -> Answer {
+    let _reading = reader.begin_reading()?;
     let last = reader.look().await?.seq;
     // What was before this is still to be read.
     let mut end = before.map_or(last, |before| Seq(before.0.saturating_sub(1)).min(last));

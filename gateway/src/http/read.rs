@@ -1,6 +1,7 @@
 //! Facts of a session, read through a guest: from a place on, in order, without gaps.
 use crate::http::guest::{ANSWER_WAIT, Guest, Unanswered};
 use crate::http::problem::Problem;
+use crate::links::Reading;
 use std::sync::Arc;
 use turnway_bindings::channel::command::{Command, Subscribe};
 use turnway_bindings::channel::note::{Note, Reset, SnapshotNote};
@@ -62,6 +63,11 @@ impl Reader {
     /// Reads this session as this guest.
     pub fn new(guest: Guest, session: SessionId) -> Self {
         Self { guest, session, asked: 0 }
+    }
+
+    /// Takes a place among the requests that look through sessions or their logs, see [`Guest::begin_reading`].
+    pub fn begin_reading(&self) -> Result<Reading, Unanswered> {
+        Ok(self.guest.begin_reading()?)
     }
 
     /// The guest, who follows the session from where the last read began.

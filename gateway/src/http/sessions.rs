@@ -65,6 +65,7 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap, uri:
     let before = query.text("before").map(birth).transpose()?;
     let limit = u32::try_from(query.limit()?).unwrap_or(u32::MAX).min(limits::LIST_SESSIONS_MAX);
     let mut guest = desk.welcome(&headers).await?;
+    let _reading = guest.begin_reading().map_err(Unanswered::from)?;
     guest.say(Command::List { before, limit }).await?;
     let (listed, more) = guest
         .answer(|note| if let Note::Listed { sessions, more } = note { Some((sessions, more)) } else { None })
