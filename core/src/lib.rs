@@ -14,6 +14,7 @@ pub mod id;
 pub mod limits;
 pub mod machine;
 pub mod mutant;
+pub mod planted;
 pub mod private;
 pub mod protocol;
 pub mod rate;

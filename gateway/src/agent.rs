@@ -47,6 +47,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use turnway_core::id::{AgentId, Epoch, NodeId, QualifiedRun, RunId, SessionKey, TenantId};
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::{
     AgentEvent, AgentFailure, AgentPolicy, Directory, Invoke, OnOwnerLoss, Order,
 };
@@ -306,6 +307,9 @@ impl Agents {
             Some(Agent::Http(http)) => {
                 let place =
                     Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts run")?;
+                if planted(Planted::AttemptPlaceKept) {
+                    self.0.places.forget_permits(1);
+                }
                 let (token, auth) = self.credential(&invoke.key, &invoke.run_id)?;
                 Ok((Work::Http(Arc::clone(http), auth), Some(token), Some(place)))
             }

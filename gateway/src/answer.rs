@@ -3,6 +3,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use std::borrow::Cow;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 
 /// A body: whole, or a stream.
@@ -64,7 +65,7 @@ pub fn refused(status: StatusCode, refusal: &Refusal) -> Response<Body> {
     let problem = Problem { title, status: status.as_u16(), code, detail, retryable, retry_after_ms };
     let body = serde_json::to_vec(&problem).unwrap_or_default();
     let mut response = of(status, "application/problem+json", body);
-    if let Some(ms) = retry_after_ms {
+    if let Some(ms) = retry_after_ms.filter(|_| !planted(Planted::RetryAfterHeaderMissing)) {
         // Whole seconds, and never none at all.
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).max(1)));
     }

@@ -12,6 +12,7 @@ use turnway_bindings::channel::note::Note;
 use turnway_bindings::switchboard::{Input, refusal_of};
 use turnway_core::id::{LinkId, Principal, SessionId};
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::share::{Account, Ledger, Shares};
 
@@ -233,7 +234,9 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.links.mailboxes.remove(&self.id);
-        if let Some((pool, account)) = self.account.take() {
+        if let Some((pool, account)) = self.account.take()
+            && !planted(Planted::ConnectionShareKept)
+        {
             self.links.ledger(pool).give_back(&account, 1);
         }
     }
@@ -295,7 +298,9 @@ impl Mailbox {
         if post.notes.is_empty() {
             return post.fate.map(Mail::Leave);
         }
-        post.weight = 0;
+        if !planted(Planted::MailboxWeightKept) {
+            post.weight = 0;
+        }
         Some(Mail::Notes(std::mem::take(&mut post.notes)))
     }
 

@@ -57,6 +57,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use upgrade::Reception;
 
@@ -188,6 +189,9 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, perm
     let _ = stream.set_nodelay(true);
     let Some(caller) = house.caller(&mut stream, peer).await else { return };
     let Some(guest) = house.crowd.enter(caller) else {
+        if planted(Planted::CrowdedPlaceLost) {
+            permit.forget();
+        }
         return house.turn_away(&stream, Handshake::Crowded, CROWDED);
     };
     let room = Arc::new(Place { _permit: permit, guest });
@@ -326,7 +330,7 @@ impl House {
             return page;
         }
         let page = page.inspect(move |page| {
-            if page.extensions().get::<answer::Guess>().is_some() {
+            if page.extensions().get::<answer::Guess>().is_some() && !planted(Planted::HttpGuessUncounted) {
                 arrival.failed();
             }
         });

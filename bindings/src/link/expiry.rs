@@ -2,6 +2,7 @@
 //! the next one, for the clock may step. Links, agents' and runners' connections share it.
 use std::time::Duration;
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::time::{Millis, Mono, Now};
 
 /// When a connection is closed whose token ends.
@@ -28,7 +29,8 @@ impl Expiry {
 
     /// Whether the token has ended, and [`limits::TOKEN_GRACE`] with it.
     pub fn is_over(&mut self, now: Now) -> bool {
-        let last = self.ends.after(limits::TOKEN_GRACE);
+        let grace = limits::TOKEN_GRACE * if planted(Planted::TokenGraceDoubled) { 2 } else { 1 };
+        let last = self.ends.after(grace);
         self.at = now.mono + Duration::from_millis(last.0.saturating_sub(now.store.0));
         self.at <= now.mono
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use turnway_core::id::RequestId;
 use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
 use turnway_core::machine::Machine;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::{Deadline, Millis, Mono, Now};
 
@@ -193,7 +194,9 @@ impl Link {
             Phase::Fresh(_) => self.handle_first(now, &text),
             Phase::Asking(asking) => {
                 let bytes = text.len() + asking.waiting.iter().map(String::len).sum::<usize>();
-                if asking.waiting.len() < WAITING_MESSAGES_MAX && bytes <= MESSAGE_BYTES_MAX {
+                if (asking.waiting.len() < WAITING_MESSAGES_MAX || planted(Planted::WaitingUnbounded))
+                    && bytes <= MESSAGE_BYTES_MAX
+                {
                     asking.waiting.push(text);
                 } else {
                     let refusal = Refusal::new(Code::RateLimited, "too much was sent before welcome");
@@ -319,7 +322,8 @@ impl Link {
         }
         self.bad.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
         self.bad.push(now.mono);
-        if self.bad.len() >= limits::BAD_MESSAGES_MAX {
+        let most = limits::BAD_MESSAGES_MAX * if planted(Planted::BadMessagesDoubled) { 2 } else { 1 };
+        if self.bad.len() >= most {
             self.close(4400, "too many bad messages");
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use turnway_core::id::{EventId, QualifiedAction, RunnerId, SessionKey, SystemName, ToolName};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::action::{Execute, Printed, Stream, ToolOrder, ToolReport};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::qualified::bare_processes;
@@ -194,7 +195,8 @@ impl Shop {
             Reach::Everyone => limits::RUNNERS_MAX,
             Reach::Tenant(_) => limits::RUNNERS_OF_TENANT_MAX,
         };
-        if of_reach >= most || self.runners.len() >= limits::RUNNERS_MAX {
+        let is_many = of_reach >= most && !planted(Planted::RunnerTenantTakesAll);
+        if is_many || self.runners.len() >= limits::RUNNERS_MAX {
             return Err(NotAdmitted::Crowded);
         }
         Ok(())
@@ -407,7 +409,7 @@ impl Shop {
             *gap = true;
             return;
         }
-        printed.truncated |= std::mem::take(gap);
+        printed.truncated |= std::mem::take(gap) && !planted(Planted::OutputGapHidden);
         let (key, action_id) = (job.key.clone(), printed.action_id);
         self.outputs.push_back(Output::Report { key, action_id, report: ToolReport::Printed(printed) });
     }
@@ -470,7 +472,7 @@ impl Job {
 
     /// Returns whether a runner may have to do with it: its tenant is served by the runner, and nobody else has it.
     fn is_for(&self, runner: &Runner) -> bool {
-        runner.identity.reach.covers(&self.key.tenant)
+        (runner.identity.reach.covers(&self.key.tenant) || planted(Planted::RunnerReachIgnored))
             && self.holder.as_ref().is_none_or(|holder| *holder == runner.identity)
     }
 

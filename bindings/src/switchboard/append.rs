@@ -8,6 +8,7 @@ use turnway_core::id::{Epoch, NodeId, Seen, Seq, SessionKey, Token};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::session::{Input as Told, Output as Said};
 use turnway_core::store::{Append, Keep, Op, Reply};
@@ -269,7 +270,12 @@ impl Switchboard {
     pub(super) fn kept(&mut self, now: Now, key: &SessionKey, token: Token, at: Seq) {
         let Some(keep) = self.keep_facts else { return };
         let Some(owned) = self.owned(key, token) else { return };
-        let open = owned.durable.runs.values().map(|run| run.first.0.saturating_sub(1)).min();
+        let open = owned
+            .durable
+            .runs
+            .values()
+            .map(|run| run.first.0.saturating_sub(u64::from(!planted(Planted::TrimsFirstFact))));
+        let open = open.min();
         let upto = at.0.min(owned.tail().seq.0.saturating_sub(keep)).min(open.unwrap_or(u64::MAX));
         if upto > owned.trimmed.0 {
             owned.trimmed = Seq(upto);

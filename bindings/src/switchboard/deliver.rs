@@ -11,6 +11,7 @@ use std::time::Duration;
 use turnway_core::id::{Cursor, Epoch, NodeId, Seen, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::store::Op;
 use turnway_core::time::Now;
@@ -132,7 +133,9 @@ impl Switchboard {
                 }
                 Some(_) => {}
                 None => {
-                    self.unlisten(&key);
+                    if !planted(Planted::NeverUnlistened) {
+                        self.unlisten(&key);
+                    }
                     have.push((key, end));
                 }
             }

@@ -5,6 +5,7 @@ use super::seat::{Owned, Seat};
 use turnway_core::id::{Principal, SessionKey, UserId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::session::{Input as Told, Permit};
 use turnway_core::share::queue::FairQueue;
@@ -118,7 +119,9 @@ impl Holdings {
             Booking::Waiting(account) => self.waiting.remove(&account, |(waiting, _)| waiting == key),
             Booking::Held(account, bytes) => {
                 self.attempts.give_back(&account, 1);
-                self.content.give_back(&account, bytes);
+                if !planted(Planted::ContentKept) {
+                    self.content.give_back(&account, bytes);
+                }
                 self.is_changed = true;
             }
         }
@@ -176,7 +179,9 @@ impl Switchboard {
     /// Gives back everything that an owned session holds.
     pub(super) fn give_back(&mut self, key: &SessionKey, owned: &mut Owned) {
         self.holdings.end(key, &mut owned.booking);
-        if let Some(account) = owned.account.take() {
+        if let Some(account) = owned.account.take()
+            && !planted(Planted::SessionShareKept)
+        {
             self.holdings.sessions.give_back(&account, 1);
         }
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use turnway_core::id::{ControlId, Epoch, LinkId, NodeId, Principal, RunId, Seen, SessionKey};
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Ask as Asked, Input};
@@ -103,7 +104,9 @@ impl Switchboard {
         self.timers.clear(&Timer::Ring(ask_key.clone()));
         for asker in &ask.askers {
             if let Some(there) = self.links.get_mut(asker.link) {
-                there.asks.remove(ask_key);
+                if !planted(Planted::AsksKept) {
+                    there.asks.remove(ask_key);
+                }
                 there.asks.shrink_if_empty();
             }
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 
 /// Bytes on their way to the SSE parser, counted since the last blank line (which ends an event).
 pub(super) struct Budget<S> {
@@ -58,7 +59,9 @@ impl<S> Budget<S> {
                 self.event = self.event.saturating_add(line);
                 at += line;
             }
-            if self.event > limits::AGENT_EVENT_BYTES_MAX {
+            let most =
+                limits::AGENT_EVENT_BYTES_MAX * if planted(Planted::AgentEventDoubled) { 2 } else { 1 };
+            if self.event > most {
                 return Err(whole);
             }
             let Some(end) = chunk.get(at) else { break };
@@ -103,7 +106,7 @@ where
             self.has_come.store(true, Ordering::Relaxed);
         }
         self.total = self.total.saturating_add(chunk.len());
-        if self.total > limits::AGENT_BODY_BYTES_MAX {
+        if self.total > limits::AGENT_BODY_BYTES_MAX && !planted(Planted::AgentBodyUnbounded) {
             return Poll::Ready(Some(Err(BodyFault::TooLarge)));
         }
         match self.count(&chunk) {

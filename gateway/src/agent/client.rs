@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 
 /// What the system holds of one answer that is not read on: a fixed window, for it would grow to several
 /// megabytes, and they would be the memory of every agent that waits for credit.
@@ -171,6 +172,7 @@ impl Client {
             Ok(response) => {
                 // Its server closes before the next request would be sure to come.
                 if announced(response.headers()).is_some_and(|wait| wait <= self.keeping.keep_alive)
+                    && !planted(Planted::KeepAliveNotHeeded)
                     && let Some(connection) = connection.connection_metadata().as_ref()
                 {
                     connection.poison();

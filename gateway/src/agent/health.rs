@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 
 /// Between the loss of an agent and the first look whether it is back; doubled with each look.
 const LOOK_FIRST: Duration = Duration::from_millis(250);
@@ -72,7 +73,8 @@ async fn look(health: Weak<Health>, client: Client) {
             wait = wait.max(asked).min(LOOK_MAX);
         }
         // Agents need not have a health page: whoever answers is there, unless it says that it is ill.
-        if matches!(answer, Ok(Ok(response)) if !response.status().is_server_error()) {
+        let is_ill = |status: StatusCode| status.is_server_error() && !planted(Planted::IllAgentIsBack);
+        if matches!(answer, Ok(Ok(response)) if !is_ill(response.status())) {
             tracing::info!(endpoint = %health.endpoint.invoke, "agent is back");
             health.found();
             return;

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use turnway_core::id::QualifiedRun;
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, ErrorAnswer};
 
@@ -134,7 +135,7 @@ pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, auth: HeaderVa
             end = &mut talk => return end,
         }
         // An agent that was sent nothing has nothing to stop, unless another owner sent it.
-        let is_sent = is_begun.load(Ordering::Acquire) || goes_on;
+        let is_sent = is_begun.load(Ordering::Acquire) || goes_on && !planted(Planted::ResumedNotCancelled);
         if agent.takes_cancel && is_sent {
             // By itself, for it may end after the stream does. What it answers does not matter: the end
             // of the stream is CANCEL_ACK, and one that does not come is the runtime's to notice.
@@ -282,6 +283,7 @@ impl Wrong {
             Self::Answer { why, is_away } => (why, is_away),
         };
         let wait = client.retry_after(response.headers());
+        let wait = wait.filter(|_| !planted(Planted::AgentRetryAfterIgnored));
         let retry_after_ms = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let body = if is_compressed(&response) { None } else { beginning(response.into_body()).await };
         AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, retry_after_ms, body }))

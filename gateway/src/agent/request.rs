@@ -10,6 +10,7 @@ use turnway_core::id::{
     AgentId, Epoch, MessageId, QualifiedAction, QualifiedRun, QualifiedSession, RunId, Seq, SessionKey,
     TenantId,
 };
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{Invoke, Resume};
 use turnway_core::protocol::history::History;
@@ -171,6 +172,9 @@ pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -
     let context = Context::on_the_way(steer);
     let body = SteerBody { run_id, session_id, attempt, message_id, message, context };
     let mut request = names.post(&endpoint.steer, &trace, auth, &body)?;
+    if planted(Planted::SteerWithRunKey) {
+        return Ok(request);
+    }
     // The run's own name would make every input of it the same.
     let name = HeaderValue::try_from(QualifiedRun::of(key, &steer.turn_id).to_string())
         .map_err(http::Error::from)?;
@@ -188,6 +192,9 @@ pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> R
     let body = EventBody { run_id, session_id, attempt, name, seq: *seq, event };
     let trace = trace_of(entry.traceparent.as_deref());
     let mut request = names.post(&endpoint.event, &trace, auth, &body)?;
+    if planted(Planted::NewsWithRunKey) {
+        return Ok(request);
+    }
     // The run's own name would make all of it the same.
     let id =
         HeaderValue::try_from(QualifiedAction::of(key, entry.id).to_string()).map_err(http::Error::from)?;

@@ -2,6 +2,7 @@
 use http::{HeaderMap, HeaderName, header};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Millis;
 
 /// Returns how long an answer asks to wait. A date is compared with the answer's own `Date`, so that a clock that is wrong does
@@ -18,7 +19,9 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Millis) -> Option<Duration> 
             until.duration_since(from).unwrap_or_default()
         }
     };
-    Some(wait.min(limits::AGENT_RETRY_AFTER_MAX))
+    let most =
+        if planted(Planted::AgentRetryAfterUncapped) { Duration::MAX } else { limits::AGENT_RETRY_AFTER_MAX };
+    Some(wait.min(most))
 }
 
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
 use turnway_core::id::{RunId, SessionKey};
+use turnway_core::planted::{Planted, planted};
 
 /// What names a token in the table. It need not be secret: the proof is in [`SECRET_BYTES`].
 const NAME_BYTES: usize = 8;
@@ -98,7 +99,9 @@ impl fmt::Debug for RunToken {
 
 impl Drop for RunToken {
     fn drop(&mut self) {
-        self.tokens.0.remove(&self.name);
+        if !planted(Planted::RunTokenKept) {
+            self.tokens.0.remove(&self.name);
+        }
     }
 }
 

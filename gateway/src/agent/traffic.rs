@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service;
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Mono;
 
 /// Opens connections whose [`Traffic`] is counted.
@@ -95,7 +96,8 @@ impl Traffic {
     pub(super) fn is_stale(&self, asked: Mono, now: Mono) -> bool {
         let requests = self.0.requests.load(Ordering::Relaxed);
         let is_kept = requests > 1 || self.0.opened < asked;
-        let is_silent = requests == 0 || !self.0.is_answered.load(Ordering::Relaxed);
+        let is_answered = self.0.is_answered.load(Ordering::Relaxed) && !planted(Planted::AnsweredAskedAgain);
+        let is_silent = requests == 0 || !is_answered;
         let written_at = Mono(Duration::from_nanos(self.0.written_at.load(Ordering::Relaxed)));
         let is_part = !self.0.is_written.load(Ordering::Relaxed);
         is_kept && is_silent && (requests == 0 || is_part || now - written_at <= limits::AGENT_STALE)

@@ -9,6 +9,7 @@ use crate::tools::Tools;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::switchboard::{Input, Output};
+use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Mono;
 
 /// An op without an answer keeps a node unready for so long, so that a store of which only a part answers
@@ -106,7 +107,9 @@ impl Hands {
         if !answered {
             self.store_missed = Some(now);
             self.life.report_store_away();
-        } else if self.store_missed.is_some_and(|at| at + STORE_AWAY <= now) {
+        } else if self.store_missed.is_some_and(|at| at + STORE_AWAY <= now)
+            && !planted(Planted::StoreStaysAway)
+        {
             self.store_missed = None;
             self.life.report(Reason::StoreAway, false);
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use turnway_bindings::channel::json::envelope::envelope;
 use turnway_bindings::channel::sse::{self, Log};
 use turnway_core::id::{Epoch, RunId, Seq, SessionId};
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::pattern::Pattern;
 use utoipa::ToSchema;
 
@@ -114,7 +115,7 @@ async fn page(mut reader: Reader, session: &SessionId, wanted: Wanted) -> Answer
         if is_mine && wanted.types.iter().any(|pattern| pattern.matches(entry.fact.name())) {
             let event = envelope(session, place, &entry);
             bytes += event.len();
-            if bytes > ANSWER_BYTES_MAX && !events.is_empty() {
+            if bytes > ANSWER_BYTES_MAX && !events.is_empty() && !planted(Planted::HttpPageUnbounded) {
                 break;
             }
             events.push(RawValue::from_string(event).map_err(|_| Problem::internal())?);
@@ -149,7 +150,7 @@ impl Wanted {
         let (types, limit, streamed) = (query.types()?, query.limit()?, wants_stream(headers));
         let last = intake::header(headers, intake::LAST_EVENT_ID)?;
         if let Some(at) = last.and_then(|text| sse::log::place(text).ok()) {
-            (after, epoch) = (at.seq, Some(at.epoch));
+            (after, epoch) = (at.seq, Some(at.epoch).filter(|_| !planted(Planted::LastEventIdWithoutEpoch)));
         }
         Ok(Self { after, epoch, types, limit, streamed, run_id: None, upto: None })
     }

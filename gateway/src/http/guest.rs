@@ -16,6 +16,7 @@ use turnway_bindings::channel::command::{Command, Invoke};
 use turnway_bindings::channel::note::{Accepted, Note};
 use turnway_core::id::Principal;
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::Millis;
 
@@ -79,7 +80,9 @@ impl Guest {
         if let Proof::Key(key) = &proof {
             seat.mark(key.as_str());
         }
-        seat.admit(LinkPool::Tcp, &principal).map_err(Parted::Crowded)?;
+        if !planted(Planted::HttpShareUncounted) {
+            seat.admit(LinkPool::Tcp, &principal).map_err(Parted::Crowded)?;
+        }
         let now = desk.clock.now();
         if !desk.door.still_admits(&proof, now.store) {
             return Err(Parted::Revoked);
@@ -158,7 +161,7 @@ impl Guest {
     /// the switchboard show more. Safe to drop and to ask again.
     pub async fn hear(&mut self) -> Result<Note, Parted> {
         self.unreported += std::mem::take(&mut self.handed_out);
-        if self.unreported >= limits::LINK_REPORT_BYTES {
+        if self.unreported >= limits::LINK_REPORT_BYTES && !planted(Planted::HttpCreditKept) {
             self.desk.board.written(self.seat.id(), self.unreported).await?;
             self.unreported = 0;
         }
@@ -188,7 +191,8 @@ impl Guest {
     /// Returns how long its credential lasts, by the time as it is now.
     fn left(&self) -> Option<Duration> {
         let left = |ends: Millis| ends.0.saturating_sub(self.desk.clock.now().store.0);
-        self.ends.map(|ends| Duration::from_millis(left(ends)))
+        let ends = self.ends.filter(|_| !planted(Planted::StreamOutlivesToken));
+        ends.map(|ends| Duration::from_millis(left(ends)))
     }
 
     /// The next note if it is already here, to be passed on together with the one before.
@@ -243,7 +247,8 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.desk.board.part(self.seat.id(), self.last_word.take());
+        let last_word = self.last_word.take().filter(|_| !planted(Planted::HangUpNotCancelled));
+        self.desk.board.part(self.seat.id(), last_word);
     }
 }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Mono;
 
 /// Between two fetches that nobody asks for.
@@ -152,7 +153,11 @@ impl Unfetched {
 fn after_failure(age: Option<Duration>, retry_after: Option<Duration>) -> (bool, Duration) {
     let left = age.map_or(Duration::ZERO, |age| KEEP_MAX.saturating_sub(age + PATIENCE));
     let wait = retry_after.unwrap_or(ASK_EVERY).clamp(ASK_EVERY, FETCH_EVERY);
-    if left < ASK_EVERY { (true, wait) } else { (false, wait.min(left)) }
+    if left < ASK_EVERY && !planted(Planted::ProviderKeysKept) {
+        (true, wait)
+    } else {
+        (false, wait.min(left))
+    }
 }
 
 async fn get(client: &Client, url: &Uri, clock: &Clock) -> Result<Bytes, Unfetched> {

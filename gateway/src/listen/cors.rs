@@ -2,6 +2,7 @@
 //! be read. Nothing is allowed to anybody else (Fetch Standard, "HTTP CORS protocol").
 use crate::answer::{self, Body};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use turnway_core::planted::{Planted, planted};
 
 /// Seconds for which a browser may remember a preflight: an hour, so that a page asks once.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("3600");
@@ -37,12 +38,17 @@ pub(super) fn preflight<B>(request: &Request<B>) -> Option<Response<Body>> {
 /// Lets the page that asked read an answer. Its origin was looked at before.
 pub(super) fn share(response: &mut Response<Body>, origin: &HeaderValue) {
     let headers = response.headers_mut();
-    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+    if !planted(Planted::CorsExposesNothing) {
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+    }
     allow(headers, origin);
 }
 
 /// Credentials are not allowed: nothing that a browser adds by itself is ever one here.
 fn allow(headers: &mut HeaderMap, origin: &HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+    if planted(Planted::CorsVaryMissing) {
+        return;
+    }
     headers.append(header::VARY, HeaderValue::from_name(HeaderName::from_static("origin")));
 }

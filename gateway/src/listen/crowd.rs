@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 
 /// How many there are from each; one from which nobody is has no place.
 type Counts = Mutex<BTreeMap<Home, usize>>;
@@ -64,6 +65,7 @@ impl Crowd {
             return Some(Guest { from, counted: None, lockout });
         };
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = if planted(Planted::AddressBoundDoubled) { most * 2 } else { most };
         let is_full =
             |(home, times)| inside.get(&home).is_some_and(|count| *count >= most.saturating_mul(times));
         if Home::all(from).any(is_full) {
@@ -118,6 +120,9 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         let Some(inside) = &self.counted else { return };
+        if planted(Planted::AddressNeverReleased) {
+            return;
+        }
         let mut inside = inside.lock().unwrap_or_else(PoisonError::into_inner);
         for (home, _) in Home::all(self.from) {
             match inside.get_mut(&home) {

@@ -1,6 +1,7 @@
 //! What counts as one address, and as several of one owner.
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use turnway_core::planted::{Planted, planted};
 
 /// Prefixes of version 6, and how many times what one address may they may: what providers give to one customer is
 /// a /64, a /56 or a /48 (RFC 6177), so whoever has a /48 would else be 65,536. Wider ones are shared by strangers, and
@@ -26,7 +27,7 @@ impl Home {
         let wide = SIX
             .iter()
             .rev()
-            .filter(move |_| is_six)
+            .filter(move |(bits, _)| is_six && (*bits == 64 || !planted(Planted::WideNetsUncounted)))
             .map(move |(bits, times)| (Self::of(address, *bits), *times));
         let whole = (!is_six).then_some((Self { address, bits: WHOLE }, 1));
         wide.chain(whole)

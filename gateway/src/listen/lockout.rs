@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 
 /// What has come from each address of late.
 #[derive(Debug, Default)]
@@ -57,7 +58,9 @@ fn most(times: usize) -> u32 {
 
 /// One more from there; whether that was one too many.
 fn note(all: &mut BTreeMap<Home, Failures>, home: Home, most: u32, now: Instant) -> bool {
-    if !all.contains_key(&home) && all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
+    let is_full =
+        all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX && !planted(Planted::LockoutTableUnbounded);
+    if !all.contains_key(&home) && is_full {
         all.retain(|_, failures| failures.until > now);
         if all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {
             return false;
@@ -69,6 +72,7 @@ fn note(all: &mut BTreeMap<Home, Failures>, home: Home, most: u32, now: Instant)
         *failures = fresh;
     }
     failures.count += 1;
+    let most = if planted(Planted::LockoutDoubled) { most * 2 } else { most };
     let is_over = failures.count == most;
     if is_over {
         failures.until = now + limits::AUTH_LOCK;

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
+use turnway_core::planted::{Planted, planted};
 
 /// A connection under HTTP.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl Patience {
             self.alarm = None;
             return tried;
         }
-        let limit = self.limit;
+        let limit = if planted(Planted::StalledSocketKept) { self.limit * 100 } else { self.limit };
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         alarm.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }

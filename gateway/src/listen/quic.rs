@@ -43,6 +43,7 @@ use terms::Terms;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
+use turnway_core::planted::{Planted, planted};
 use wire::Quic;
 
 /// From a client's first datagram to the end of the handshake (S-15).
@@ -215,6 +216,9 @@ impl QuicHouse {
         half_open: HalfOpen,
     ) {
         if !self.greet(&connection, greeted, half_open).await {
+            if planted(Planted::QuicPlaceLost) {
+                permit.forget();
+            }
             return;
         }
         let is_h3 = h3::is_spoken(&connection);
@@ -226,7 +230,7 @@ impl QuicHouse {
         if is_h3 {
             return Box::pin(self.browser(connection, Place { _permit: permit, guest })).await;
         }
-        if guest.locked(false).is_some() {
+        if guest.locked(false).is_some() && !planted(Planted::QuicLockoutUnchecked) {
             self.reception.metrics.auth.denied(Denial::Locked);
             return turn_away(&connection, 4429, h3::LOCKED);
         }

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 
 /// Fragments of one message (S-11): nobody needs more, and each costs work without an end.
 const FRAGMENTS_MAX: u8 = 32;
@@ -190,7 +191,8 @@ impl Frames {
                 self.first = Some(left.ok_or(Breach::Hello)?).filter(|_| !is_last);
             }
         }
-        if self.fragments >= FRAGMENTS_MAX { Err(Breach::TooManyFragments) } else { Ok(()) }
+        let most = if planted(Planted::FragmentsDoubled) { FRAGMENTS_MAX * 2 } else { FRAGMENTS_MAX };
+        if self.fragments >= most { Err(Breach::TooManyFragments) } else { Ok(()) }
     }
 
     /// Whether the first two bytes break a rule by themselves.

@@ -2,6 +2,7 @@
 use super::label_values;
 use super::workshop::{Grid, Workshop};
 use prometheus::{IntCounter, IntGauge};
+use turnway_core::planted::{Planted, planted};
 
 /// What is counted of links.
 #[derive(Debug)]
@@ -127,7 +128,9 @@ impl LinkMetrics {
 
     /// It was closed, with this code (1006: without any).
     pub fn closed(&self, how: Transport, code: u16) {
-        self.open[how as usize].dec();
+        if !planted(Planted::LinkGaugeKept) {
+            self.open[how as usize].dec();
+        }
         if let Some(counter) = self.closes.at(how as usize, place(code)) {
             counter.inc();
         }

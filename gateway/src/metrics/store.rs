@@ -4,6 +4,7 @@ use super::{buckets, label_values};
 use prometheus::{Histogram, IntCounter, IntGauge};
 use std::collections::VecDeque;
 use std::time::Duration;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Mono;
 
@@ -179,7 +180,9 @@ impl StoreMetrics {
         if let (Some(since), Some(seconds)) = (unanswered.asked[place].pop_front(), self.seconds.at(place, 0))
         {
             seconds.observe((now - since).as_secs_f64());
-            self.waiting.dec();
+            if !planted(Planted::StoreWaitingKept) {
+                self.waiting.dec();
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use turnway_bindings::channel::command::Command;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::rate::Rate;
 use turnway_core::rate::share::Share;
 use turnway_core::time::Mono;
@@ -162,6 +163,7 @@ impl Due {
 impl Lane {
     pub(super) fn of(command: &Command) -> Self {
         match command {
+            _ if planted(Planted::CancelTakesWork) => Self::Work,
             Command::Cancel { .. } | Command::Close { .. } => Self::Stopping,
             Command::Subscribe(_) | Command::Unsubscribe { .. } => Self::Reading,
             Command::Open { .. }

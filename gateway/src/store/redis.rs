@@ -26,6 +26,8 @@ mod listening;
 mod listing;
 mod log;
 mod owning;
+#[cfg(feature = "planted")]
+mod planted;
 mod probe;
 mod registrar;
 mod replicas;

@@ -1,6 +1,7 @@
 //! What has been asked of the gateway and is kept until it is answered, to be asked again.
 use crate::invoke::{Invoke, Open};
 use crate::limits;
+use crate::planted::{Planted, planted};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -20,10 +21,11 @@ impl Retry {
     /// Plans a repeat; false once the budget is spent.
     pub(crate) fn again(&mut self, now: Duration, after_ms: Option<u64>) -> bool {
         let first = *self.first.get_or_insert(now);
-        if now.saturating_sub(first) >= limits::RETRY_BUDGET {
+        if now.saturating_sub(first) >= limits::RETRY_BUDGET && !planted(Planted::SdkRetriesForEver) {
             return false;
         }
         let own = (limits::RETRY_BASE * (1 << self.tries.min(8))).min(limits::RETRY_MAX);
+        let after_ms = after_ms.filter(|_| !planted(Planted::SdkRetryAfterIgnored));
         let named = after_ms.map(Duration::from_millis);
         self.tries += 1;
         self.due = now + named.unwrap_or(own).min(limits::RETRY_BUDGET);

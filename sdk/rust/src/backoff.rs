@@ -1,5 +1,6 @@
 //! How long to wait before the next try.
 use crate::limits;
+use crate::planted::{Planted, planted};
 use std::time::Duration;
 
 /// The waits between reconnects: doubled from `base` to `max`, each cut by up to half at random so
@@ -26,7 +27,8 @@ impl Backoff {
 
     /// The wait after `failures` failures in a row, by `chance`.
     pub(crate) fn wait(self, failures: u32, chance: &mut Chance) -> Duration {
-        let whole = self.base.saturating_mul(1u32 << failures.min(16)).min(self.max);
+        let whole = self.base.saturating_mul(1u32 << failures.min(16));
+        let whole = if planted(Planted::SdkBackoffUncapped) { whole } else { whole.min(self.max) };
         whole / 2 + chance.below(whole / 2)
     }
 }

@@ -5,6 +5,7 @@ use crate::event::{Bookmark, Cursor, RunMark};
 use crate::fx::Fx;
 use crate::invoke::{Invoke, Start, Subscribe};
 use crate::limits;
+use crate::planted::{Planted, planted};
 use crate::text::RunText;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -97,7 +98,7 @@ impl Conversation {
             // Said twice before it ended: the first one stands.
             return Ok(());
         }
-        if self.inputs.len() >= limits::INPUTS_MAX {
+        if self.inputs.len() >= limits::INPUTS_MAX && !planted(Planted::SdkInputsUnbounded) {
             return Err(ClientError::TooMany { what: "unfinished inputs", max: limits::INPUTS_MAX });
         }
         let wire = invoke.to_wire(&self.id);
@@ -131,7 +132,12 @@ impl Conversation {
             session_id: self.id.clone(),
             cursor: self.cursor.or_else(|| (self.start == Some(Start::Beginning)).then_some(zero)),
             runs: self.runs.iter().map(mark).collect(),
-            inputs: self.inputs.iter().map(|input| input.invoke.clone()).collect(),
+            inputs: self
+                .inputs
+                .iter()
+                .filter(|_| !planted(Planted::SdkBookmarkForgetsInputs))
+                .map(|input| input.invoke.clone())
+                .collect(),
             types: self.types.clone(),
         }
     }
@@ -175,7 +181,9 @@ impl Conversation {
             input.retry = Retry::default();
         }
         // A cancel that names no run, once sent, might hit the next turn: it is not repeated.
-        self.asks.retain(|ask| !(ask.sent && ask.kind == AskKind::Cancel { run: None }));
+        if !planted(Planted::SdkCancelRepeated) {
+            self.asks.retain(|ask| !(ask.sent && ask.kind == AskKind::Cancel { run: None }));
+        }
         for ask in &mut self.asks {
             ask.sent = false;
             ask.retry = Retry::default();
@@ -194,7 +202,7 @@ impl Conversation {
         match (self.cursor, self.start) {
             (Some(cursor), _) => {
                 body["after_seq"] = cursor.seq.into();
-                if let Some(epoch) = cursor.epoch {
+                if let Some(epoch) = cursor.epoch.filter(|_| !planted(Planted::SdkResumesWithoutEpoch)) {
                     body["after_epoch"] = epoch.into();
                 }
             }

@@ -35,6 +35,10 @@ mod listen;
 mod number;
 mod options;
 mod place;
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+mod planted;
 mod quic;
 mod raw;
 mod refuse;

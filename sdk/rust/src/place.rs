@@ -6,6 +6,7 @@ use crate::frame::Frame;
 use crate::fx::Fx;
 use crate::invoke::Start;
 use crate::limits;
+use crate::planted::{Planted, planted};
 use crate::text::RunText;
 use serde_json::json;
 use std::time::Duration;
@@ -107,7 +108,7 @@ impl Conversation {
 
     /// Asks for everything after the cursor again; false once that has not helped too often.
     pub(crate) fn repair(&mut self, now: Duration) -> bool {
-        if self.repairs >= limits::REPAIRS_MAX {
+        if self.repairs >= limits::REPAIRS_MAX && !planted(Planted::SdkRepairsForEver) {
             return false;
         }
         let wait = if self.repairs == 0 { Duration::ZERO } else { limits::REPAIR_BASE * (1 << self.repairs) };
@@ -160,7 +161,7 @@ impl Conversation {
     }
 
     pub(crate) fn remember_end(&mut self, run: &str) {
-        if self.ended.len() >= limits::ENDED_RUNS_MAX {
+        if self.ended.len() >= limits::ENDED_RUNS_MAX && !planted(Planted::SdkEndsUnbounded) {
             self.ended.pop_front();
         }
         self.ended.push_back(run.to_owned());

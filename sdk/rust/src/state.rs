@@ -11,6 +11,7 @@ use crate::hello::Hello;
 use crate::invoke::{Invoke, Open, Subscribe};
 use crate::limits;
 use crate::options::Options;
+use crate::planted::{Planted, planted};
 use crate::refuse::failure_of;
 use crate::silence::Silence;
 use serde_json::json;
@@ -146,7 +147,11 @@ impl ClientState {
             self.phase = Phase::Over;
             None
         } else {
-            let floor = if lost.code == Some(4429) { limits::BACKOFF_RATE_LIMITED } else { Duration::ZERO };
+            let floor = if lost.code == Some(4429) && !planted(Planted::SdkHurriesBack) {
+                limits::BACKOFF_RATE_LIMITED
+            } else {
+                Duration::ZERO
+            };
             let wait = self.backoff.wait(self.failures, &mut self.chance).max(floor);
             self.failures = self.failures.saturating_add(1);
             self.phase = Phase::Waiting { until: now + wait };
@@ -183,7 +188,7 @@ impl ClientState {
                 self.is_stale = self.silence.is_spared();
             }
             // The one before has been shown, and nothing else may be said yet.
-            Phase::Greeting { .. } => self.is_stale = true,
+            Phase::Greeting { .. } => self.is_stale = !planted(Planted::SdkTokenStale),
             Phase::Waiting { .. } | Phase::Dialing => {}
             Phase::Over => return Err(ClientError::Closed),
         }
@@ -293,7 +298,7 @@ impl ClientState {
             let body = conversation.subscribe_body(&request_id);
             let bytes = body.to_string().len() + 1;
             if bytes <= room {
-                room -= bytes;
+                room -= if planted(Planted::SdkHelloOverfull) { 0 } else { bytes };
                 resume.push(body);
                 conversation.attach = Attach::Asking(request_id);
             }
@@ -326,7 +331,7 @@ impl ClientState {
     fn handle_go_away(&mut self, frame: &Frame) {
         let span = |key| Duration::from_millis(frame.number(key).unwrap_or(0));
         let spread = span("jitter_ms").min(span("reconnect_within_ms"));
-        let wait = self.chance.below(spread);
+        let wait = if planted(Planted::SdkLeavesAtOnce) { Duration::ZERO } else { self.chance.below(spread) };
         if let Phase::Ready { leave, .. } = &mut self.phase
             && leave.is_none()
         {
@@ -352,6 +357,7 @@ impl ClientState {
     fn end_connection(&mut self) {
         if let Phase::Ready { since, .. } = self.phase
             && since + limits::STABLE_AFTER <= self.fx.now
+            && !planted(Planted::SdkFailuresKept)
         {
             self.failures = 0;
         }

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use turnway_core::id::{MessageId, QualifiedRun, RequestId, RunId};
 use turnway_core::limits::{self, AGENT_BODY_BYTES_MAX, MESSAGE_BYTES_MAX};
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::AgentFailure;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Now;
@@ -94,7 +95,8 @@ impl DialIn {
             return;
         }
         let attempt = run.attempt;
-        run.bytes = run.bytes.saturating_add(text.len());
+        run.bytes =
+            if planted(Planted::DialinBodyUncounted) { 0 } else { run.bytes.saturating_add(text.len()) };
         let mut rest = None;
         let word = if run.bytes > AGENT_BODY_BYTES_MAX {
             Word::Said(said::Said::Failed(AgentFailure::TooLarge))
@@ -215,7 +217,7 @@ impl DialIn {
         self.refuse(now, request_id, Refusal::new(Code::InvalidMessage, why));
         self.bad.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
         self.bad.push(now.mono);
-        if self.bad.len() >= limits::BAD_MESSAGES_MAX {
+        if self.bad.len() >= limits::BAD_MESSAGES_MAX && !planted(Planted::DialinBadForgiven) {
             self.close(4400, "too many bad messages");
         }
     }

@@ -15,6 +15,7 @@ use turnway_bindings::link::Capabilities;
 use turnway_bindings::peer::trunk::Serving;
 use turnway_core::id::{AgentId, NodeId, RunId, TenantId};
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::{Invoke, Order};
 
 /// One agent that dials in, and its connections.
@@ -131,7 +132,8 @@ impl Desk {
     pub(super) fn place(&self, invoke: &Invoke) -> Option<Placed> {
         let lines = self.lines();
         let open = |line: &&Arc<Extension>| line.post().open;
-        let able = lines.iter().filter(|line| line.reach.covers(&invoke.key.tenant));
+        let covers = |line: &Extension| line.reach.covers(&invoke.key.tenant);
+        let able = lines.iter().filter(|line| covers(line) || planted(Planted::DialinReachIgnored));
         let line = able.min_by_key(open).filter(|line| open(line) < limits::DIALIN_RUNS_MAX)?;
         let (to, words) = channel(limits::DIALIN_UNTAKEN_MAX);
         let number = {
@@ -149,7 +151,11 @@ impl Desk {
     pub(super) fn add(&self, line: &Arc<Extension>, max: usize, of_tenant_max: usize) -> bool {
         let mut lines = self.lines();
         let same = lines.iter().filter(|other| other.reach == line.reach).count();
-        if lines.len() >= max || line.reach != Reach::Everyone && same >= of_tenant_max {
+        if lines.len() >= max
+            || line.reach != Reach::Everyone
+                && same >= of_tenant_max
+                && !planted(Planted::DialinTenantTakesAll)
+        {
             return false;
         }
         lines.push(Arc::clone(line));
@@ -161,7 +167,9 @@ impl Desk {
 
     fn remove(&self, line: &Arc<Extension>) {
         self.lines().retain(|other| !Arc::ptr_eq(other, line));
-        self.connected.left();
+        if !planted(Planted::DialinGaugeKept) {
+            self.connected.left();
+        }
         self.changed();
     }
 
@@ -252,7 +260,7 @@ impl Place {
             let next = self.line.post().letters.pop_front();
             if let Some(letter) = next {
                 if let Letter::Forget(..) = letter {
-                    self.line.post().open -= 1;
+                    self.line.post().open -= usize::from(!planted(Planted::DialinRunsKept));
                     self.desk.changed();
                 }
                 return Some(letter);

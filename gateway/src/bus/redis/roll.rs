@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use turnway_core::id::NodeId;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::codec::Kind;
 
 /// The hash: a node's id, and its record as JSON.
@@ -147,7 +148,9 @@ impl Roll {
     /// Tells this node, which leaves, who can take over.
     async fn tell_heirs(&self) -> Result<(), Missed> {
         let others = seen(&self.line).await?.into_iter().filter(|(node, _)| *node != self.node);
-        let heirs = others.filter(|(_, seen)| seen.leased && seen.record.state == State::Serving);
+        let heirs = others.filter(|(_, seen)| {
+            (seen.leased || planted(Planted::HeirsMayBeDead)) && seen.record.state == State::Serving
+        });
         self.mouth.send(Heard::Heirs(heirs.map(|(node, _)| node).collect())).await;
         Ok(())
     }
@@ -156,7 +159,7 @@ impl Roll {
         self.write().await?;
         let old = clocked(&self.clock).saturating_sub(u64::try_from(KEPT.as_millis()).unwrap_or(u64::MAX));
         for (node, record) in read(&self.line).await? {
-            if record.seen_ms < old {
+            if record.seen_ms < old && !planted(Planted::RollKeepsTheGone) {
                 self.line.ask(cmd("HDEL").arg(NODES).arg(node.to_string())).await?;
             }
         }

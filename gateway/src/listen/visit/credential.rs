@@ -7,6 +7,7 @@ use crate::listen::wire::Wire;
 use crate::metrics::{Handshake, Transport};
 use turnway_bindings::link::{Credential, Hello, Input, Renewal, Role};
 use turnway_core::id::RequestId;
+use turnway_core::planted::{Planted, planted};
 
 impl<W: Wire> Visit<'_, W> {
     pub(super) async fn meet(&mut self, hello: Hello) -> Result<(), End> {
@@ -80,7 +81,7 @@ impl<W: Wire> Visit<'_, W> {
                         Renewal::Until(ends)
                     }
                     Err(denied) => {
-                        if denied.is_guess() {
+                        if denied.is_guess() && !planted(Planted::RenewalGuessUncounted) {
                             self.arrival.failed();
                         }
                         tracing::info!(link = self.seat.id().0, ?denied, "not refreshed");
@@ -102,6 +103,7 @@ impl<W: Wire> Visit<'_, W> {
 fn pool(transport: Transport) -> LinkPool {
     match transport {
         Transport::WebSocket => LinkPool::Tcp,
+        _ if planted(Planted::QuicSharesTcpPool) => LinkPool::Tcp,
         Transport::Quic | Transport::WebTransport => LinkPool::Quic,
     }
 }

@@ -6,6 +6,7 @@ use crate::store::embedded::tables::{self, HEADS, LANES, LOG, SNAPSHOTS, Tables,
 use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
 use std::collections::BTreeMap;
 use turnway_core::id::{SessionKey, TenantId, UserId};
+use turnway_core::planted::{Planted, planted};
 use turnway_core::share::Account;
 use turnway_core::store::Op;
 use turnway_core::store::quota::{Quotas, Usage};
@@ -34,6 +35,9 @@ impl Meter {
             let (key, value) = item?;
             let spot = Spot { table: "values", key: key.value() };
             let bytes = read(spot.unseal(value.value())?).ok_or_else(|| spot.damaged("form"))?;
+            if planted(Planted::QuotaForgottenAtStart) {
+                continue;
+            }
             usage.restore(account(spot.key).ok_or_else(|| spot.damaged("nobody's"))?, bytes);
         }
         Ok(Self { usage, quotas, free: None })
@@ -42,7 +46,8 @@ impl Meter {
     /// Returns whether the user who pays for a session has no quota left for an input of this weight.
     pub(super) fn is_over(&self, key: &SessionKey, head: &Head, op: &Op, weight: u64) -> bool {
         let Op::Accept { principal, .. } = op else { return false };
-        let account = Usage::account(key, head.user.as_ref().unwrap_or(&principal.user));
+        let owner = head.user.as_ref().filter(|_| !planted(Planted::QuotaOfTheAsker));
+        let account = Usage::account(key, owner.unwrap_or(&principal.user));
         self.usage.over(self.quotas, &account, weight, self.free).is_some()
     }
 

@@ -14,6 +14,7 @@ use turnway_core::id::{
     Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, SessionKey, Stamp, Token,
 };
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
 use turnway_core::shrink::Shrink;
 use turnway_core::store::{Accepted, Append, Claimed, Keep, Refused, Reply};
@@ -123,7 +124,7 @@ impl<'txn> Step<'_, 'txn> {
         if inbox.len() >= limits::INBOX_INPUTS_MAX || bytes > limits::INBOX_BYTES_MAX as u64 {
             return Some(Refused::TooMany);
         }
-        self.full.then_some(Refused::Full)
+        (self.full && !planted(Planted::DiskReserveUsed)).then_some(Refused::Full)
     }
 
     pub(super) fn control(
@@ -318,6 +319,7 @@ impl<'txn> Step<'_, 'txn> {
             let record = Pen::new(16 + keep.state.len()).cursor(keep.at).raw(&keep.state).seal(self.prefix);
             let before =
                 self.tables.snapshots.insert(self.prefix, &*record)?.map_or(0, |old| old.value().len());
+            let before = if planted(Planted::QuotaOfEverySnapshot) { 0 } else { before };
             self.grown += signed(record.len()) - signed(before);
             self.head.snapshot = Some(keep.at);
             self.changed = true;
@@ -391,7 +393,7 @@ impl<'txn> Step<'_, 'txn> {
         self.tables.ids.retain_in(&*first..&*end, |_, _| false)?;
         freed += self.tables.snapshots.remove(self.prefix)?.map_or(0, |kept| kept.value().len());
         index::leave(&mut self.tables.sessions, key, &user)?;
-        self.grown -= signed(freed);
+        self.grown -= if planted(Planted::QuotaKeptAtDeletion) { 0 } else { signed(freed) };
         let head = &mut *self.head;
         *head = Head {
             token: Token { epoch: Epoch(head.token.epoch.0 + 1), nonce: Nonce::default() },

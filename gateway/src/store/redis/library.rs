@@ -106,6 +106,18 @@ pub(super) async fn version(connection: &mut MultiplexedConnection) -> Result<Op
     }
 }
 
+/// The text that is brought to a server.
+#[cfg(not(feature = "planted"))]
+fn source() -> &'static str {
+    SOURCE
+}
+
+/// The text that is brought to a server, with the bug that is planted.
+#[cfg(feature = "planted")]
+fn source() -> String {
+    super::planted::changed(SOURCE)
+}
+
 /// Loads it, unless somebody else loaded one since it was looked: an older release must not take the
 /// place of a newer one.
 async fn load(connection: &mut MultiplexedConnection) -> Result<bool, LibraryError> {
@@ -122,7 +134,7 @@ async fn load(connection: &mut MultiplexedConnection) -> Result<bool, LibraryErr
     }
     let mut transaction = Pipeline::new();
     transaction.atomic().cmd("INCR").arg(key::LIBRARY);
-    transaction.cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(SOURCE);
+    transaction.cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(source());
     let done = transaction.query_async::<Option<(u64, String)>>(connection).await;
     done.map(|loaded| loaded.is_some()).map_err(forbidden)
 }

@@ -5,6 +5,7 @@ use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key;
 use turnway_core::id::{NodeId, SessionKey, Stamp};
 use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
 use turnway_core::store::{Refused, Reply};
 
 impl Desk {
@@ -22,7 +23,8 @@ impl Desk {
         let known: Vec<(NodeId, Stamp)> = answer.list()?.listeners()?.into_iter().collect();
         let leases = known.iter().map(|(node, _)| self.lease_of(*node)).collect();
         let leases = self.calls(leases).await.map_err(|_| Trouble::NotDone)?;
-        let dead = known.into_iter().zip(leases).filter(|(_, lease)| lease.is_over()).map(|(known, _)| known);
+        let is_dead = |lease: &Answer| lease.is_over() && !planted(Planted::RedisDeadListenersKept);
+        let dead = known.into_iter().zip(leases).filter(|(_, lease)| is_dead(lease)).map(|(known, _)| known);
         let prune = dead.fold(call, |call, (node, stamp)| call.name(node.0).number(stamp.0));
         let mut answer = self.call(prune).await?;
         match answer.text()?.as_str() {

@@ -1,0 +1,56 @@
+//! Planted bugs of the functions in Redis: each is a change of their text, which a node brings to its server in their place.
+use turnway_core::planted::{Planted, planted};
+
+/// What stands in the library, and what stands there instead.
+const CHANGES: [(Planted, &str, &str); 18] = [
+    (Planted::LuaInboxBytesKept, "      set('ib', str(bytes))\n", ""),
+    (Planted::LuaInboxBytesUncounted, ", 'ib', str(bytes))\n  if not h.u", ")\n  if not h.u"),
+    (Planted::LuaInboxOneMore, "open >= num(args[9])", "open > num(args[9])"),
+    (Planted::LuaControlUnbounded, "redis.call('XLEN', lane) >= num(args[8])", "false"),
+    (
+        Planted::LuaListenersDoubled,
+        "redis.call('HLEN', ls) >= num(args[3])",
+        "redis.call('HLEN', ls) >= 2 * num(args[3])",
+    ),
+    (Planted::LuaUnlistenUnstamped, "known and num(known) <= num(args[2])", "known"),
+    (
+        Planted::LuaLeaseKeyKept,
+        "  if args[1] == '0' then redis.call('PEXPIREAT', keys[1], str(math.max(last, until_))) end\n",
+        "",
+    ),
+    (
+        Planted::LuaDeletionKeepsLog,
+        "keys[5], keys[6], keys[7])\n  redis.call('HDEL'",
+        "keys[5], keys[6])\n  redis.call('HDEL'",
+    ),
+    (Planted::LuaExpiresEarly, "ended ~= '-' and num(ended) <= floor", "ended ~= '-' and floor >= 0"),
+    (Planted::LuaTrimsPastSnapshot, "math.min(num(args[3]), num(h.ss))", "num(args[3])"),
+    (Planted::LuaFindForeign, "if not taken or foreign(h, args[1], args[2])", "if not taken"),
+    (
+        Planted::LuaUnregisterUnstamped,
+        "if num(redis.call('ZSCORE', keys[1], args[1]) or '0') == num(args[2])",
+        "if redis.call('ZSCORE', keys[1], args[1])",
+    ),
+    (Planted::LuaPutAnyVersion, "if version == num(args[1])", "if version >= 0"),
+    (Planted::LuaListsDeleted, "if not h.u or h.g then return {} end", "if not h.u then return {} end"),
+    (Planted::LuaReadsWithoutRoom, "full = full or (bytes > room and #facts > 0)", "full = full or false"),
+    (Planted::LuaOweForgets, ", now) + num(args[1])", ", now)"),
+    (Planted::LuaRateKeyKept, ", 'PX', str(math.ceil(ahead / 1000) + 1))", ")"),
+    (
+        Planted::LuaAcceptUnregistered,
+        "if (h.n == '' and not fresh(args[11], now)) or (not h.u",
+        "if (not h.u",
+    ),
+];
+
+/// The library with the bug that is planted in this process, if it is one of these.
+pub(super) fn changed(source: &str) -> String {
+    let bug = CHANGES.iter().find(|(bug, ..)| planted(*bug));
+    bug.map_or_else(
+        || source.to_owned(),
+        |(bug, from, to)| {
+            assert_eq!(source.matches(from).count(), 1, "{bug:?} changes what is not there");
+            source.replace(from, to)
+        },
+    )
+}
