@@ -508,6 +508,17 @@ mod tests {
 
     /// Covers: G8.
     #[tokio::test]
+    async fn mail_that_was_read_leaves_room_for_as_much() {
+        let links = Arc::new(Links::new(None, 100, 100));
+        let seat = links.open();
+        for n in 0..=2 * MAILBOX_BYTES_MAX / note().weight() {
+            links.send(seat.id(), note());
+            assert!(matches!(seat.mail().await, Mail::Notes(_)), "{n}");
+        }
+    }
+
+    /// Covers: G8.
+    #[tokio::test]
     async fn a_full_mailbox_is_emptied_and_closed() {
         let links = Arc::new(Links::new(None, 100, 100));
         let seat = links.open();

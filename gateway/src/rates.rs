@@ -275,6 +275,32 @@ mod tests {
         assert_eq!(more, 20);
     }
 
+    /// Covers: S-17.
+    #[test]
+    fn who_comes_back_when_it_was_told_is_served() {
+        let meters = meters(Rates { connection: rate(7), ..Rates::default() });
+        let pass = enter(&meters);
+        assert_eq!(taken(&pass, &look(), 30), 14);
+        let Some(Note::Refused { refusal, .. }) = pass.refusal(&look(), NOW) else { panic!("too many") };
+        let wait = Duration::from_millis(refusal.retry_after_ms.expect("a time"));
+        assert!(pass.refusal(&look(), NOW + wait).is_none(), "{wait:?} is too short");
+    }
+
+    /// Covers: S-17, G8.
+    #[test]
+    fn credentials_that_are_not_in_use_are_forgotten_for_others() {
+        let meters = meters(Rates { key: rate(10), ..Rates::default() });
+        let pass = |name: &str| meters.pass(&TenantId::default_tenant(), Some(name), NOW);
+        let (in_use, owing) = (pass("in use"), pass("owing"));
+        assert_eq!((taken(&in_use, &look(), 20), taken(&owing, &look(), 20)), (20, 20));
+        drop(owing);
+        for n in 0..2 * limits::RATES_MAX {
+            drop(pass(&n.to_string()));
+            assert!(meters.shared.len() <= limits::RATES_MAX, "{n}");
+        }
+        assert_eq!((taken(&pass("in use"), &look(), 1), taken(&pass("owing"), &look(), 1)), (0, 0));
+    }
+
     #[test]
     fn without_rates_nothing_is_counted() {
         let pass = enter(&meters(Rates::default()));

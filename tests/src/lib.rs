@@ -2,6 +2,7 @@
 pub mod conformance;
 pub mod laws;
 pub mod model;
+pub mod planted;
 pub mod real;
 pub mod script;
 pub mod sim;

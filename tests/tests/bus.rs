@@ -2,6 +2,8 @@
 //!
 //! Covers: S-14, S-44, G8.
 use prometheus::{Encoder, Registry, TextEncoder};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -370,4 +372,53 @@ fn frame(words: &Words) -> Vec<u8> {
     let mut packer = Packer::new(A);
     packer.add(words.clone());
     packer.finish().0.remove(0)
+}
+
+/// A node in the list of nodes, as another one is but for these fields.
+fn listed(redis: &Redis, like: NodeId, node: NodeId, more: &Value) {
+    let record: String = redis.command(&["HGET", "nodes", &like.to_string()]);
+    let mut record: Value = serde_json::from_str(&record).expect("a record");
+    for (field, value) in more.as_object().expect("fields") {
+        record[field] = value.clone();
+    }
+    let _: redis::Value = redis.command(&["HSET", "nodes", &node.to_string(), &record.to_string()]);
+}
+
+/// A record of a node that died without a word says that it serves.
+///
+/// Covers: G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_leaves_chooses_among_those_that_live() {
+    let (_dir, redis, mut a, b) = two().await;
+    let dead = NodeId(0xd);
+    listed(&redis, B, dead, &json!({}));
+    let _: redis::Value = redis.command(&["HSET", &format!("node:{{{B}}}"), "1", "9999999999999"]);
+    a.life.advance(Phase::Draining);
+    match a.hears().await {
+        Heard::Heirs(heirs) => assert_eq!(heirs, BTreeSet::from([B])),
+        other @ (Heard::Frame(_) | Heard::Unheard(_) | Heard::Gap) => panic!("{other:?} instead of heirs"),
+    }
+    drop(b);
+}
+
+/// Covers: G8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_never_came_back_are_taken_out_of_the_list() {
+    let dir = tempdir().expect("a directory");
+    let redis = Redis::start(dir.path(), &[]);
+    let a = Node::join(&redis, A).await;
+    let (old, young) = (NodeId(0xd), NodeId(0xe));
+    listed(&redis, A, old, &json!({"seen_ms": 1}));
+    listed(&redis, A, young, &json!({}));
+    let _b = Node::join(&redis, B).await;
+    let (begun, mut again) = (Instant::now(), tokio::time::interval(Duration::from_millis(20)));
+    loop {
+        let nodes = a.bus.nodes().await.expect("the list");
+        assert!(nodes.contains_key(&young) && nodes.contains_key(&A), "{nodes:?}");
+        if !nodes.contains_key(&old) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it stays");
+        again.tick().await;
+    }
 }

@@ -11,6 +11,7 @@ use turnway_core::id::{
     Version,
 };
 use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::store::quota::{Quota, Quotas};
 use turnway_core::store::{Accepted, Append, Keep, Op, Refused, Reply, Shelf, StoreError};
 use turnway_core::time::Mono;
 use turnway_tests::script::{DAWN, Script, lists};
@@ -316,4 +317,55 @@ fn an_older_store_gets_its_index_when_it_is_opened() {
     drop(database);
     let report = check(dir.path(), &options()).expect("checked");
     assert_eq!(report.damages, 2, "{report:#?}");
+}
+
+/// A snapshot takes the place of the one before, in the books as in the file.
+///
+/// Covers: S-48.
+#[test]
+fn snapshots_count_once_for_their_users_quota() {
+    let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(64 * 1024) };
+    let rig = Rig::open(|options, answers| {
+        Embedded::with_backend(Disk::new(0), Options { quotas, ..options }, answers)
+    });
+    let Ok(Reply::Claimed(claimed)) = rig.ask(claim()) else { panic!("not claimed") };
+    let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false, writes: true };
+    let mut script = Script::new(1, false);
+    let mut accepts = std::iter::from_fn(|| Some(script.next(DAWN))).filter_map(|op| {
+        let Op::Accept { input, hash, .. } = op else { return None };
+        Some(Op::Accept { key: key(), principal: principal.clone(), input, hash })
+    });
+    let mut accept = || accepts.next().expect("an input");
+    assert!(matches!(rig.ask(accept()), Ok(Reply::Accepted(_))));
+    let token = claimed.token;
+    for n in 0..10 {
+        let fact = Fact::SessionNotice { name: format!("n{n}"), request_id: None };
+        let entry = Entry {
+            id: EventId::new(DAWN.store, n),
+            time: DAWN.store,
+            source: "turnway".into(),
+            correlation_id: "x".into(),
+            causation_id: None,
+            traceparent: None,
+            run_id: None,
+            fact,
+        };
+        let after = Seq(u64::try_from(n).expect("small"));
+        let append = Append {
+            key: key(),
+            token,
+            after,
+            facts: vec![Arc::new(entry)],
+            ends: Vec::new(),
+            answers: Vec::new(),
+            closed: None,
+            known: Version(0),
+        };
+        assert!(matches!(rig.ask(Op::Append(Box::new(append))), Ok(Reply::Appended { .. })));
+        let at = Cursor { seq: Seq(after.0 + 1), epoch: token.epoch };
+        let keep = Keep { key: key(), token, at, state: vec![7; 16 * 1024].into() };
+        assert_eq!(rig.ask(Op::Keep(Box::new(keep))), Ok(Reply::Done));
+    }
+    let more = rig.ask(accept());
+    assert!(matches!(more, Ok(Reply::Accepted(_))), "one snapshot of 16 KiB and a few facts: {more:?}");
 }

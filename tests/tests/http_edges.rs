@@ -183,3 +183,20 @@ fn said(events: &[turnway_tests::real::web::Event]) -> String {
     let deltas = events.iter().filter(|event| event.data["type"] == "delta");
     deltas.filter_map(|event| event.data["text"].as_str()).collect()
 }
+
+/// What is longer than a message is refused where that is seen, and not when all of it has come.
+///
+/// Covers: S-11.
+#[tokio::test]
+async fn a_body_is_refused_at_the_byte_that_is_too_many() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let head = format!(
+        "POST /v1/sessions/s/turns HTTP/1.1\r\nhost: {}\r\nx-user-id: ann\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n",
+        node.http
+    );
+    let mut socket = connect_and_say(&node, &(head + &" ".repeat(100_000))).await;
+    let mut line = [0; 12];
+    timeout(PATIENCE, socket.read_exact(&mut line)).await.expect("in time").expect("it answers");
+    assert_eq!(std::str::from_utf8(&line), Ok("HTTP/1.1 413"));
+}

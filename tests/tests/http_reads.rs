@@ -340,3 +340,44 @@ async fn error_body_of_an_agent_is_for_operators_only() {
     assert_eq!((&error["retry_after_ms"], &error["detail"]), (&json!(7_000), &Value::Null));
     assert!(!node.log().contains("db-7"), "what an agent says is not logged");
 }
+
+/// A page has a size as well as a number of facts.
+///
+/// Covers: MP-H13, G8.
+#[tokio::test]
+async fn a_page_of_facts_has_a_size() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    let long = "x".repeat(50_000);
+    for n in 0..15 {
+        turn(&ann, "s1", &format!("m{n}"), &long).await;
+    }
+    let (mut after, mut seen) = (0, 0);
+    loop {
+        let reply = ann.get(&format!("/v1/sessions/s1/events?limit=500&after_seq={after}")).await;
+        assert!(reply.text.len() < 1_100_000, "{} bytes after {after}", reply.text.len());
+        let page = reply.json();
+        seen += page["events"].as_array().expect("a list").len() as u64;
+        let Some(next) = page["next"].as_u64() else {
+            assert_eq!(page["seq"], seen, "all of them, in pages");
+            break;
+        };
+        after = next;
+    }
+}
+
+/// Whoever names a place of a log that is not this one's is told so, even where this one is longer.
+///
+/// Covers: ST-3, I7.
+#[tokio::test]
+async fn a_place_of_another_log_is_told_apart() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let ann = Web::new(node.http, Some("ann"));
+    turn(&ann, "s1", "m1", "hi").await;
+    let stream = [("accept", "text/event-stream"), ("last-event-id", "3-1")];
+    let mut stream = ann.open("GET", "/v1/sessions/s1/events", &stream, "").await;
+    let reset = stream.next().await.expect("an event");
+    assert_eq!((reset.name.as_deref(), &reset.data["reason"]), (Some("subscribed"), &json!("regressed")));
+}

@@ -10,6 +10,7 @@ use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Invocation, Reply, Voice};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, run, script};
+use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::Wire;
 
 const CLIENT: &str = "openai_client.py";
@@ -307,4 +308,22 @@ async fn a_client_that_does_not_read_is_waited_for() {
     assert!(all.contains("data: [DONE]"));
     // Text may be cut anywhere between two chunks of HTTP; only ours is made of this letter.
     assert!(all.matches('x').count() >= PIECE * PIECES, "{}", all.matches('x').count());
+}
+
+/// Long requests are read some at a time, and each that was read leaves room for another.
+///
+/// Covers: S-11, G8.
+#[tokio::test]
+async fn long_requests_leave_room_for_others() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let web = Web::new(node.http, Some("ann"));
+    let json_ = [("content-type", "application/json")];
+    let earlier = json!({"role": "user", "content": "x".repeat(80 * 1024)});
+    let last = json!({"role": "user", "content": "hi"});
+    let call = json!({"model": "agent/nobody", "messages": [earlier, last]}).to_string();
+    for n in 0..260 {
+        let reply = web.ask("POST", "/v1/chat/completions", &json_, &call).await;
+        assert_eq!(reply.status, 404, "{n}: {}", reply.text);
+    }
 }

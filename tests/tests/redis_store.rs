@@ -4,6 +4,8 @@
 mod away;
 #[path = "redis_store/bell.rs"]
 mod bell;
+#[path = "redis_store/bounds.rs"]
+mod bounds;
 #[path = "redis_store/desk.rs"]
 mod desk;
 #[path = "redis_store/far.rs"]

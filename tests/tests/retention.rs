@@ -2,9 +2,14 @@
 //! with a silent hole; what is kept still works, across a restart too.
 //!
 //! Covers: ST-3, I7, G5.
-use serde_json::json;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tokio::time::interval;
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::web::Web;
+use turnway_tests::real::wire::{Wire, invoke};
 
 #[tokio::test]
 async fn a_trimmed_history_answers_with_a_reset() {
@@ -46,4 +51,51 @@ async fn a_trimmed_history_answers_with_a_reset() {
         let again = again.expect("an answer");
         assert_eq!((&again["type"], &again["duplicate"]), (&json!("turn_accepted"), &json!(true)), "{again}");
     }
+}
+
+/// However little is kept, all of the turn that is open is: whoever comes now is to see what was asked.
+///
+/// Covers: ST-3, I7.
+#[tokio::test]
+async fn an_open_turn_is_kept_from_its_first_fact() {
+    let agents = Agents::start(|_| {
+        Reply::speak(async |voice| {
+            for n in 0..100 {
+                voice.event("state", &json!({"state": "thinking", "detail": {"n": n}})).await?;
+            }
+            voice.hung_up().await
+        })
+    })
+    .await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let args = ["--demo", "--retention", "facts=10", "--agent", &agents.flag("slow")];
+    let node = Node::start(dir.path(), &args).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("a link");
+    for turn in 0..5 {
+        wire.turn("s1", "echo", &format!("m{turn}"), "hi").await.expect("a turn");
+    }
+    let accepted = wire.ask("long", invoke("s1", "slow", "what was asked")).await.expect("accepted");
+    let run = &accepted["run_id"];
+    let first = wire.until(|message| message["type"] == "message" && message["run_id"] == *run).await;
+    let first = first.expect("the question")["seq"].as_u64().expect("a place");
+    let last = |message: &Value| message["type"] == "state" && message["detail"]["n"] == 99;
+    wire.until(last).await.expect("all states");
+    let web = Web::new(node.http, Some("ann"));
+    let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
+    // Everything before it is trimmed; and then nothing more.
+    let page = loop {
+        let page = web.json("/v1/sessions/s1/events?after_seq=0&limit=500").await;
+        if page["floor"].as_u64() >= Some(first - 1) {
+            break page;
+        }
+        assert!(begun.elapsed() < PATIENCE, "nothing is trimmed: {}", page["floor"]);
+        again.tick().await;
+    };
+    assert_eq!(page["floor"], first - 1, "the turn lacks its beginning");
+    assert_eq!(
+        (&page["events"][0]["type"], &page["events"][0]["seq"]),
+        (&json!("user.message"), &json!(first))
+    );
+    let messages = web.json("/v1/sessions/s1/messages").await;
+    assert_eq!(messages["messages"][0]["content"], "what was asked", "{messages}");
 }

@@ -1,10 +1,17 @@
 //! Fair shares of a real node, quotas of stored bytes, and sessions that are deleted.
+use serde_json::json;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use tempfile::{TempDir, tempdir};
+use tokio::time::interval;
+use turnway_core::limits;
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Reply};
-use turnway_tests::real::identity::{Key, guarded};
+use turnway_tests::real::http::get;
+use turnway_tests::real::identity::{Key, guarded, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
+use turnway_tests::real::wire::{Wire, invoke};
 
 /// Writes a configuration of these sections, and returns its path.
 fn configuration(dir: &Path, text: &str) -> String {
@@ -82,6 +89,120 @@ async fn over_a_quota_inputs_are_refused_until_sessions_are_deleted() {
     assert_eq!(eve.ask("DELETE", "/v1/sessions/e0", &[], "").await.status, 204);
     let events = eve.turn("e3", "echo", "m", "hi", None).await.rest().await;
     assert_eq!(events.last().expect("an end").data["status"], "completed", "its bytes are free");
+}
+
+/// What users hold of a node now, by the names of its amounts.
+async fn held(node: &Node, resource: &str) -> u64 {
+    let (_, metrics) = get(node.admin, "/metrics").await.expect("metrics");
+    let name = format!("turnway_share_held{{resource=\"{resource}\"}} ");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    line.unwrap_or_else(|| panic!("no {name}")).parse().expect("a count")
+}
+
+/// Waits until so much of this is held.
+async fn until_held(node: &Node, resource: &str, amount: u64) {
+    let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
+    loop {
+        let now = held(node, resource).await;
+        if now == amount {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{resource}: {now} and not {amount}");
+        again.tick().await;
+    }
+}
+
+/// Covers: S-17, G8.
+#[tokio::test]
+async fn what_users_held_is_given_back() {
+    let dir = tempdir().expect("a directory");
+    let (node, eve, _) = shared(&dir, "", &[]).await;
+    let mut wire = eve.hello(node.http, None).await.expect("welcome");
+    for n in 0..3 {
+        wire.turn(&format!("s{n}"), "echo", "m", "hi").await.expect("a turn");
+    }
+    let run = wire.ask("long", invoke("s0", "counter", "count to 1000 every 100ms")).await.expect("accepted");
+    until_held(&node, "attempts", 1).await;
+    until_held(&node, "subscriptions", 3).await;
+    assert!(held(&node, "content_bytes").await > 0 && held(&node, "sessions").await > 0);
+    wire.say(json!({"type": "cancel_run", "run_id": run["run_id"]})).await.expect("said");
+    wire.until(|message| message["type"] == "done").await.expect("its end");
+    drop(wire);
+    for resource in ["attempts", "content_bytes", "sessions", "subscriptions"] {
+        until_held(&node, resource, 0).await;
+    }
+}
+
+/// Covers: S-17, S-10.
+#[tokio::test]
+async fn places_for_attempts_come_back() {
+    let dir = tempdir().expect("a directory");
+    let good = Agents::start(|_| Reply::speak(async |voice| voice.done().await)).await;
+    // Beside the one there are 256 for attempts that are being ended.
+    let (node, eve, _) = shared(&dir, "[limit]\nattempts = \"1\"", &["--agent", &good.flag("good")]).await;
+    let mut wire = eve.hello(node.http, None).await.expect("welcome");
+    for n in 0..260 {
+        let (_, done) = wire.turn("s", "good", &format!("m{n}"), "hi").await.expect("a turn");
+        assert_eq!(done["status"], "completed", "{n}: {done}");
+    }
+}
+
+/// A link may ask any number of things, as long as not too many of them wait.
+///
+/// Covers: S-17.
+#[tokio::test]
+async fn answered_requests_leave_room_for_more() {
+    let dir = tempdir().expect("a directory");
+    let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    for n in 0..2 * limits::LINK_ASKS_MAX {
+        wire.turn("s", "echo", &format!("m{n}"), "hi").await.expect("a turn");
+    }
+}
+
+/// Requests by HTTP count for their user as connections do.
+///
+/// Covers: S-17.
+#[tokio::test]
+async fn streams_count_for_their_users_share() {
+    let dir = tempdir().expect("a directory");
+    let pepper = pepper(dir.path());
+    let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
+    // Room for eight connections.
+    let node = Node::start_with_files(395, "memory:", dir.path(), &auth).await;
+    let eve = web(&node, &Key::make(&node, &["--tenant", "evil", "--user", "eve"]).await);
+    let ann = web(&node, &Key::make(&node, &["--tenant", "acme", "--user", "ann"]).await);
+    eve.turn("e", "echo", "m", "hi", None).await.rest().await;
+    let mut inside = Vec::new();
+    let refused = loop {
+        let stream = eve.open("GET", "/v1/sessions/e/events", &[("accept", "text/event-stream")], "").await;
+        if stream.status != 200 {
+            break stream.reply().await;
+        }
+        inside.push(stream);
+        assert!(inside.len() < 8, "one user has all of them");
+    };
+    refused.must_be(429, "over_share");
+    assert_eq!(ann.get("/v1/sessions").await.status, 200, "others find room");
+    drop(inside);
+}
+
+/// Bytes count for the user whose session keeps them, whoever has sent them.
+///
+/// Covers: S-48.
+#[tokio::test]
+async fn a_quota_is_that_of_the_sessions_user() {
+    let dir = tempdir().expect("a directory");
+    let (node, eve, _) = shared(&dir, "[quota]\nuser = \"64KiB\"", &[]).await;
+    let boss = ["--tenant", "evil", "--user", "boss", "--scopes", "read,write,operator"];
+    let (eve, boss) = (web(&node, &eve), web(&node, &Key::make(&node, &boss).await));
+    let big = "x".repeat(20_000);
+    for n in 0..2 {
+        eve.turn(&format!("e{n}"), "echo", "m", &big, None).await.rest().await;
+    }
+    boss.turn("e0", "echo", "n", &big, None).await.reply().await.must_be(429, "quota_exceeded");
+    let events = boss.turn("b0", "echo", "n", &big, None).await.rest().await;
+    assert_eq!(events.last().expect("an end").data["status"], "completed", "its own is another one");
 }
 
 #[tokio::test]

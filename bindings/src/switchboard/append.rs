@@ -8,7 +8,7 @@ use turnway_core::id::{Epoch, NodeId, Seen, Seq, SessionKey, Token};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::planted::{Planted, planted};
+use turnway_core::planted::{self, Planted};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::session::{Input as Told, Output as Said};
 use turnway_core::store::{Append, Keep, Op, Reply};
@@ -274,7 +274,7 @@ impl Switchboard {
             .durable
             .runs
             .values()
-            .map(|run| run.first.0.saturating_sub(u64::from(!planted(Planted::TrimsFirstFact))));
+            .map(|run| run.first.0.saturating_sub(u64::from(!planted::planted(Planted::TrimsFirstFact))));
         let open = open.min();
         let upto = at.0.min(owned.tail().seq.0.saturating_sub(keep)).min(open.unwrap_or(u64::MAX));
         if upto > owned.trimmed.0 {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use turnway_core::id::{Cursor, Epoch, NodeId, Seen, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::planted::{Planted, planted};
+use turnway_core::planted::{self, Planted};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::store::Op;
 use turnway_core::time::Now;
@@ -133,7 +133,7 @@ impl Switchboard {
                 }
                 Some(_) => {}
                 None => {
-                    if !planted(Planted::NeverUnlistened) {
+                    if !planted::planted(Planted::NeverUnlistened) {
                         self.unlisten(&key);
                     }
                     have.push((key, end));

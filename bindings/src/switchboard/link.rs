@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnway_core::id::{LinkId, Principal, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::planted::{Planted, planted};
+use turnway_core::planted::{self, Planted};
 use turnway_core::share::{Account, Ledger, Over};
 
 /// All links.
@@ -137,7 +137,7 @@ impl Switchboard {
         let Some(gone) = self.links.links.remove(&link) else { return };
         self.forget_askers(link, gone.asks);
         let account = Account::from(&gone.principal);
-        if !planted(Planted::SubscriptionsKept) {
+        if !planted::planted(Planted::SubscriptionsKept) {
             self.links.subscriptions.give_back(&account, gone.sessions.len() as u64);
         }
         for key in gone.sessions {

@@ -73,7 +73,7 @@ async fn look(health: Weak<Health>, client: Client) {
             wait = wait.max(asked).min(LOOK_MAX);
         }
         // Agents need not have a health page: whoever answers is there, unless it says that it is ill.
-        let is_ill = |status: StatusCode| status.is_server_error() && !planted(Planted::IllAgentIsBack);
+        let is_ill = |status: http::StatusCode| status.is_server_error() && !planted(Planted::IllAgentIsBack);
         if matches!(answer, Ok(Ok(response)) if !is_ill(response.status())) {
             tracing::info!(endpoint = %health.endpoint.invoke, "agent is back");
             health.found();

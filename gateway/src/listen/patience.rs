@@ -106,12 +106,15 @@ mod tests {
     async fn a_peer_that_takes_nothing_is_given_up() {
         let (mut socket, _peer) = pair(Duration::from_millis(50)).await;
         let block = vec![0; 1024 * 1024];
-        let given_up = loop {
-            if let Err(error) = write(&mut socket, &block).await {
-                break error.kind();
+        let given_up = async {
+            loop {
+                if let Err(error) = write(&mut socket, &block).await {
+                    return error.kind();
+                }
             }
         };
-        assert_eq!(given_up, io::ErrorKind::TimedOut);
+        let given_up = tokio::time::timeout(Duration::from_secs(3), given_up).await;
+        assert_eq!(given_up.ok(), Some(io::ErrorKind::TimedOut), "in its own time");
     }
 
     #[tokio::test]

@@ -19,6 +19,9 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+/// Where what an agent is told has the `Idempotency-Key` that it came with.
+pub const KEY: &str = "idempotency-key";
+
 /// Connections that may wait to be taken. Who takes over thousands of turns asks for all of them within two seconds, and one
 /// that finds no room is tried again by the kernel a second later.
 const BACKLOG: u32 = 4096;
@@ -311,8 +314,9 @@ async fn answer(
             (attempt.parse().expect("x-run-attempt"), epoch.parse().expect("x-owner-epoch"));
         return Ok(memory.rest(Again { run_id: run_id.to_owned(), attempt, epoch, known, status: 200 }));
     }
+    let key = header(&request, KEY);
     let Ok(body) = request.into_body().collect().await else { return Ok(status(400)) };
-    let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+    let mut body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match *path {
         [_, "steer"] => match memory.steers.take(&body) {
@@ -335,6 +339,7 @@ async fn answer(
             Ok(memory.invoked(invocation, &script).await)
         }
         [_, "event"] => {
+            body[KEY] = key.into();
             let heard = memory.news.as_ref().is_some_and(|news| news.send(body).is_ok());
             Ok(status(if heard { 204 } else { 404 }))
         }

@@ -1,6 +1,8 @@
 //! One node: the real binary, its ready line, its signals, and what it leaves behind.
 use super::{PATIENCE, stale};
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -72,6 +74,15 @@ impl Node {
     pub async fn start_plugged(dir: &Path, args: &[&str]) -> Self {
         let store = format!("embedded:{}", dir.join("data").display());
         Self::start_as(plugged(), &store, dir, args, SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    /// Starts one on this store that may open no more than so many files.
+    pub async fn start_with_files(files: u32, store: &str, dir: &Path, args: &[&str]) -> Self {
+        let script = dir.join("few-files");
+        let text = format!("#!/bin/sh\nulimit -n {files}\nexec '{}' \"$@\"\n", binary().display());
+        std::fs::write(&script, text).expect("a script");
+        std::fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("it can be run");
+        Self::start_as(script, store, dir, args, SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
     /// Starts one that clients reach by every address of this machine.

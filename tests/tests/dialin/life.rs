@@ -1,6 +1,7 @@
 //! Orders and words, and what becomes of turns whose connection ends.
 use crate::{ask, connected, dial, end, node, order, person, say, until};
 use serde_json::{Value, json};
+use turnway_core::limits;
 use turnway_tests::real::http;
 use turnway_tests::real::wire::{Gone, Wire};
 
@@ -281,4 +282,20 @@ async fn a_node_that_leaves_says_so_and_lets_answers_end() {
     assert_eq!(end(&mut ann, &run).await.0, "to the end");
     assert_eq!(agent.next().await, Err(Gone::Closed(4503)));
     assert_eq!(node.exit().await, Some(0));
+}
+
+/// A connection is asked again and again, and no run that has ended takes a place of it.
+///
+/// Covers: SR-K1, G8.
+#[tokio::test]
+async fn ended_runs_leave_room_for_others() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    connected(&node, 1).await;
+    for n in 0..limits::DIALIN_RUNS_MAX + 2 {
+        let run = ask(&mut ann, "s1", &n.to_string()).await;
+        let invoke = order(&mut agent, "invoke").await;
+        say(&mut agent, &invoke, "done", json!({})).await;
+        assert_eq!(end(&mut ann, &run).await.1["status"], "completed", "{n}");
+    }
 }

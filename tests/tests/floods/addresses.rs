@@ -163,3 +163,22 @@ async fn haproxys_own_headers_are_understood() {
         assert_eq!(ask([127, 0, 0, 5], at, b"").await.0, 429);
     }
 }
+
+/// Whoever is turned away for its address takes no place of the node with it.
+///
+/// Covers: S-16.
+#[tokio::test]
+async fn connections_turned_away_leave_no_place_behind() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Room for eight connections.
+    let node = Node::start_with_files(395, "memory:", dir.path(), &["--per-address", "2"]).await;
+    let _inside = (ask([127, 0, 0, 2], node.http, b"").await, ask([127, 0, 0, 2], node.http, b"").await);
+    for n in 0..12 {
+        let refused = rest(call([127, 0, 0, 2], node.http, GET).await).await;
+        assert!(refused.starts_with("HTTP/1.1 429 "), "{n}: {refused}");
+    }
+    let begun = Instant::now();
+    while ask([127, 0, 0, 3], node.http, b"").await.0 != 200 {
+        assert!(begun.elapsed() < PATIENCE, "the node is full of those it has turned away");
+    }
+}

@@ -216,3 +216,35 @@ async fn without_redis_each_node_has_the_rate_for_itself() {
         format!("{} in {:?} / {} in {:?}", away.sum(), away.took, back.sum(), back.took)
     });
 }
+
+/// What goes on with an answer has a bucket of its own, at all nodes, however much work is asked for at one of them; and
+/// nothing of either is kept when it is full again.
+///
+/// Covers: S-17, G-17.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_work_refuses_no_resume_at_another_node() {
+    let fleet = Fleet::start(2).await;
+    let ann = Key::make(&fleet.nodes[0], &["--user", "ann"]).await;
+    let mut wires = fleet.wires(&ann).await;
+    wires[0].turn("s1", "echo", "m", "hi").await.expect("a turn");
+    let (busy, quiet) = wires.split_at_mut(1);
+    let resumes = async {
+        let mut pace = interval(Duration::from_millis(100));
+        for n in 0..50 {
+            pace.tick().await;
+            let ask = json!({"type": "subscribe", "session_id": "s1", "after_seq": 0});
+            let told = quiet[0].ask(&format!("r{n}"), ask).await.expect("an answer");
+            assert_eq!(told["type"], "subscribed", "{n}: {told}");
+        }
+    };
+    let (flooded, ()) = tokio::join!(flood(busy), resumes);
+    assert!(
+        flooded.asked as f64 > 2.0 * (RATE * flooded.took.as_secs_f64() + BURST),
+        "no flood: {flooded:?}"
+    );
+    let kept: Vec<String> = fleet.redis.command(&["KEYS", "rate:*"]);
+    for key in &kept {
+        let left: i64 = fleet.redis.command(&["PTTL", key]);
+        assert_ne!(left, -1, "{key} is kept for ever");
+    }
+}

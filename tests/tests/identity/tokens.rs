@@ -3,6 +3,7 @@ use crate::forgeries::{forged, with, without};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tempfile::{TempDir, tempdir};
+use turnway_core::limits;
 use turnway_tests::real::identity::{Key, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::provider::{AUDIENCE, Provider, Signer, claims, flags, seconds};
@@ -293,4 +294,51 @@ async fn a_node_starts_without_its_provider_and_takes_its_keys_from_a_file() {
     std::fs::write(&file, json!({"keys": [signer.jwk()]}).to_string()).expect("a file");
     let node = start(&dir, &flags).await;
     assert!(is_let_in(&node, &signer.token(&claims("ann"))).await);
+}
+
+/// A connection that is let in is no place to try tokens from either.
+///
+/// Covers: S-05, S-03.
+#[tokio::test]
+async fn forged_refreshes_lock_their_address_out() {
+    let signer = Signer::p256("e");
+    let provider = Provider::start(&[&signer]).await;
+    let dir = tempdir().expect("a directory");
+    let mut flags = provider.flags();
+    flags.extend(["--per-address".to_owned(), "50".to_owned()]);
+    let node = start(&dir, &flags).await;
+    let good = signer.token(&claims("ann"));
+    for n in 0..limits::AUTH_FAILURES_MAX {
+        let (mut wire, _) = welcome(&node, &good).await.unwrap_or_else(|gone| panic!("{n}: {gone:?}"));
+        let forged = Signer::p256("e").token(&claims("ann"));
+        wire.say(json!({"type": "refresh", "token": forged})).await.expect("said");
+        assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)), "{n}");
+    }
+    let reply = Web::new(node.http, None).bearer(&good).get("/v1/sessions").await;
+    reply.must_be(429, "rate_limited");
+}
+
+/// Each refresh costs a signature, so it has the rate of whatever else is asked for.
+///
+/// Covers: S-17, S-03.
+#[tokio::test]
+async fn refreshes_have_a_rate() {
+    let signer = Signer::p256("e");
+    let provider = Provider::start(&[&signer]).await;
+    let dir = tempdir().expect("a directory");
+    let file = dir.path().join("turnway.toml");
+    std::fs::write(&file, "[rate]\nconnection = \"6/m\"\n").expect("a file");
+    let mut flags = provider.flags();
+    flags.extend(["--config".to_owned(), file.display().to_string()]);
+    let node = start(&dir, &flags).await;
+    let (mut wire, _) = welcome(&node, &signer.token(&claims("ann"))).await.expect("let in");
+    let mut told = Vec::new();
+    for n in 0..7 {
+        let refresh = json!({"type": "refresh", "token": signer.token(&claims("ann"))});
+        told.push(wire.ask(&format!("f{n}"), refresh).await.expect("an answer"));
+    }
+    let good = told.iter().take_while(|told| told["type"] == "refreshed").count();
+    assert!((5..7).contains(&good), "{told:?}");
+    assert_eq!(told[good]["code"], "rate_limited", "{told:?}");
+    assert!(told[good]["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{told:?}");
 }

@@ -188,3 +188,40 @@ async fn a_node_makes_a_certificate_for_itself() {
     let said = format!("cannot listen on {quic} (QUIC)");
     assert!(taken.err.contains(&said) && taken.err.contains("--quic off"), "{taken:?}");
 }
+
+/// A handshake that comes to nothing takes no place of the node with it.
+///
+/// Covers: S-16.
+#[tokio::test]
+async fn failed_handshakes_leave_no_place_behind() {
+    let dir = tempdir().expect("a directory");
+    let (_node, quic, trust) = node(&dir, &["--demo", "--quic-connections", "3"]).await;
+    let stranger = Trust::of([&Pair::make(dir.path(), "stranger").await]);
+    for _ in 0..6 {
+        assert!(Line::open(quic, &stranger).await.is_err(), "it does not believe the node");
+    }
+    let begun = tokio::time::Instant::now();
+    while Line::hello(quic, &trust, "ann", vec![]).await.is_err() {
+        assert!(begun.elapsed() < turnway_tests::real::PATIENCE, "the node is full of broken handshakes");
+    }
+}
+
+/// Connections by QUIC have a bound of their own, and a user has a share of that one.
+///
+/// Covers: S-17.
+#[tokio::test]
+async fn a_user_has_a_share_of_the_connections_by_quic() {
+    let dir = tempdir().expect("a directory");
+    let pepper = pepper(dir.path());
+    let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
+    let (node, quic, trust) = node(&dir, &[&auth[..], &["--quic-connections", "4"]].concat()).await;
+    let key = Key::make(&node, &["--user", "ann"]).await;
+    let hello = async || {
+        let line = Line::open(quic, &trust).await.expect("room");
+        line.greet_with(json!({"type": "hello", "api_key": key.text})).await
+    };
+    let inside = [hello().await.expect("welcome"), hello().await.expect("welcome")];
+    assert_eq!(hello().await.err(), Some(Gone::Closed(4429)), "nine sixteenths of four");
+    key.hello(node.http, None).await.expect("those by TCP are counted apart");
+    drop(inside);
+}

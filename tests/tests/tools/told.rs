@@ -1,11 +1,12 @@
 //! An agent with an address of its own, and what it has subscribed to.
 use crate::{next, person, runner, tells};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use turnway_tests::real::PATIENCE;
-use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::agent::{Agents, KEY, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::invoke;
 
@@ -46,7 +47,7 @@ async fn an_agent_behind_http_is_told_of_what_another_has_asked_for() {
     ann.until(|message| message["type"] == "delta" && message["run_id"] == run).await.expect("it answers");
     tells(&mut runner, &execute, "invoked", json!({})).await;
     tells(&mut runner, &execute, "result", json!({"ok": true, "result": 7})).await;
-    let mut seqs = Vec::new();
+    let (mut seqs, mut keys) = (Vec::new(), BTreeSet::new());
     // Who asked for it was told of its own, as far as it was still answering.
     while seqs.len() < 2 {
         let event = timeout(PATIENCE, told.recv()).await.expect("in time").expect("a request");
@@ -57,7 +58,9 @@ async fn an_agent_behind_http_is_told_of_what_another_has_asked_for() {
         assert_eq!((&event["name"], &event["session_id"]), (&json!(name), &json!("s1")), "{event}");
         assert_eq!(event["event"]["data"]["action_id"], execute["action_id"], "{event}");
         seqs.push(event["seq"].as_u64().expect("a place"));
+        keys.insert(event[KEY].as_str().expect("a key").to_owned());
     }
+    assert_eq!(keys.len(), seqs.len(), "by its key an agent knows a repeat: {keys:?}");
     assert!(seqs.is_sorted() && seqs[0] > 0, "{seqs:?}");
     // And what it has asked to be told of itself.
     let waits = ann.ask("3", invoke("s1", "looks-on", "and now?")).await.expect("taken")["run_id"].clone();

@@ -1,7 +1,9 @@
 //! Which runner is given what, by the tenants that it serves and the credential that it has.
 use super::*;
+use std::sync::Arc;
 use turnway_core::id::{MessageId, RunId, SessionId, TenantId, UserId};
 use turnway_core::private::Private;
+use turnway_core::protocol::action::Encoding;
 
 fn reach(tenant: &str) -> Reach {
     if tenant == "*" { Reach::Everyone } else { Reach::Tenant(TenantId::parse(tenant).expect("a name")) }
@@ -127,6 +129,32 @@ fn runner_id_is_its_credentials_while_results_are_expected() {
     assert_eq!(reports.len(), 2, "it has begun and ended");
     scene.tell(Input::Left { connection: 3 });
     assert_eq!(scene.shop.admits(&id("r"), &second), Ok(()));
+}
+
+/// Covers: S-17, G8.
+#[test]
+fn output_that_is_left_out_is_said_to_be() {
+    let mut scene = Scene::default();
+    scene.comes(1, "r", identity("acme", "k"));
+    scene.ordered(1, "acme");
+    let mut offset = 0;
+    let mut print = |scene: &mut Scene| {
+        let data = Private(Arc::from("x".repeat(limits::CHUNK_BYTES_MAX)));
+        let (stream, encoding, truncated) = (Stream::Stdout, Encoding::Utf8, false);
+        let printed = Printed { action_id: action(1), stream, offset, data, encoding, truncated };
+        offset += limits::CHUNK_BYTES_MAX as u64;
+        let word = FromRunner::Chunk { session: None, printed: Box::new(printed) };
+        let outputs = scene.tell(Input::Said { connection: 1, word });
+        outputs.into_iter().find_map(|output| match output {
+            Output::Report { report: ToolReport::Printed(printed), .. } => Some(printed.truncated),
+            Output::Report { .. } | Output::Send { .. } => None,
+        })
+    };
+    let shown =
+        std::iter::from_fn(|| print(&mut scene)).take(1000).inspect(|cut| assert!(!cut)).count() as u64;
+    assert_eq!(shown, limits::OUTPUT_BYTES_PER_SECOND / limits::CHUNK_BYTES_MAX as u64);
+    scene.now.mono = scene.now.mono + Duration::from_secs(2);
+    assert_eq!((print(&mut scene), print(&mut scene)), (Some(true), Some(false)), "once");
 }
 
 #[test]

@@ -102,3 +102,38 @@ impl Inbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use prometheus::Registry;
+
+    fn inbox() -> Inbox {
+        let metrics = Metrics::register(&Registry::new()).expect("each family once");
+        Inbox::new(Arc::new(Pulse::new(Clock::start())), Arc::new(metrics))
+    }
+
+    /// Covers: G8.
+    #[test]
+    fn what_was_read_leaves_room_for_as_much() {
+        let inbox = inbox();
+        let frame = vec![0; BYTES_MAX / 4];
+        for n in 0..12 {
+            inbox.take(frame.clone());
+            assert_eq!(inbox.try_next(), Some(Next::Frame(frame.clone())), "{n}");
+            assert_eq!(inbox.try_next(), None, "{n}");
+        }
+    }
+
+    /// Covers: G8, S-14.
+    #[test]
+    fn more_than_there_is_room_for_is_a_gap() {
+        let inbox = inbox();
+        let frame = vec![0; BYTES_MAX / 4];
+        (0..5).for_each(|_| inbox.take(frame.clone()));
+        let read: Vec<Next> = std::iter::from_fn(|| inbox.try_next()).collect();
+        assert_eq!(read.len(), 5);
+        assert_eq!(read.last(), Some(&Next::Gap(Lapse::Overflow)));
+    }
+}

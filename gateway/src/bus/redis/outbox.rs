@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
     use turnway_bindings::peer::Words;
-    use turnway_core::id::NodeId;
+    use turnway_core::id::{Cursor, NodeId, SessionId, SessionKey, TenantId};
 
     fn knocks(count: usize) -> Vec<Mail> {
         (0..count).map(|n| (NodeId(n as u128), Words::Knock)).collect()
@@ -129,6 +129,24 @@ mod tests {
         let first = outbox.take().now_or_never().expect("something");
         assert_eq!(first[..2], knocks(2));
         assert!(first.len() < WORDS_MAX && outbox.put(&mut knocks(1)) == 0);
+    }
+
+    /// Covers: G8.
+    #[test]
+    fn what_was_taken_leaves_room_for_as_much() {
+        let (outbox, node) = (Outbox::default(), NodeId(1));
+        let session = SessionKey {
+            tenant: TenantId::default_tenant(),
+            session: SessionId::parse("s").expect("a name"),
+        };
+        let each = Words::Have { logs: vec![(session.clone(), Cursor::default())] }.weight();
+        let large = || Words::Have { logs: vec![(session.clone(), Cursor::default()); BYTES_MAX / 4 / each] };
+        for n in 0..40 {
+            let mut mail = vec![(node, large())];
+            assert_eq!(outbox.put(&mut mail), 0, "{n}");
+            assert_eq!(outbox.take().now_or_never().map(|taken| taken.len()), Some(1), "{n}");
+            outbox.done();
+        }
     }
 
     #[test]

@@ -182,6 +182,21 @@ fn a_session_left_is_forgotten() {
     assert_eq!(rig.reconnect(), ["> hello []", "connected"]);
 }
 
+/// The ends of so many runs are known that nothing late is told twice, and of no more.
+#[test]
+fn ends_of_runs_are_known_for_a_while() {
+    let mut rig = Rig::new();
+    rig.subscribe(Start::Now);
+    rig.subscribed(0, json!({}));
+    for n in 1..=3 * limits::ENDED_RUNS_MAX as u64 {
+        let end = json!({"type": "done", "run_id": format!("s.r{n}"), "status": "completed", "text_bytes": 0,
+            "seq": n, "epoch": 1});
+        assert_eq!(rig.s(end).first().map(String::as_str), Some("done completed "), "{n}");
+    }
+    let known = rig.state.conversations["s"].ended.len();
+    assert_eq!(known, limits::ENDED_RUNS_MAX);
+}
+
 /// An error that is a fact is nobody's answer, and counts like any other.
 #[test]
 fn a_request_of_somebody_else_that_came_to_nothing_is_a_note() {

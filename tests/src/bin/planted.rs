@@ -1,0 +1,178 @@
+//! `planted [COUNT | BUG…]`: plants bugs into the node and into what tests have in their own process, one at a time, and runs
+//! the test that has to go red of each ([`turnway_tests::planted`]).
+//!
+//! With a count so many are chosen, by `PLANTED_SEED` or the time. It ends with `caught N of M`, and with 1 if one survived.
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use turnway_core::rng::Rng;
+use turnway_tests::planted::{ROWS, Row, Watch};
+
+/// What chooses a bug; also in turnway-core, where it exists only with the feature.
+const VARIABLE: &str = "TURNWAY_PLANTED";
+const FEATURE: &str = "turnway/planted";
+const PROFILE: &str = "sim";
+/// Seconds that one test may take: a bug that makes it hang is found out too.
+const PATIENCE: &str = "150";
+const USAGE: u8 = 64;
+
+#[expect(clippy::print_stdout, reason = "its verdict is its output")]
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match chosen(&args).and_then(|rows| hunt(&rows)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            println!("planted: {why}");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// The rows that the command line means.
+#[expect(clippy::print_stdout, reason = "whoever wants the same again needs the number")]
+fn chosen(args: &[String]) -> Result<Vec<&'static Row>, String> {
+    let [count] = args else {
+        let find =
+            |name: &String| ROWS.iter().find(|row| row.bug == name).ok_or(format!("{name}: no such bug"));
+        return if args.is_empty() { Ok(ROWS.iter().collect()) } else { args.iter().map(find).collect() };
+    };
+    let Ok(count) = count.parse::<usize>() else {
+        return chosen(&[count.clone(), count.clone()]).map(|rows| rows.into_iter().take(1).collect());
+    };
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seed = match std::env::var("PLANTED_SEED") {
+        Ok(text) => u64::from_str_radix(&text, 16).map_err(|why| format!("PLANTED_SEED={text}: {why}"))?,
+        Err(_) => now(),
+    };
+    println!("chosen by PLANTED_SEED={seed:x}");
+    let mut rng = Rng::from_number(seed);
+    let watched = ROWS.iter().filter(|row| matches!(row.watch, Watch::By(..)));
+    let mut rows: Vec<_> = watched.map(|row| (rng.next_u128(), row)).collect();
+    rows.sort_by_key(|(place, _)| *place);
+    Ok(rows.into_iter().take(count).map(|(_, row)| row).collect())
+}
+
+/// Runs the tests of these rows; whether no bug survived its own.
+#[expect(clippy::print_stdout, reason = "what became of each is shown as it is known")]
+fn hunt(rows: &[&Row]) -> Result<bool, String> {
+    let node = node()?;
+    agree(&node)?;
+    let suites = suites(rows)?;
+    let (mut caught, mut survivors, mut green) = (0, Vec::new(), BTreeMap::new());
+    for row in rows {
+        let Watch::By(suite, test) = row.watch else {
+            survivors.push(format!("{}: no test: {}", row.bug, row.watch.reason()));
+            continue;
+        };
+        let suite = suites.get(suite).ok_or_else(|| format!("no test file {suite}"))?;
+        let began = Instant::now();
+        let is_green = *green.entry(test).or_insert_with(|| run(suite, test, &node, None) == Ok(true));
+        let outcome = match run(suite, test, &node, Some(row.bug))? {
+            _ if !is_green => "its test is red without it",
+            false => {
+                caught += 1;
+                "caught"
+            }
+            true => "survived",
+        };
+        println!("{outcome:<10} {:<28} {:>5.1} s  {test}", row.bug, began.elapsed().as_secs_f64());
+        if outcome != "caught" {
+            survivors.push(format!("{}: {outcome}: {test}", row.bug));
+        }
+    }
+    let is_whole = survivors.iter().all(|line| line.contains(": no test: "));
+    survivors.iter().for_each(|line| println!("not caught: {line}"));
+    println!("caught {caught} of {}", rows.len());
+    Ok(is_whole)
+}
+
+/// Builds the node that bugs can be planted in. It has everything in common with the product's but our own crates.
+fn node() -> Result<PathBuf, String> {
+    let built = cargo(&["build", "--bin", "turnway-planted"])?;
+    built
+        .into_iter()
+        .find(|(name, _)| name == "turnway-planted")
+        .map(|(_, path)| path)
+        .ok_or("nothing was built".to_owned())
+}
+
+/// Builds the tests of these rows with the bugs in them; where each file's are.
+fn suites(rows: &[&Row]) -> Result<BTreeMap<String, PathBuf>, String> {
+    let wanted =
+        rows.iter().filter_map(|row| if let Watch::By(suite, _) = row.watch { Some(suite) } else { None });
+    let wanted: BTreeSet<&str> = wanted.collect();
+    // Tests beside the code are called after their crate.
+    let (beside, files): (Vec<&str>, Vec<&str>) =
+        wanted.into_iter().partition(|name| name.starts_with("turnway"));
+    let mut args = vec!["test", "--no-run"];
+    files.iter().for_each(|file| args.extend(["--test", *file]));
+    if !beside.is_empty() {
+        args.push("--lib");
+    }
+    if args.len() == 2 { Ok(BTreeMap::new()) } else { Ok(cargo(&args)?.into_iter().collect()) }
+}
+
+/// Runs cargo over the workspace, for it is what the product's build runs over; the programs that came of it.
+fn cargo(args: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
+    let (command, args) = args.split_first().ok_or("no command")?;
+    let fixed = ["--locked", "--workspace", "--profile", PROFILE, "--features", FEATURE];
+    let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .arg(command)
+        .args(fixed)
+        .arg("--message-format=json-render-diagnostics")
+        .args(args)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|why| format!("cargo: {why}"))?;
+    if !built.status.success() {
+        return Err("cargo could not build it".to_owned());
+    }
+    let lines = built.stdout.split(|byte| *byte == b'\n');
+    let told = lines.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
+    let program = |told: serde_json::Value| {
+        let path = told["executable"].as_str()?;
+        Some((told["target"]["name"].as_str()?.to_owned(), PathBuf::from(path)))
+    };
+    Ok(told.filter_map(program).collect())
+}
+
+/// Whether the table names the bugs that there are.
+fn agree(node: &PathBuf) -> Result<(), String> {
+    let told =
+        Command::new(node).env(VARIABLE, "?").output().map_err(|why| format!("{}: {why}", node.display()))?;
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    let there: BTreeSet<&str> = told.rsplit(": ").next().unwrap_or_default().split_whitespace().collect();
+    let named: BTreeSet<&str> = ROWS.iter().map(|row| row.bug).collect();
+    let odd: Vec<&&str> = there.symmetric_difference(&named).collect();
+    if odd.is_empty() { Ok(()) } else { Err(format!("the table and the bugs differ: {odd:?}")) }
+}
+
+/// Runs one test, with a bug or with none; whether it is green.
+fn run(suite: &PathBuf, test: &str, node: &PathBuf, bug: Option<&str>) -> Result<bool, String> {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", PATIENCE]).arg(suite).args([test, "--exact", "--test-threads=1"]);
+    command.env("TURNWAY_BIN", node).env_remove(VARIABLE).current_dir(root(suite));
+    if let Some(bug) = bug {
+        command.env(VARIABLE, bug);
+    }
+    let ran = command.output().map_err(|why| format!("{}: {why}", suite.display()))?;
+    if String::from_utf8_lossy(&ran.stdout).contains("running 0 tests") {
+        return Err(format!("{}: there is no test {test}", suite.display()));
+    }
+    Ok(ran.status.success())
+}
+
+/// Where cargo would run this program: in its package.
+fn root(suite: &std::path::Path) -> PathBuf {
+    let name = suite.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    match name.rsplit_once('-').map_or(name, |(name, _)| name) {
+        "turnway" => tests.with_file_name("gateway"),
+        "turnway_core" => tests.with_file_name("core"),
+        "turnway_bindings" => tests.with_file_name("bindings"),
+        "turnway_client" => tests.with_file_name("sdk/rust"),
+        _ => tests,
+    }
+}

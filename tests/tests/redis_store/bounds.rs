@@ -1,0 +1,119 @@
+//! What a session may have in Redis, and what is left of it when it is over.
+use crate::desk::{Desk, holder};
+use redis::Value;
+use serde_json::json;
+use std::time::{Duration, Instant};
+use tempfile::tempdir;
+use tokio::time::interval;
+use turnway::config::Durability;
+use turnway_core::limits;
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::Redis;
+use turnway_tests::real::web::Web;
+use turnway_tests::real::wire::{Wire, invoke};
+
+const FLAGS: [&str; 3] = ["--demo", "--durability", "mem"];
+
+/// Inputs that have ended weigh nothing any more, however many there were.
+///
+/// Covers: S-48.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ended_inputs_leave_room_in_their_inbox() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    let node = Node::start_on(&server.url(), dir.path(), &FLAGS).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let long = "x".repeat(50_000);
+    for n in 0..2 * limits::INBOX_BYTES_MAX / long.len() {
+        wire.turn("s1", "echo", &format!("m{n}"), &long).await.expect("a turn");
+    }
+}
+
+/// Covers: S-48.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inbox_has_so_many_bytes() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
+    let flags = [&FLAGS[..], &["--agent", &slow.flag("slow")]].concat();
+    let node = Node::start_on(&server.url(), dir.path(), &flags).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let long = "x".repeat(60_000);
+    let most = limits::INBOX_BYTES_MAX / long.len();
+    assert!(most < limits::INBOX_INPUTS_MAX, "bytes are to end it, and not the count");
+    for n in 0..most {
+        let told = wire.ask(&format!("m{n}"), invoke("s1", "slow", &long)).await.expect("an answer");
+        assert_eq!(told["type"], "turn_accepted", "{n}: {told}");
+    }
+    let told = wire.ask("more", invoke("s1", "slow", &long)).await.expect("an answer");
+    assert_eq!(told["code"], "too_many_pending", "{told}");
+}
+
+/// A node that is gone leaves no lease behind.
+///
+/// Covers: G8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_end_with_their_keys() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    desk.era(holder(7, 1), true).await;
+    let keys: Vec<String> = server.command(&["KEYS", "node:*"]);
+    assert_eq!(keys.len(), 1);
+    let left: i64 = server.command(&["PTTL", &keys[0]]);
+    assert!((1..=3000).contains(&left), "{left} ms");
+}
+
+/// Of a deleted session its name is known, and nothing that was said in it.
+///
+/// Covers: SR-T11.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_session_leaves_its_name() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    let node = Node::start_on(&server.url(), dir.path(), &FLAGS).await;
+    let ann = Web::new(node.http, Some("ann"));
+    ann.turn("gone", "echo", "m", "secret words", None).await.rest().await;
+    assert_eq!(ann.ask("DELETE", "/v1/sessions/gone", &[], "").await.status, 204);
+    let keys = || server.command::<Vec<String>>(&["KEYS", "*:{*/gone}"]);
+    let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
+    // Listeners take their leave by themselves.
+    while keys().iter().any(|key| key.starts_with("ls:")) {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", keys());
+        again.tick().await;
+    }
+    assert!(keys().iter().all(|key| key.starts_with("own:")), "{:?}", keys());
+    let own: Vec<String> = server.command(&["HKEYS", &keys()[0]]);
+    assert!(!own.iter().any(|field| ["ib", "seq", "fl", "ss"].contains(&field.as_str())), "{own:?}");
+}
+
+/// A node is among the listeners of a session that it does not show, for its word that it left was lost: it says so
+/// again when it hears of that session.
+///
+/// Covers: G8, G9.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_shows_nothing_takes_its_leave() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    [&one, &two].iter().for_each(|path| std::fs::create_dir_all(path).expect("a directory"));
+    let owner = Node::start_on(&server.url(), &one, &FLAGS).await;
+    let other = Node::start_on(&server.url(), &two, &FLAGS).await;
+    let mut wire = Wire::hello(owner.http, "ann", vec![]).await.expect("welcome");
+    wire.turn("s1", "echo", "m1", "hi").await.expect("a turn");
+    let listeners: Vec<String> = server.command(&["KEYS", "ls:*"]);
+    let [listeners] = &listeners[..] else { panic!("{listeners:?}") };
+    let own = listeners.replacen("ls:", "own:", 1);
+    let _: Value = server.command(&["HSET", listeners, &other.id, "0"]);
+    let _: Value = server.command(&["HINCRBY", &own, "lv", "1"]);
+    wire.turn("s1", "echo", "m2", "hi").await.expect("a turn");
+    let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
+    while server.command::<bool>(&["HEXISTS", listeners, &other.id]) {
+        assert!(begun.elapsed() < PATIENCE, "it stays among the listeners");
+        again.tick().await;
+    }
+    let told = wire.ask("n", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
+    assert_eq!(told["type"], "subscribed", "who shows it still listens");
+}
