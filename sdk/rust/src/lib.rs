@@ -35,9 +35,6 @@ mod listen;
 mod number;
 mod options;
 mod place;
-#[cfg(feature = "planted")]
-pub mod planted;
-#[cfg(not(feature = "planted"))]
 mod planted;
 mod quic;
 mod raw;
@@ -60,6 +57,8 @@ pub use event::{
 pub use fx::{Lost, Output};
 pub use invoke::{Invoke, Open, Start, Strategy, Subscribe};
 pub use options::Options;
+#[cfg(feature = "planted")]
+pub use planted::PLANTED;
 pub use raw::Raw;
 pub use state::ClientState;
 pub use trust::trust;

@@ -5,15 +5,15 @@ macro_rules! define_planted {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// A mistake somebody could make.
         #[derive(Clone, Copy, PartialEq, Eq)]
-        pub enum Planted {
+        pub(crate) enum Planted {
             $($(#[$doc])* $name,)*
         }
 
+        /// The names of all planted bugs of the client, by which `TURNWAY_PLANTED` chooses one.
         #[cfg(feature = "planted")]
-        impl Planted {
-            /// Every planted bug, by the name that [`VARIABLE`] chooses it by.
-            pub const ALL: &'static [(&'static str, Self)] = &[$((stringify!($name), Self::$name),)*];
-        }
+        pub const PLANTED: &[&str] = &[$(stringify!($name),)*];
+        #[cfg(feature = "planted")]
+        const ALL: &[Planted] = &[$(Planted::$name,)*];
     };
 }
 
@@ -50,29 +50,25 @@ define_planted! {
     SdkEndsUnbounded,
 }
 
-/// The environment variable that chooses a bug.
-#[cfg(feature = "planted")]
-pub const VARIABLE: &str = "TURNWAY_PLANTED";
-
 #[cfg(feature = "planted")]
 mod active {
-    use super::{Planted, VARIABLE};
+    use super::{ALL, PLANTED, Planted};
     use std::sync::OnceLock;
 
     static CHOSEN: OnceLock<Option<Planted>> = OnceLock::new();
 
     /// Whether this bug is planted in this process. The choice is read once; names that others know are none here.
-    pub fn planted(bug: Planted) -> bool {
+    pub(crate) fn planted(bug: Planted) -> bool {
         let chosen = || {
-            let name = std::env::var(VARIABLE).ok()?;
-            Planted::ALL.iter().find(|(known, _)| *known == name).map(|(_, bug)| *bug)
+            let name = std::env::var("TURNWAY_PLANTED").ok()?;
+            PLANTED.iter().zip(ALL).find(|(known, _)| **known == name).map(|(_, bug)| *bug)
         };
         *CHOSEN.get_or_init(chosen) == Some(bug)
     }
 }
 
 #[cfg(feature = "planted")]
-pub use active::planted;
+pub(crate) use active::planted;
 
 /// Whether this bug is planted: never, in a product build.
 #[cfg(not(feature = "planted"))]

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use turnway_core::rng::Rng;
-use turnway_tests::planted::{ROWS, Row, Watch};
+use turnway_tests::planted::{Row, Watch, rows};
 
 /// What chooses a bug; also in turnway-core, where it exists only with the feature.
 const VARIABLE: &str = "TURNWAY_PLANTED";
-const FEATURE: &str = "turnway/planted";
+const PLANTED: [&str; 2] = ["--features", "turnway/planted"];
 const PROFILE: &str = "sim";
 /// Seconds that one test may take: a bug that makes it hang is found out too.
 const PATIENCE: &str = "150";
@@ -32,14 +32,18 @@ fn main() -> ExitCode {
 
 /// The rows that the command line means.
 #[expect(clippy::print_stdout, reason = "whoever wants the same again needs the number")]
-fn chosen(args: &[String]) -> Result<Vec<&'static Row>, String> {
-    let [count] = args else {
-        let find =
-            |name: &String| ROWS.iter().find(|row| row.bug == name).ok_or(format!("{name}: no such bug"));
-        return if args.is_empty() { Ok(ROWS.iter().collect()) } else { args.iter().map(find).collect() };
+fn chosen(args: &[String]) -> Result<Vec<Row>, String> {
+    let all = rows();
+    let count = match args {
+        [] => return Ok(all),
+        [count] => count.parse::<usize>().ok(),
+        [..] => None,
     };
-    let Ok(count) = count.parse::<usize>() else {
-        return chosen(&[count.clone(), count.clone()]).map(|rows| rows.into_iter().take(1).collect());
+    let Some(count) = count else {
+        let find = |name: &String| {
+            all.iter().find(|row| row.bug == name).copied().ok_or(format!("{name}: no such bug"))
+        };
+        return args.iter().map(find).collect();
     };
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seed = match std::env::var("PLANTED_SEED") {
@@ -48,7 +52,7 @@ fn chosen(args: &[String]) -> Result<Vec<&'static Row>, String> {
     };
     println!("chosen by PLANTED_SEED={seed:x}");
     let mut rng = Rng::from_number(seed);
-    let watched = ROWS.iter().filter(|row| matches!(row.watch, Watch::By(..)));
+    let watched = all.into_iter().filter(|row| !matches!(row.watch, Watch::Nothing(_)));
     let mut rows: Vec<_> = watched.map(|row| (rng.next_u128(), row)).collect();
     rows.sort_by_key(|(place, _)| *place);
     Ok(rows.into_iter().take(count).map(|(_, row)| row).collect())
@@ -56,17 +60,20 @@ fn chosen(args: &[String]) -> Result<Vec<&'static Row>, String> {
 
 /// Runs the tests of these rows; whether no bug survived its own.
 #[expect(clippy::print_stdout, reason = "what became of each is shown as it is known")]
-fn hunt(rows: &[&Row]) -> Result<bool, String> {
+fn hunt(rows: &[Row]) -> Result<bool, String> {
     let node = node()?;
     agree(&node)?;
     let suites = suites(rows)?;
     let (mut caught, mut survivors, mut green) = (0, Vec::new(), BTreeMap::new());
     for row in rows {
-        let Watch::By(suite, test) = row.watch else {
-            survivors.push(format!("{}: no test: {}", row.bug, row.watch.reason()));
-            continue;
+        let (name, test) = match row.watch {
+            Watch::Node(name, test) | Watch::Process(name, test) => (name, test),
+            Watch::Nothing(why) => {
+                survivors.push(format!("{}: no test: {why}", row.bug));
+                continue;
+            }
         };
-        let suite = suites.get(suite).ok_or_else(|| format!("no test file {suite}"))?;
+        let suite = suites.get(name).ok_or_else(|| format!("no test file {name}"))?;
         let began = Instant::now();
         let is_green = *green.entry(test).or_insert_with(|| run(suite, test, &node, None) == Ok(true));
         let outcome = match run(suite, test, &node, Some(row.bug))? {
@@ -84,13 +91,15 @@ fn hunt(rows: &[&Row]) -> Result<bool, String> {
     }
     let is_whole = survivors.iter().all(|line| line.contains(": no test: "));
     survivors.iter().for_each(|line| println!("not caught: {line}"));
+    // For whoever sums up.
+    println!("test result: planted. {caught} passed; {} failed", rows.len() - caught);
     println!("caught {caught} of {}", rows.len());
     Ok(is_whole)
 }
 
 /// Builds the node that bugs can be planted in. It has everything in common with the product's but our own crates.
 fn node() -> Result<PathBuf, String> {
-    let built = cargo(&["build", "--bin", "turnway-planted"])?;
+    let built = cargo(&["build", "--bin", "turnway-planted"], &PLANTED)?;
     built
         .into_iter()
         .find(|(name, _)| name == "turnway-planted")
@@ -98,29 +107,41 @@ fn node() -> Result<PathBuf, String> {
         .ok_or("nothing was built".to_owned())
 }
 
-/// Builds the tests of these rows with the bugs in them; where each file's are.
-fn suites(rows: &[&Row]) -> Result<BTreeMap<String, PathBuf>, String> {
-    let wanted =
-        rows.iter().filter_map(|row| if let Watch::By(suite, _) = row.watch { Some(suite) } else { None });
-    let wanted: BTreeSet<&str> = wanted.collect();
+/// Builds the tests of these rows, with the bugs in them where they are to be in the test's own process; where each file's
+/// are.
+fn suites(rows: &[Row]) -> Result<BTreeMap<String, PathBuf>, String> {
+    let (mut ordinary, mut changed) = (BTreeSet::new(), BTreeSet::new());
+    for row in rows {
+        match row.watch {
+            Watch::Node(suite, _) => _ = ordinary.insert(suite),
+            Watch::Process(suite, _) => _ = changed.insert(suite),
+            Watch::Nothing(_) => {}
+        }
+    }
+    let mut built = tests(&ordinary, &[])?;
+    built.extend(tests(&changed, &PLANTED)?);
+    Ok(built.into_iter().collect())
+}
+
+fn tests(wanted: &BTreeSet<&str>, features: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     // Tests beside the code are called after their crate.
-    let (beside, files): (Vec<&str>, Vec<&str>) =
-        wanted.into_iter().partition(|name| name.starts_with("turnway"));
+    let (beside, files): (Vec<&str>, Vec<&str>) = wanted.iter().partition(|name| name.starts_with("turnway"));
     let mut args = vec!["test", "--no-run"];
     files.iter().for_each(|file| args.extend(["--test", *file]));
     if !beside.is_empty() {
         args.push("--lib");
     }
-    if args.len() == 2 { Ok(BTreeMap::new()) } else { Ok(cargo(&args)?.into_iter().collect()) }
+    if wanted.is_empty() { Ok(Vec::new()) } else { cargo(&args, features) }
 }
 
 /// Runs cargo over the workspace, for it is what the product's build runs over; the programs that came of it.
-fn cargo(args: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
+fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     let (command, args) = args.split_first().ok_or("no command")?;
-    let fixed = ["--locked", "--workspace", "--profile", PROFILE, "--features", FEATURE];
+    let fixed = ["--locked", "--workspace", "--profile", PROFILE];
     let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .arg(command)
         .args(fixed)
+        .args(features)
         .arg("--message-format=json-render-diagnostics")
         .args(args)
         .stderr(Stdio::inherit())
@@ -144,7 +165,8 @@ fn agree(node: &PathBuf) -> Result<(), String> {
         Command::new(node).env(VARIABLE, "?").output().map_err(|why| format!("{}: {why}", node.display()))?;
     let told = String::from_utf8_lossy(&told.stderr).into_owned();
     let there: BTreeSet<&str> = told.rsplit(": ").next().unwrap_or_default().split_whitespace().collect();
-    let named: BTreeSet<&str> = ROWS.iter().map(|row| row.bug).collect();
+    let all = rows();
+    let named: BTreeSet<&str> = all.iter().map(|row| row.bug).collect();
     let odd: Vec<&&str> = there.symmetric_difference(&named).collect();
     if odd.is_empty() { Ok(()) } else { Err(format!("the table and the bugs differ: {odd:?}")) }
 }

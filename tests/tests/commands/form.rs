@@ -2,6 +2,7 @@
 use serde_json::json;
 use std::io::Read;
 use std::process::{Command, Stdio};
+use turnway_tests::planted::rows;
 use turnway_tests::real::command::run;
 use turnway_tests::real::node::binary;
 
@@ -68,6 +69,21 @@ async fn a_build_says_which_it_is() {
         told,
         json!({"name": "turnway", "version": env!("CARGO_PKG_VERSION"), "protocol": "turnway.v1"})
     );
+}
+
+/// Bugs are planted for tests, in a program of their own: what is delivered has none of them and is moved by none.
+#[tokio::test]
+async fn the_product_has_no_planted_bugs() {
+    let program = std::fs::read(binary()).expect("the program");
+    let names: Vec<&[u8]> = rows().iter().map(|row| row.bug.as_bytes()).collect();
+    let has = |at: usize| names.iter().find(|name| program[at..].starts_with(name));
+    let found = (0..program.len()).filter(|at| program[*at].is_ascii_uppercase()).find_map(has);
+    assert_eq!(found.map(|name| String::from_utf8_lossy(name)), None);
+    let dir = tempfile::tempdir().expect("a directory");
+    let plain = run(dir.path(), &["version"], &[]).await;
+    for name in [rows()[0].bug, "NoSuchBug"] {
+        assert_eq!(run(dir.path(), &["version"], &[("TURNWAY_PLANTED", name)]).await, plain);
+    }
 }
 
 /// `turnway … | head -1`: whoever has read enough is no trouble.

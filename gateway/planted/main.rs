@@ -11,8 +11,7 @@ const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let node = Planted::ALL.iter().map(|(name, _)| *name);
-    let client = turnway_client::planted::Planted::ALL.iter().map(|(name, _)| *name);
-    let names: Vec<&str> = node.chain(client).collect();
+    let names: Vec<&str> = node.chain(turnway_client::PLANTED.iter().copied()).collect();
     match std::env::var(VARIABLE) {
         Ok(name) if !names.contains(&name.as_str()) => {
             eprintln!("{VARIABLE}={name}: no such bug; there are: {}", names.join(" "));
