@@ -11,6 +11,7 @@ use turnway_core::id::{
     Version,
 };
 use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::input::Strategy;
 use turnway_core::store::quota::{Quota, Quotas};
 use turnway_core::store::{Accepted, Append, Keep, Op, Refused, Reply, Shelf, StoreError};
 use turnway_core::time::Mono;
@@ -333,7 +334,8 @@ fn snapshots_count_once_for_their_users_quota() {
     let mut script = Script::new(1, false);
     let mut accepts = std::iter::from_fn(|| Some(script.next(DAWN))).filter_map(|op| {
         let Op::Accept { input, hash, .. } = op else { return None };
-        Some(Op::Accept { key: key(), principal: principal.clone(), input, hash })
+        let fits = input.strategy != Strategy::Reject && input.weight() < 4096;
+        fits.then(|| Op::Accept { key: key(), principal: principal.clone(), input, hash })
     });
     let mut accept = || accepts.next().expect("an input");
     assert!(matches!(rig.ask(accept()), Ok(Reply::Accepted(_))));

@@ -116,12 +116,13 @@ async fn until_held(node: &Node, resource: &str, amount: u64) {
 #[tokio::test]
 async fn what_users_held_is_given_back() {
     let dir = tempdir().expect("a directory");
-    let (node, eve, _) = shared(&dir, "", &[]).await;
+    let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
+    let (node, eve, _) = shared(&dir, "", &["--agent", &slow.flag("slow")]).await;
     let mut wire = eve.hello(node.http, None).await.expect("welcome");
     for n in 0..3 {
         wire.turn(&format!("s{n}"), "echo", "m", "hi").await.expect("a turn");
     }
-    let run = wire.ask("long", invoke("s0", "counter", "count to 1000 every 100ms")).await.expect("accepted");
+    let run = wire.ask("long", invoke("s0", "slow", "think")).await.expect("accepted");
     until_held(&node, "attempts", 1).await;
     until_held(&node, "subscriptions", 3).await;
     assert!(held(&node, "content_bytes").await > 0 && held(&node, "sessions").await > 0);
@@ -133,13 +134,18 @@ async fn what_users_held_is_given_back() {
     }
 }
 
-/// Covers: S-17, S-10.
+/// Covers: S-17, G8.
 #[tokio::test]
 async fn places_for_attempts_come_back() {
     let dir = tempdir().expect("a directory");
     let good = Agents::start(|_| Reply::speak(async |voice| voice.done().await)).await;
     // Beside the one there are 256 for attempts that are being ended.
-    let (node, eve, _) = shared(&dir, "[limit]\nattempts = \"1\"", &["--agent", &good.flag("good")]).await;
+    let (node, eve, _) = shared(
+        &dir,
+        "[limit]\nattempts = \"1\"\n[rate]\nconnection = \"off\"",
+        &["--agent", &good.flag("good")],
+    )
+    .await;
     let mut wire = eve.hello(node.http, None).await.expect("welcome");
     for n in 0..260 {
         let (_, done) = wire.turn("s", "good", &format!("m{n}"), "hi").await.expect("a turn");

@@ -67,8 +67,6 @@ async fn leases_end_with_their_keys() {
 }
 
 /// Of a deleted session its name is known, and nothing that was said in it.
-///
-/// Covers: SR-T11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_session_leaves_its_name() {
     let dir = tempdir().expect("a directory");
