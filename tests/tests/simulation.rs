@@ -16,7 +16,7 @@ use turnway_tests::laws::{Step, laws};
 use turnway_tests::sim::booth::{Booth, Desk, Move};
 use turnway_tests::sim::cases::{Blow, Parting};
 use turnway_tests::sim::faults::Faults;
-use turnway_tests::sim::verdict::{campaign, cores, env, hush, judge};
+use turnway_tests::sim::verdict::{campaign, cores, env, judge};
 use turnway_tests::sim::world::World;
 use turnway_tests::sim::{cases, clocks, mutants};
 
@@ -162,7 +162,6 @@ fn a_long_session_is_taken_over_from_its_snapshot() {
 /// time each has.
 #[test]
 fn every_planted_bug_is_caught() {
-    hush();
     let only = std::env::var("SIM_ONLY").unwrap_or_default();
     let time = Duration::from_secs(env("SIM_MUTANT_SECONDS", 90));
     let chosen = |mutant: &&Mutant| format!("{mutant:?}").contains(&only);

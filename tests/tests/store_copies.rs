@@ -8,6 +8,7 @@ use turnway::store::Store;
 use turnway::store::embedded::{Embedded, OpenError, Options, Report, check, copy};
 use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply};
+use turnway_tests::hush;
 use turnway_tests::script::{DAWN, Script};
 
 const FILE: &str = "turnway.redb";
@@ -45,7 +46,6 @@ fn a_turned_bit_is_found_or_harmless() {
     let whole = fill(dir.path(), 400);
     let before = read(dir.path());
     let (mut rng, mut found) = (Rng::from_number(5), 0);
-    std::panic::set_hook(Box::new(|_| {}));
     // Everywhere, and each byte of the header, where it says which commit is the last.
     let anywhere = std::iter::repeat_with(|| rng.below(before.len() as u64) as usize).take(300);
     let places: Vec<usize> = (0..320).chain(anywhere).collect();
@@ -54,8 +54,9 @@ fn a_turned_bit_is_found_or_harmless() {
         let mut turned = before.clone();
         turned[at] ^= 1 << bit;
         std::fs::write(dir.path().join(FILE), &turned).expect("written");
-        let report =
-            check(dir.path(), &options()).unwrap_or_else(|error| panic!("byte {at} bit {bit}: {error}"));
+        // What a damaged page makes the engine do is caught where the file is read.
+        let looked = hush::catch(|| check(dir.path(), &options())).expect("no panic gets out");
+        let report = looked.unwrap_or_else(|error| panic!("byte {at} bit {bit}: {error}"));
         if report.damages == 0 {
             let same = Report { unclosed: report.unclosed, ..whole.clone() };
             assert_eq!(report, same, "byte {at} bit {bit}");
@@ -64,7 +65,6 @@ fn a_turned_bit_is_found_or_harmless() {
         }
         assert!(read(dir.path()) == turned, "byte {at} bit {bit}: looking has written");
     }
-    drop(std::panic::take_hook());
     assert!(found > 20, "only {found} of 300 were found");
 }
 

@@ -1,7 +1,7 @@
 //! Runs worlds and tells what went wrong, and how to see it again.
 use super::faults::Faults;
 use super::world::{Tally, World};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::hush;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -13,15 +13,10 @@ pub fn env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Keeps panics quiet for as long as it is alive on this thread's behalf: the verdict has their words.
-pub fn hush() {
-    std::panic::set_hook(Box::new(|_| {}));
-}
-
-/// Runs something with a bug planted, and gives back what the checkers said.
+/// Runs something with a bug planted, and gives back what the checkers said. Its panics print nothing.
 pub fn judge<T>(mutant: Mutant, run: impl FnOnce() -> T) -> Result<T, String> {
     mutant::plant(mutant);
-    let outcome = catch_unwind(AssertUnwindSafe(run));
+    let outcome = hush::catch(run);
     mutant::plant(Mutant::None);
     outcome.map_err(|why| {
         let text = why.downcast_ref::<String>().map(String::as_str);
