@@ -29,6 +29,8 @@ pub enum Mood {
     Heavy,
     /// Many listeners.
     Public,
+    /// Inputs of some 100 KiB that end soon: the bytes of an inbox come to their limit and go back again and again.
+    Bulky,
 }
 
 /// A source of ops that learns from the answers.
@@ -51,7 +53,7 @@ fn name<T, E: std::fmt::Debug>(parsed: Result<T, E>) -> T {
 }
 
 impl Script {
-    /// One for a seed. Without `leases` it never asks for one and never expires an id.
+    /// One for a seed, in any mood but [`Mood::Bulky`]. Without `leases` it never asks for one and never expires an id.
     pub fn new(seed: u64, leases: bool) -> Self {
         let mut rng = Rng::from_number(seed);
         let mood = match rng.below(8) {
@@ -60,6 +62,15 @@ impl Script {
             2 => Mood::Public,
             _ => Mood::Even,
         };
+        Self::in_mood(mood, rng, leases)
+    }
+
+    /// One for a seed, in [`Mood::Bulky`].
+    pub fn bulky(seed: u64, leases: bool) -> Self {
+        Self::in_mood(Mood::Bulky, Rng::from_number(seed), leases)
+    }
+
+    fn in_mood(mood: Mood, mut rng: Rng, leases: bool) -> Self {
         // Names that sort differently by session than by concatenation.
         let keys = [("a", "s"), ("a-b", "s"), ("a", "s-1"), ("a", "S")];
         let key = |(tenant, session): (&str, &str)| SessionKey {
@@ -69,7 +80,7 @@ impl Script {
         let count = match mood {
             Mood::Even => 2 + rng.below(3) as usize,
             Mood::Crowded | Mood::Heavy => 2,
-            Mood::Public => 1,
+            Mood::Public | Mood::Bulky => 1,
         };
         let keys: Vec<_> = keys.into_iter().take(count).map(key).collect();
         let lives = (0..3).map(|n| Holder { node: NodeId(n % 2), life: Life(n) }).collect();
@@ -112,10 +123,15 @@ impl Script {
     fn shares(&self, n: usize) -> [(u64, char); 19] {
         let more = |mood, share| if self.mood == mood { share } else { 0 };
         [
-            (16 + more(Mood::Crowded, 30), 'a'),
+            (16 + more(Mood::Crowded, 30) + more(Mood::Bulky, 60), 'a'),
             (6 + more(Mood::Crowded, 40), 'c'),
             (if self.known[n].fenced { 60 } else { 6 }, 'o'),
-            (if self.mood == Mood::Crowded { 6 } else { 24 } + more(Mood::Heavy, 30), '+'),
+            (
+                if self.mood == Mood::Crowded { 6 } else { 24 }
+                    + more(Mood::Heavy, 30)
+                    + more(Mood::Bulky, 60),
+                '+',
+            ),
             (4, 'r'),
             (3, 't'),
             (4 + more(Mood::Public, 60), 'l'),
@@ -131,7 +147,7 @@ impl Script {
             (4, 'n'),
             (4, 'w'),
             // A crowd would never come together where it is deleted again and again.
-            (if self.mood == Mood::Crowded { 0 } else { 2 }, 'd'),
+            (if matches!(self.mood, Mood::Crowded | Mood::Bulky) { 0 } else { 2 }, 'd'),
         ]
     }
 
@@ -251,9 +267,13 @@ impl Script {
             request_id: None,
             user: user.clone(),
             agent_id: None,
-            history: self.rng.chance(20).then(|| said_before(&text)),
+            history: if self.mood == Mood::Bulky {
+                Some(said_before(&"höh ".repeat(18_000 + self.rng.below(5_000) as usize)))
+            } else {
+                self.rng.chance(20).then(|| said_before(&text))
+            },
             message: Message { role: Role::User, content: Content::Text(text) },
-            strategy: if self.rng.chance(80) {
+            strategy: if self.mood == Mood::Bulky || self.rng.chance(80) {
                 strategies[0]
             } else {
                 strategies[self.rng.below(3) as usize]
@@ -346,17 +366,66 @@ impl Script {
 
     fn append(&mut self, now: Now, n: usize, key: SessionKey) -> Op {
         let facts: Vec<_> = (0..self.rng.below(5)).map(|_| self.fact(now)).collect();
-        let ends = (0..self.rng.below(3)).filter_map(|_| self.end(n)).collect();
+        let ends = if self.mood == Mood::Bulky { 5 } else { 3 };
+        let ends = (0..self.rng.below(ends)).filter_map(|_| self.end(n)).collect();
         let controls = self.known[n].controls.clone();
         let answers = controls.into_iter().filter(|_| self.rng.chance(20)).collect();
         let closed = match self.rng.below(16) {
-            0 => Some(true),
-            1..4 => Some(false),
+            0 if self.mood != Mood::Bulky => Some(true),
+            0..4 => Some(false),
             _ => None,
         };
         let known = Version(self.known[n].version.0 + u64::from(self.rng.chance(10)));
         let (token, after) = (self.token(n), self.tail(n));
         Op::Append(Box::new(Append { key, token, after, facts, ends, answers, closed, known }))
+    }
+
+    /// A claim that wins, if what was last learned of the session still holds.
+    pub fn claim_of(&mut self, n: usize) -> Op {
+        let (key, expect, nonce) = (self.keys[n].clone(), self.known[n].seen, Nonce(self.rng.next_u128()));
+        Op::Claim { key, holder: self.lives[0], nonce, expect, floor: expect.epoch }
+    }
+
+    /// A write that ends every input of a session that was claimed, and opens it.
+    pub fn end_of_all(&mut self, n: usize) -> Op {
+        let known = &mut self.known[n];
+        let (token, after) = (known.tokens.last().copied().unwrap_or_default(), known.tail.seq);
+        let (ends, version) = (std::mem::take(&mut known.inputs), known.version);
+        let (key, answers, closed) = (self.keys[n].clone(), known.controls.clone(), Some(false));
+        Op::Append(Box::new(Append {
+            key,
+            token,
+            after,
+            facts: Vec::new(),
+            ends,
+            answers,
+            closed,
+            known: version,
+        }))
+    }
+
+    /// A new input of exactly this weight.
+    pub fn input_of(&mut self, n: usize, weight: usize) -> Op {
+        self.count += 1;
+        let (key, user) = (self.keys[n].clone(), name(UserId::parse("ann")));
+        let message_id = name(MessageId::parse(&format!("m{}", self.count)));
+        let mut input = Input {
+            run_id: RunId::derive(&key, &user, &message_id),
+            message_id,
+            request_id: None,
+            user: user.clone(),
+            agent_id: None,
+            history: None,
+            message: Message { role: Role::User, content: Content::Text(String::new()) },
+            strategy: Strategy::Enqueue,
+            replaces: None,
+            metadata: None,
+            traceparent: None,
+        };
+        input.message.content = Content::Text("x".repeat(weight.saturating_sub(input.weight())));
+        let principal = Principal { tenant: key.tenant.clone(), user, operator: true, writes: true };
+        let hash = input.body_hash();
+        Op::Accept { key, principal, input: Arc::new(input), hash }
     }
 
     fn keep(&mut self, n: usize, key: SessionKey) -> Op {

@@ -8,11 +8,14 @@ use turnway::store::embedded;
 use turnway_core::id::{Place, Seq};
 use turnway_core::store::{Accepted, Found, Op, Refused, Reply, Shelf, StoreError};
 use turnway_core::time::Now;
-use turnway_tests::script::{DAWN, Script, lists};
+use turnway_tests::script::{DAWN, Mood, Script, lists};
 
 const OPS: usize = 200;
 /// Longer than any lease a script takes.
 const LEASES_OVER: Duration = Duration::from_secs(6);
+
+/// Inputs, and the weight of each, that fill an inbox down to less than a kilobyte: more of each than fit.
+const BRIM: [(usize, usize); 3] = [(11, 100 * 1024), (4, 7 * 1024), (4, 1024)];
 
 type Answer = (Op, Result<Reply, StoreError>);
 
@@ -56,7 +59,8 @@ impl Pair {
             open(Arc::new(move || *reads.lock().expect("a clock")))
         });
         let (store, answers) = open();
-        let (script, shelf) = (Script::new(seed, true), Shelf::new(false));
+        let script = if seed % 6 == 5 { Script::bulky(seed, true) } else { Script::new(seed, true) };
+        let shelf = Shelf::new(false);
         let (store, now, given) = (Some(store), DAWN, BTreeMap::new());
         Self { script, shelf, store, open, answers, clock, now, era: None, ways, given }
     }
@@ -136,10 +140,32 @@ impl Pair {
             }
         }
         self.ask(group);
+        if self.script.mood() == Mood::Bulky {
+            self.fill();
+        }
         if self.ways.restarts {
             self.restart();
         }
         self.look();
+    }
+
+    /// Empties each inbox and fills it to its brim, twice: so many bytes fit as the model has room for, and not one input
+    /// more.
+    fn fill(&mut self) {
+        for n in 0..self.script.keys().len() {
+            for _ in 0..2 {
+                let key = self.script.keys()[n].clone();
+                self.ask(vec![Op::Open { key }]);
+                let claim = self.script.claim_of(n);
+                self.ask(vec![claim]);
+                let end = self.script.end_of_all(n);
+                self.ask(vec![end]);
+                for (inputs, weight) in BRIM {
+                    let inputs = (0..inputs).map(|_| self.script.input_of(n, weight)).collect();
+                    self.ask(inputs);
+                }
+            }
+        }
     }
 
     /// Everything that can be seen.
