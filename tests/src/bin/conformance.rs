@@ -1,6 +1,7 @@
-//! `conformance DOCUMENT REPORT [--partial] [--step NAME]…`: whether the conformance table is true of a run.
+//! `conformance DOCUMENT REPORT [--partial] [--left-out LIST] [--step NAME]…`: whether the conformance table is true of a run.
 //!
-//! The report is nextest's JUnit. With `--partial` tests and steps that did not run do not count against the table.
+//! The report is nextest's JUnit. With `--partial` tests and steps that did not run do not count against the table; with
+//! `--left-out` the tests of a list do not, which is nextest's in the format `oneline`.
 use std::path::PathBuf;
 use std::process::ExitCode;
 use turnway_tests::conformance::report;
@@ -21,17 +22,21 @@ fn main() -> ExitCode {
 }
 
 fn verdict(mut args: impl Iterator<Item = String>) -> Result<Verdict, String> {
+    let text =
+        |path: &PathBuf| std::fs::read_to_string(path).map_err(|why| format!("{}: {why}", path.display()));
     let (mut files, mut run) = (Vec::new(), Run::default());
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--partial" => run.is_partial = true,
+            "--left-out" => {
+                let list = PathBuf::from(args.next().ok_or("--left-out wants a list")?);
+                run.left_out = report::left_out(&text(&list)?);
+            }
             "--step" => run.steps.push(args.next().ok_or("--step wants a name")?),
             file => files.push(PathBuf::from(file)),
         }
     }
     let [document, junit] = &files[..] else { return Err("expected a document and a report".to_owned()) };
-    let text =
-        |path: &PathBuf| std::fs::read_to_string(path).map_err(|why| format!("{}: {why}", path.display()));
     run.tests = report::read(&text(junit)?)?;
     if run.tests.is_empty() {
         return Err(format!("{}: no test has run", junit.display()));

@@ -1,17 +1,33 @@
 //! What a test runner says has run: nextest's JUnit report, as far as the table needs it.
 
 /// One test that ran.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
+    /// The binary's id, e.g. `turnway-core` or `turnway-tests::serve`.
+    pub binary: String,
+    /// Its name in that binary, e.g. `session::text::tests::a`.
+    pub name: String,
     /// Its binary and its modules, e.g. `turnway-core`, `session`, `text`, `tests`.
     pub path: Vec<String>,
     /// Its function.
     pub function: String,
     /// Whether it passed; one that was skipped has not run and is not here.
     pub has_passed: bool,
+    /// How the runner names its failure; empty where it passed.
+    pub failure: String,
+    /// What it wrote, stdout first, as far as the runner keeps it.
+    pub output: String,
 }
 
 impl Ran {
+    /// A test that passed, by its binary and its name.
+    pub fn named(binary: &str, name: &str) -> Self {
+        let mut path: Vec<String> = binary.split("::").chain(name.split("::")).map(str::to_owned).collect();
+        let function = path.pop().unwrap_or_default();
+        let (binary, name) = (binary.to_owned(), name.to_owned());
+        Self { binary, name, path, function, has_passed: true, ..Self::default() }
+    }
+
     /// Whether the table means this test by a name: its function in its file, or all of its file.
     pub fn is(&self, name: &str) -> bool {
         match name.split_once("::") {
@@ -32,23 +48,34 @@ pub fn read(junit: &str) -> Result<Vec<Ran>, String> {
     }
     let mut ran: Vec<Ran> = Vec::new();
     for tag in junit.split('<').skip(1) {
-        let (tag, _) = tag.split_once('>').ok_or("a tag without an end")?;
+        let (tag, text) = tag.split_once('>').ok_or("a tag without an end")?;
         match tag.split([' ', '/']).next().unwrap_or_default() {
-            "testcase" => {
-                let (suite, name) = (attribute(tag, "classname")?, attribute(tag, "name")?);
-                let mut path: Vec<String> =
-                    suite.split("::").chain(name.split("::")).map(str::to_owned).collect();
-                let function = path.pop().unwrap_or_default();
-                ran.push(Ran { path, function, has_passed: true });
-            }
+            "testcase" => ran.push(Ran::named(&attribute(tag, "classname")?, &attribute(tag, "name")?)),
             "failure" | "error" => {
-                ran.last_mut().ok_or("a failure of no test")?.has_passed = false;
+                let failed = ran.last_mut().ok_or("a failure of no test")?;
+                (failed.has_passed, failed.failure) = (false, attribute(tag, "type")?);
+            }
+            "system-out" | "system-err" => {
+                ran.last_mut().ok_or("output of no test")?.output.push_str(&unescaped(text));
             }
             "skipped" => drop(ran.pop()),
             _ => {}
         }
     }
     Ok(ran)
+}
+
+/// Reads the list of tests that a run left out: a binary's id and a test's name on each line.
+pub fn left_out(list: &str) -> Vec<Ran> {
+    list.lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(binary, name)| Ran::named(binary, name))
+        .collect()
+}
+
+fn unescaped(text: &str) -> String {
+    let entities = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+    entities.iter().fold(text.to_owned(), |text, (entity, character)| text.replace(entity, character))
 }
 
 /// Names of tests hold nothing that XML escapes but in attributes nobody asks for.
@@ -67,7 +94,8 @@ mod tests {
         <testcase name="session::text::tests::a" classname="turnway-core" time="0.005"/>
         <testcase name="b" classname="turnway-core::session" time="0.005">
             <failure message="thread &apos;b&apos; panicked" type="test failure">a &lt;b&gt;</failure>
-            <system-out>running 1 test</system-out>
+            <system-out>a &lt; b </system-out>
+            <system-err>&amp; &quot;c&quot;</system-err>
         </testcase>
         <testcase name="c" classname="turnway-core::session"><skipped/></testcase>
     </testsuite>
@@ -84,6 +112,20 @@ mod tests {
             (1, 1, 1, 2)
         );
         assert_eq!((found("other::a"), found("text::b"), found("session::c"), found("tex")), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn output_is_kept_as_it_was_written() {
+        let ran = read(JUNIT).expect("a report");
+        assert_eq!((ran[1].failure.as_str(), ran[1].output.as_str()), ("test failure", "a < b & \"c\""));
+        assert_eq!((ran[0].failure.as_str(), ran[0].output.as_str()), ("", ""));
+    }
+
+    #[test]
+    fn a_list_of_left_out_tests_is_read_by_binary_and_name() {
+        let out = left_out("turnway-tests::loss slow::a\n\nturnway-core b\n");
+        assert_eq!(out, [Ran::named("turnway-tests::loss", "slow::a"), Ran::named("turnway-core", "b")]);
+        assert!(out[0].is("slow::a") && out[0].is("loss"));
     }
 
     #[test]

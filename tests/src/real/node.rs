@@ -1,6 +1,8 @@
 //! One node: the real binary, its ready line, its signals, and what it leaves behind.
 use super::{PATIENCE, stale};
-use std::fs::Permissions;
+use crate::failures::NODE_LOG;
+use std::fs::{File, Permissions};
+use std::io::{Read, Seek};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -47,6 +49,8 @@ pub struct Node {
     program: PathBuf,
     args: Vec<String>,
     dir: PathBuf,
+    /// Its log, which can be read when the directory is gone.
+    log: File,
     /// Where it serves clients.
     pub http: SocketAddr,
     /// Where it serves clients by QUIC, if it was told to.
@@ -107,7 +111,8 @@ impl Node {
         args: Vec<String>,
         (http, admin): (SocketAddr, SocketAddr),
     ) -> Self {
-        let log = std::fs::File::options().create(true).append(true).open(dir.join("stderr.log"));
+        let log = File::options().create(true).append(true).read(true).open(dir.join("stderr.log"));
+        let log = log.expect("a log file");
         let mut child = Command::new(&program)
             .arg("serve")
             .args(["--listen", &http.to_string(), "--admin", &admin.to_string()])
@@ -116,7 +121,7 @@ impl Node {
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(log.expect("a log file"))
+            .stderr(log.try_clone().expect("the same file"))
             .kill_on_drop(true)
             .spawn()
             .expect("the node's binary starts");
@@ -126,7 +131,7 @@ impl Node {
         let (http, admin) = (address(&ready, "http="), address(&ready, "admin="));
         let quic = field(&ready, "quic=").parse().ok();
         let id = field(&ready, "node=").to_owned();
-        Self { child, stdout, program, args, dir: dir.to_owned(), http, quic, admin, id }
+        Self { child, stdout, program, args, dir: dir.to_owned(), log, http, quic, admin, id }
     }
 
     /// `kill -9`, and a new process on the same data and the same ports.
@@ -204,6 +209,23 @@ impl Node {
         std::fs::read_to_string(self.dir.join("stderr.log")).unwrap_or_default()
     }
 
+    /// The same where its directory may be gone, as it is when a test fails.
+    fn whole_log(&self) -> String {
+        let (mut log, mut text) = (&self.log, Vec::new());
+        // What cannot be read is missed by nobody but a reader of the log.
+        let _ = log.rewind().and_then(|()| log.read_to_end(&mut text));
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Writes its log to a file of the folder that `TURNWAY_TEST_LOGS` names, if it names one.
+    fn keep_log(&self) -> Option<PathBuf> {
+        let folder = PathBuf::from(std::env::var_os("TURNWAY_TEST_LOGS")?);
+        std::fs::create_dir_all(&folder).ok()?;
+        let path = folder.join(format!("{}-{}.log", std::process::id(), self.id));
+        std::fs::write(&path, self.whole_log()).ok()?;
+        Some(path)
+    }
+
     /// The next line of stdout after the ready line.
     pub async fn line(&mut self) -> Option<String> {
         self.stdout.next_line().await.ok().flatten()
@@ -213,7 +235,10 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- the node's last words ---\n{}", tail(&self.dir));
+            match self.keep_log() {
+                Some(path) => eprintln!("{NODE_LOG}{}", path.display()),
+                None => eprintln!("--- the node's last words ---\n{}", last_lines(&self.whole_log())),
+            }
         }
     }
 }
@@ -229,7 +254,10 @@ fn field<'a>(ready: &'a str, name: &str) -> &'a str {
 }
 
 fn tail(dir: &Path) -> String {
-    let log = std::fs::read_to_string(dir.join("stderr.log")).unwrap_or_default();
+    last_lines(&std::fs::read_to_string(dir.join("stderr.log")).unwrap_or_default())
+}
+
+fn last_lines(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(40)..].join("\n")
 }

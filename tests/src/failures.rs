@@ -1,0 +1,161 @@
+//! Failed tests in the few lines that a person needs first: the name, the last message, where the logs are, and the
+//! command that runs the test again. The whole output of each goes to a file.
+use crate::conformance::report::Ran;
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How a test says where the log of its node is kept: what follows in the same line is a path.
+pub const NODE_LOG: &str = "the node's log: ";
+
+/// Lines of a message that are shown: an assertion has three.
+const MESSAGE_LINES_MAX: usize = 4;
+/// Characters of such a line that are shown.
+const LINE_CHARS_MAX: usize = 240;
+/// Failures that are shown in full: with four to six lines each, they fit the last lines that a build server shows.
+const IN_FULL_MAX: usize = 6;
+/// Failures that are shown at all.
+const SHOWN_MAX: usize = 24;
+/// Logs of nodes that are named for one test.
+const NODE_LOGS_MAX: usize = 3;
+
+/// Tells the failed tests of a run. Their outputs go to files of `folder`; `command` runs tests by a filter.
+pub fn tell(run: &[Ran], folder: &Path, command: &str) -> io::Result<String> {
+    let failed: Vec<&Ran> = run.iter().filter(|ran| !ran.has_passed).collect();
+    let mut told = String::new();
+    for (n, ran) in failed.iter().enumerate() {
+        let output = keep(ran, folder)?;
+        if n < IN_FULL_MAX {
+            told += &in_full(ran, &output, command);
+        } else if n < SHOWN_MAX {
+            let message = message(ran);
+            let _ =
+                writeln!(told, "{} {}: {}", ran.binary, ran.name, message.first().map_or("", |line| line));
+        }
+    }
+    if failed.len() > SHOWN_MAX {
+        let _ = writeln!(told, "and {} more: see {}", failed.len() - SHOWN_MAX, folder.display());
+    }
+    Ok(told)
+}
+
+/// Returns the figures that tests have printed, each once, in their order.
+pub fn figures(run: &[Ran]) -> Vec<&str> {
+    let lines = run.iter().flat_map(|ran| ran.output.lines());
+    let mut figures: Vec<&str> = Vec::new();
+    for line in lines.map(str::trim_start).filter(|line| line.starts_with("FIGURE ")) {
+        if !figures.contains(&line) {
+            figures.push(line);
+        }
+    }
+    figures
+}
+
+fn in_full(ran: &Ran, output: &Path, command: &str) -> String {
+    let mut told = format!("FAILED {} {}\n", ran.binary, ran.name);
+    for line in message(ran) {
+        let _ = writeln!(told, "  {line}");
+    }
+    let logs = ran.output.lines().filter_map(|line| line.strip_prefix(NODE_LOG)).take(NODE_LOGS_MAX);
+    let nodes: String = logs.map(|path| format!("; node: {path}")).collect();
+    let _ = writeln!(told, "  output: {}{nodes}", output.display());
+    let _ = writeln!(told, "  again: {command} '{}'", filter(ran));
+    told
+}
+
+/// Returns the filter that only this test passes.
+fn filter(ran: &Ran) -> String {
+    match ran.binary.strip_prefix("turnway-tests::") {
+        Some(file) => format!("binary(={file}) & test(={})", ran.name),
+        None => format!("binary_id(={}) & test(={})", ran.binary, ran.name),
+    }
+}
+
+/// Returns the last message of a failed test: that of its last panic and where it was, or the error it returned, or
+/// else how the runner names its end. No backtrace.
+fn message(ran: &Ran) -> Vec<String> {
+    let lines: Vec<&str> = ran.output.lines().collect();
+    let is_head = |line: &str| line.starts_with("thread '") && line.contains(" panicked at ");
+    let last = lines.iter().rposition(|line| is_head(line) || line.starts_with("Error: "));
+    let Some(at) = last else { return vec![ran.failure.clone()] };
+    let place = lines[at].split_once(" panicked at ").map(|(_, place)| place);
+    let from = if place.is_some() { at + 1 } else { at };
+    let ends = ["note: ", "stack backtrace:", "--- ", NODE_LOG, "thread '"];
+    let is_message = |line: &&&str| !ends.iter().any(|end| line.starts_with(end));
+    let said = lines[from..].iter().take_while(is_message).filter(|line| !line.trim().is_empty());
+    let said = said.map(|line| line.chars().take(LINE_CHARS_MAX).collect());
+    place.map(str::to_owned).into_iter().chain(said.take(MESSAGE_LINES_MAX)).collect()
+}
+
+/// Writes the whole output of a test to a file; its path.
+fn keep(ran: &Ran, folder: &Path) -> io::Result<PathBuf> {
+    std::fs::create_dir_all(folder)?;
+    let name = format!("{}-{}.log", ran.binary, ran.name).replace("::", "-");
+    let path = folder.join(name);
+    std::fs::write(&path, &ran.output)?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(binary: &str, name: &str, output: &str) -> Ran {
+        let (failure, output) = ("test failure with exit code 101".to_owned(), output.to_owned());
+        Ran { has_passed: false, failure, output, ..Ran::named(binary, name) }
+    }
+
+    const PANICKED: &str = "running 1 test\n\
+        thread 'tokio-worker' (11) panicked at gateway/src/driver.rs:1:2:\nanother\n\
+        note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n\
+        thread 'a' (12) panicked at tests/tests/serve.rs:31:5:\n\
+        assertion `left == right` failed: it is ready\n  left: 1\n right: 2\n\
+        stack backtrace:\n   0: std::panicking\n\
+        the node's log: target/test-logs/nodes/a-12.log\n";
+
+    #[test]
+    fn a_failure_has_name_message_logs_and_command() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let run = [Ran::named("turnway-core", "fine"), failed("turnway-tests::serve", "lists::a", PANICKED)];
+        let told = tell(&run, dir.path(), "./test only").expect("written");
+        let output = dir.path().join("turnway-tests-serve-lists-a.log");
+        let expected = format!(
+            "FAILED turnway-tests::serve lists::a\n  tests/tests/serve.rs:31:5:\n  \
+             assertion `left == right` failed: it is ready\n    left: 1\n   right: 2\n  \
+             output: {}; node: target/test-logs/nodes/a-12.log\n  \
+             again: ./test only 'binary(=serve) & test(=lists::a)'\n",
+            output.display()
+        );
+        assert_eq!(told, expected);
+        assert_eq!(std::fs::read_to_string(output).expect("kept"), PANICKED);
+    }
+
+    #[test]
+    fn a_test_of_a_crate_is_found_by_the_id_of_its_binary() {
+        let ran = failed("turnway-core", "session::tests::a", "Error: \"no\"\n");
+        assert_eq!(filter(&ran), "binary_id(=turnway-core) & test(=session::tests::a)");
+        assert_eq!(message(&ran), ["Error: \"no\""]);
+    }
+
+    #[test]
+    fn a_test_without_a_message_is_told_by_its_end() {
+        assert_eq!(message(&failed("t", "a", "nothing\n")), ["test failure with exit code 101"]);
+    }
+
+    #[test]
+    fn many_failures_stay_few_lines() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let run: Vec<Ran> = (0..40).map(|n| failed("t", &format!("n{n}"), PANICKED)).collect();
+        let told = tell(&run, dir.path(), "./test only").expect("written");
+        assert_eq!(told.lines().count(), IN_FULL_MAX * 7 + SHOWN_MAX - IN_FULL_MAX + 1);
+        assert!(told.contains("t n23: tests/tests/serve.rs:31:5:") && !told.contains("n24"), "{told}");
+        assert!(told.ends_with(&format!("and 16 more: see {}\n", dir.path().display())));
+    }
+
+    #[test]
+    fn figures_are_found_in_what_tests_print() {
+        let run =
+            [failed("t", "a", "x\nFIGURE kills: 3\n"), failed("t", "b", " FIGURE kills: 3\nFIGURE b: 1")];
+        assert_eq!(figures(&run), ["FIGURE kills: 3", "FIGURE b: 1"]);
+    }
+}
