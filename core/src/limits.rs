@@ -464,6 +464,9 @@ pub const STORE_QUEUE_MAX: usize = 65_536;
 pub const STORE_BATCH_MAX: usize = 512;
 /// Free space the embedded store leaves: accepts are refused before the disk is full.
 pub const STORE_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes that a store in memory holds in all: with what the process needs beside them some 4 GiB, the memory of a small
+/// machine. It is for trials, and loses everything with the process; what needs more belongs on a disk.
+pub const MEMORY_STORE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// Connections of one process (a process may open 20,000 files on many machines).
 pub const CONNECTIONS_MAX: usize = 18_000;
 /// The same by QUIC, where they share one file: what a node may be told to hold (`listen.quic_connections`). At some 40 KB

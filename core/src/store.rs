@@ -2,6 +2,7 @@
 //!
 //! [`Shelf`] is its deterministic model: the reference that the embedded store and Redis must answer
 //! like, and the simulator's store.
+mod meter;
 mod op;
 pub mod quota;
 mod register;

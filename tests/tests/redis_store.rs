@@ -20,6 +20,8 @@ mod managed;
 mod pace;
 #[path = "redis_store/proxy.rs"]
 mod proxy;
+#[path = "redis_store/quota.rs"]
+mod quota;
 #[path = "redis_store/race.rs"]
 mod race;
 #[path = "redis_store/refusals.rs"]

@@ -10,6 +10,7 @@ use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::http::get;
 use turnway_tests::real::identity::{Key, guarded, pepper};
 use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Wire, invoke};
 
@@ -209,6 +210,35 @@ async fn a_quota_is_that_of_the_sessions_user() {
     boss.turn("e0", "echo", "n", &big, None).await.reply().await.must_be(429, "quota_exceeded");
     let events = boss.turn("b0", "echo", "n", &big, None).await.rest().await;
     assert_eq!(events.last().expect("an end").data["status"], "completed", "its own is another one");
+}
+
+/// Covers: S-48.
+#[tokio::test]
+async fn quotas_hold_with_redis_and_in_memory() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    for (name, store) in [("redis", server.url()), ("memory", "memory:".to_owned())] {
+        let dir = dir.path().join(format!("{name}-node"));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let file = configuration(&dir, "demo = true\n[quota]\nuser = \"64KiB\"\n");
+        let args = ["--config", &file, "--durability", "mem", "--quic", "off"];
+        let node = Node::start_on(&store, &dir, &args).await;
+        let (eve, ann) = (Web::new(node.http, Some("eve")), Web::new(node.http, Some("ann")));
+        let big = "x".repeat(20_000);
+        for n in 0..2 {
+            eve.turn(&format!("e{n}"), "echo", "m", &big, None).await.rest().await;
+        }
+        eve.turn("e2", "echo", "m", &big, None).await.reply().await.must_be(429, "quota_exceeded");
+        let events = ann.turn("a", "echo", "m", &big, None).await.rest().await;
+        assert_eq!(
+            events.last().expect("an end").data["status"],
+            "completed",
+            "{name}: others have their own"
+        );
+        assert_eq!(eve.ask("DELETE", "/v1/sessions/e0", &[], "").await.status, 204, "{name}");
+        let events = eve.turn("e3", "echo", "m", "hi", None).await.rest().await;
+        assert_eq!(events.last().expect("an end").data["status"], "completed", "{name}: its bytes are free");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Quotas of stored bytes: what a tenant and a user may keep in a store, and what each keeps.
 //! Counting is the store's; a quota refuses inputs only, so that turns under way are still recorded.
-use crate::id::SessionKey;
+use crate::id::{SessionKey, TenantId};
 use crate::share::{Account, Fraction, Over};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,20 @@ pub enum Quota {
     Bytes(u64),
     /// A part of what the store may hold: what it holds, and the free space above its reserve.
     Part(Fraction),
+}
+
+/// Bytes that every store counts for a record beside its text: a checksum.
+const RECORD: u64 = 4;
+/// Bytes that every store counts for the place of a fact or of a kept state, beside its record.
+const PLACE: u64 = 16;
+
+/// How the bytes of a record are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// As a durable store writes the record: [`fact_bytes`] and its like.
+    Text,
+    /// By the weight of its content, which needs no JSON: for a store that writes none.
+    Weight,
 }
 
 /// The bounds of one store.
@@ -28,6 +42,8 @@ pub struct Quotas {
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
     users: BTreeMap<Account, u64>,
+    tenants: BTreeMap<TenantId, u64>,
+    total: u64,
     /// Users whose number is not written down yet.
     changed: BTreeSet<Account>,
 }
@@ -36,7 +52,7 @@ pub struct Usage {
 
 impl Quota {
     /// Returns the bound in bytes for a store that may hold so many in all; none: nothing bounds it.
-    fn bytes(self, whole: Option<u64>) -> Option<u64> {
+    pub fn bytes(self, whole: Option<u64>) -> Option<u64> {
         match self {
             Self::Off => None,
             Self::Bytes(bytes) => Some(bytes),
@@ -48,6 +64,33 @@ impl Quota {
 impl Quotas {
     /// Nothing is bounded.
     pub const OFF: Self = Self { tenant: Quota::Off, user: Quota::Off };
+
+    /// Returns whether a quota is a part, which needs a store of known size.
+    pub fn has_parts(self) -> bool {
+        [self.tenant, self.user].iter().any(|quota| matches!(quota, Quota::Part(_)))
+    }
+}
+
+impl Default for Quotas {
+    /// Returns no bounds.
+    fn default() -> Self {
+        Self::OFF
+    }
+}
+
+/// Returns the bytes that a fact counts for, by the length of its JSON.
+pub fn fact_bytes(json: usize) -> u64 {
+    RECORD + PLACE + json as u64
+}
+
+/// Returns the bytes that an input or a control entry counts for while it waits, by the length of its JSON.
+pub fn waiting_bytes(json: usize) -> u64 {
+    RECORD + json as u64
+}
+
+/// Returns the bytes that a kept state counts for, by its length.
+pub fn state_bytes(state: usize) -> u64 {
+    RECORD + PLACE + state as u64
 }
 
 // === impl Usage ===
@@ -55,17 +98,32 @@ impl Quotas {
 impl Usage {
     /// Counts bytes that were written down before.
     pub fn restore(&mut self, account: Account, bytes: u64) {
+        self.shift(&account, bytes);
         self.users.insert(account, bytes);
     }
 
     /// Counts bytes that a user's session has gained, or lost.
     pub fn add(&mut self, account: &Account, bytes: i64) {
-        let held = self.users.entry(account.clone()).or_default();
-        *held = held.saturating_add_signed(bytes);
-        if *held == 0 {
+        let held = self.of_user(account).saturating_add_signed(bytes);
+        self.shift(account, held);
+        if held == 0 {
             self.users.remove(account);
+        } else {
+            self.users.insert(account.clone(), held);
         }
         self.changed.insert(account.clone());
+    }
+
+    /// Brings the sums of tenant and store up to date with a user's new number.
+    fn shift(&mut self, account: &Account, held: u64) {
+        let before = self.of_user(account);
+        let of_tenant = (self.of_tenant(account) + held).saturating_sub(before);
+        if of_tenant == 0 {
+            self.tenants.remove(&account.tenant);
+        } else {
+            self.tenants.insert(account.tenant.clone(), of_tenant);
+        }
+        self.total = (self.total + held).saturating_sub(before);
     }
 
     /// Returns the bytes of one user.
@@ -75,14 +133,12 @@ impl Usage {
 
     /// Returns the bytes of all users of one user's tenant.
     pub fn of_tenant(&self, account: &Account) -> u64 {
-        let first = Account { tenant: account.tenant.clone(), user: crate::id::Principal::first().user };
-        let of_tenant = self.users.range(first..).take_while(|(other, _)| other.tenant == account.tenant);
-        of_tenant.map(|(_, bytes)| bytes).sum()
+        self.tenants.get(&account.tenant).copied().unwrap_or(0)
     }
 
     /// Returns the bytes of everybody.
     pub fn total(&self) -> u64 {
-        self.users.values().sum()
+        self.total
     }
 
     /// Returns the quota that further bytes of a user would exceed. `free` is the space above the reserve, if known.
@@ -113,7 +169,7 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{TenantId, UserId};
+    use crate::id::UserId;
     use crate::rng::Rng;
 
     fn account(tenant: &str, user: &str) -> Account {
@@ -176,7 +232,7 @@ mod tests {
             usage.add(&who, -bytes);
         }
         assert_eq!(usage.total(), 0);
-        assert!(usage.users.is_empty());
+        assert!(usage.users.is_empty() && usage.tenants.is_empty());
         assert!(usage.take_changed().iter().all(|(_, bytes)| *bytes == 0));
     }
 }

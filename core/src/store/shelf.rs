@@ -1,6 +1,8 @@
 //! The deterministic store in memory: the reference for all others, and the simulator's.
 use crate::id::{Holder, NodeId, SessionKey, TenantId, UserId};
 use crate::mutant::{Mutant, planted};
+use crate::store::meter::Meter;
+use crate::store::quota::{Measure, Quotas};
 use crate::store::register::Register;
 use crate::store::{Birth, Op, Refused, Reply, Slot};
 use crate::time::{Millis, Mono, Now};
@@ -18,12 +20,19 @@ pub struct Shelf {
     leases: BTreeMap<Holder, Mono>,
     journal: Vec<(SessionKey, Slot)>,
     era: u64,
+    /// None: bytes are not counted.
+    meter: Option<Meter>,
 }
 
 impl Shelf {
     /// An empty store; `journaled` if it shall be able to forget.
     pub fn new(journaled: bool) -> Self {
         Self { journaled, ..Self::default() }
+    }
+
+    /// Creates an empty store that counts bytes, and refuses inputs over a quota or over `room` bytes in all.
+    pub fn metered(measure: Measure, quotas: Quotas, room: Option<u64>) -> Self {
+        Self { meter: Some(Meter::new(measure, quotas, room)), ..Self::default() }
     }
 
     /// Does one thing, atomically. `now.mono` runs the leases, `now.store` is the store's clock.
@@ -34,14 +43,17 @@ impl Shelf {
             let was = self.slots.get(key).cloned().unwrap_or_default();
             self.journal.push((key.clone(), was));
         }
-        // Only these make sessions.
-        let (Op::Accept { key, .. } | Op::Control { key, create: true, .. }) = op else {
-            return self.perform(now, op);
-        };
+        let Some(key) = op.key() else { return self.perform(now, op) };
         let was_free = self.slots.get(key).is_none_or(|slot| slot.user.is_none());
         let reply = self.perform(now, op);
-        if let Some(slot) = self.slots.get(key).filter(|_| was_free) {
+        let Some(slot) = self.slots.get(key) else { return reply };
+        if was_free {
             self.register.enter(key, slot);
+        }
+        if let Some(meter) = &mut self.meter
+            && !matches!(op, Op::Open { .. } | Op::Read { .. } | Op::Inbox { .. } | Op::Find { .. })
+        {
+            meter.follow(key, slot);
         }
         reply
     }
@@ -58,7 +70,10 @@ impl Shelf {
                 Reply::Leased { left: lives.map(|(_, until)| *until - now.mono).max() }
             }
             Op::Accept { key, principal, input, hash } => {
-                self.slot(key).accept(now.store, principal, input.clone(), *hash)
+                let meter = self.meter.as_ref();
+                let refuses = |user: &UserId, bytes| meter?.refuses(key, user, bytes);
+                let slot = self.slots.entry(key.clone()).or_default();
+                slot.accept(now.store, principal, input.clone(), *hash, refuses)
             }
             Op::Control { key, create: false, .. } if !self.slots.contains_key(key) => {
                 Reply::Refused(Refused::NotFound)
@@ -197,6 +212,10 @@ impl Shelf {
     /// Every session there is.
     pub fn sessions(&self) -> impl Iterator<Item = (&SessionKey, &Slot)> {
         self.slots.iter()
+    }
+    /// Returns the stored bytes of all users; 0 where they are not counted.
+    pub fn stored_bytes(&self) -> u64 {
+        self.meter.as_ref().map_or(0, Meter::total)
     }
     /// Starts again with all that it was told, and without the leases.
     pub fn restart(&mut self) {

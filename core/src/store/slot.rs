@@ -87,12 +87,14 @@ impl Slot {
         !principal.operator && self.user.as_ref().is_some_and(|user| *user != principal.user)
     }
 
+    /// Takes an input in; `refuses` says whether the store has no room for so many bytes of a user.
     pub(super) fn accept(
         &mut self,
         now: Millis,
         principal: &Principal,
         input: Arc<Input>,
         hash: BodyHash,
+        refuses: impl FnOnce(&UserId, u64) -> Option<Refused>,
     ) -> Reply {
         if self.deleted || self.foreign(principal) {
             return Reply::Refused(Refused::NotFound);
@@ -117,6 +119,9 @@ impl Slot {
         }
         if self.inbox.len() >= limits::INBOX_INPUTS_MAX || bytes + input.weight() > limits::INBOX_BYTES_MAX {
             return Reply::Refused(Refused::TooMany);
+        }
+        if let Some(refused) = refuses(self.user.as_ref().unwrap_or(&principal.user), input.weight() as u64) {
+            return Reply::Refused(refused);
         }
         let (prev, tail) = (self.tail, self.end());
         let place = Place(now.0.max(prev.0 + 1));

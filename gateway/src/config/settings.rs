@@ -479,9 +479,10 @@ pub const SETTINGS: [Setting; 48] = [
         form: "FRACTION|SIZE|off",
         flag: None,
         default: Fallback::Fixed("0.5"),
-        doc: "Bytes that the sessions of one tenant may take in an embedded store: a part of what is stored and of the \
-              space that is free above `store.reserve`, or a size. Over it inputs are refused with `quota_exceeded`; \
-              turns under way are still recorded. Without authentication only a size holds.",
+        doc: "Bytes that the sessions of one tenant may take: a part of what the store may hold (an embedded one: what \
+              is stored and the space that is free above `store.reserve`; a Redis: its `maxmemory`, if it has one; \
+              `memory:`: 2 GiB), or a size. Over it inputs are refused with `quota_exceeded`; turns under way are still \
+              recorded. Without authentication only a size holds.",
     },
     Setting {
         key: Key::QuotaUser,

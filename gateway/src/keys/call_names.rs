@@ -109,11 +109,12 @@ mod tests {
     use crate::store::memory::Memory;
     use crate::store::registers::Counter;
     use turnway_core::id::{TenantId, UserId};
+    use turnway_core::store::quota::Quotas;
 
     fn registers() -> Registers {
         let (clock, counter) = (Clock::start(), Counter::default());
         let sink = counter.before(Arc::new(|_, _| {}));
-        let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(move || clock.now()), sink));
+        let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(move || clock.now()), Quotas::OFF, sink));
         counter.open(store)
     }
 

@@ -2,6 +2,8 @@
 use crate::store::embedded::{Clock, Wall};
 use crate::store::{Answers, Store};
 use std::sync::{Mutex, PoisonError};
+use turnway_core::limits;
+use turnway_core::store::quota::{Measure, Quotas};
 use turnway_core::store::{Op, Shelf};
 
 /// A [`Shelf`] behind a lock: answers on the caller's thread, before `submit` returns.
@@ -12,9 +14,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty one.
-    pub fn new(clock: Clock, answers: Answers) -> Self {
-        Self { shelf: Mutex::new(Shelf::new(false)), wall: Wall::new(clock), answers }
+    /// Creates an empty one that users may fill up to their quotas, and all together up to
+    /// [`limits::MEMORY_STORE_BYTES_MAX`].
+    pub fn new(clock: Clock, quotas: Quotas, answers: Answers) -> Self {
+        let shelf = Shelf::metered(Measure::Weight, quotas, Some(limits::MEMORY_STORE_BYTES_MAX));
+        Self { shelf: Mutex::new(shelf), wall: Wall::new(clock), answers }
     }
 }
 

@@ -6,7 +6,7 @@
 //! - `registrar`, `book`: what this process registers, and has registered, where a sweep will look.
 //! - `library`, `probe`, `rights`: what has to be so before anything is asked; `guard`: and stays so; `health`: what
 //!   Redis says against it.
-//! - `replicas`: waits for them.
+//! - `replicas`: waits for them. `quota`: how many bytes tenants and users may keep.
 //! - [`tally`]: what nodes tell each other of the rates they share.
 //!
 //! What is asked goes out at once, in one stream of calls that the server performs one after the other.
@@ -29,6 +29,7 @@ mod owning;
 #[cfg(feature = "planted")]
 mod planted;
 mod probe;
+mod quota;
 mod registrar;
 mod replicas;
 mod rights;
@@ -54,6 +55,7 @@ use guard::{Guard, Watched};
 use health::Health;
 use library::Library;
 use probe::Given;
+use quota::Bounds;
 use registrar::Registrar;
 use replicas::Replicas;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -62,6 +64,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use turnway_core::limits;
+use turnway_core::store::quota::Quotas;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Millis;
 
@@ -90,6 +93,8 @@ pub struct Options {
     pub attest: Option<Durability>,
     /// How long a start waits for a server that is away, loads its data, or has no room for the functions.
     pub wait: Duration,
+    /// How many bytes tenants and users may keep.
+    pub quotas: Quotas,
     /// The process that is told why it is not ready.
     pub life: Life,
     /// A test's time instead of the server's.
@@ -226,16 +231,19 @@ impl Redis {
             .then(|| Replicas::new(line("replicas", WAIT_WITHIN), &name, &runtime));
         let commands = line("commands", ANSWER_WITHIN);
         let health = Arc::new(Health::new(options.life));
+        let quotas = Arc::new(Bounds::new(options.quotas, given.memory));
         let watched = Watched {
             url: url.clone(),
             deployer: deployer.clone(),
             wanted: given.level,
             attest: options.attest,
             health: Arc::clone(&health),
+            quotas: Arc::clone(&quotas),
         };
         let desk = Desk {
             guard: Guard::new(commands.clone(), watched, &runtime),
             health,
+            quotas,
             commands,
             leases: line("leases", RENEW_WITHIN),
             library: Library::new(deployer),

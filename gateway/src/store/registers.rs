@@ -117,6 +117,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::store::memory::Memory;
+    use turnway_core::store::quota::Quotas;
 
     #[tokio::test]
     async fn a_value_is_set_by_who_knows_the_one_before() {
@@ -124,7 +125,7 @@ mod tests {
         let (clock, seen) = (Clock::start(), Arc::clone(&others));
         let counter = Counter::default();
         let sink = counter.before(Arc::new(move |op, _| seen.lock().expect("sound").push(op)));
-        let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(move || clock.now()), sink));
+        let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(move || clock.now()), Quotas::OFF, sink));
         let registers = counter.open(Arc::clone(&store));
         let nothing = registers.get("a").await.expect("an answer");
         assert_eq!(nothing, Value { version: 0, bytes: None });

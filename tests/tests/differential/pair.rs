@@ -6,6 +6,7 @@ use std::time::Duration;
 use turnway::store::Store;
 use turnway::store::embedded;
 use turnway_core::id::{Place, Seq};
+use turnway_core::store::quota::{Measure, Quota, Quotas};
 use turnway_core::store::{Accepted, Found, Op, Refused, Reply, Shelf, StoreError};
 use turnway_core::time::Now;
 use turnway_tests::script::{DAWN, Mood, Script, lists};
@@ -31,6 +32,14 @@ pub(crate) struct Ways {
     pub(crate) two_clocks: bool,
     /// It is closed and opened again in between.
     pub(crate) restarts: bool,
+    /// What it counts, and refuses.
+    pub(crate) quotas: (Measure, Quotas),
+}
+
+/// Quotas of a sequence: a few inputs' bytes in every second one.
+pub(crate) fn quotas(seed: u64) -> Quotas {
+    let small = Quotas { tenant: Quota::Bytes(12_000), user: Quota::Bytes(8_000) };
+    if seed % 2 == 1 { small } else { Quotas::OFF }
 }
 
 /// A store under test, and the model of it.
@@ -59,8 +68,9 @@ impl Pair {
             open(Arc::new(move || *reads.lock().expect("a clock")))
         });
         let (store, answers) = open();
+        let (measure, quotas) = ways.quotas;
         let script = if seed % 6 == 5 { Script::bulky(seed, true) } else { Script::new(seed, true) };
-        let shelf = Shelf::new(false);
+        let shelf = Shelf::metered(measure, quotas, None);
         let (store, now, given) = (Some(store), DAWN, BTreeMap::new());
         Self { script, shelf, store, open, answers, clock, now, era: None, ways, given }
     }

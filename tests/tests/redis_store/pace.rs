@@ -26,7 +26,7 @@ fn tell(what: &str, mut took: Vec<Duration>) {
     figure(&format!("{what}, p50/p99 µs"), format!("{} / {}", half.as_micros(), most.as_micros()));
 }
 
-fn append(session: &str, token: Token, after: Seq, n: u64) -> Op {
+pub(crate) fn append(session: &str, token: Token, after: Seq, n: u64) -> Op {
     let fact = Fact::SessionNotice { name: "NO_ACTIVE_SPEAKING".into(), request_id: None };
     let entry = Entry {
         id: EventId::new(Millis(1_764_000_000_000), u128::from(n)),

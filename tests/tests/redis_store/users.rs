@@ -8,7 +8,7 @@ use turnway::config::redis::Login;
 use turnway::store::redis::Options;
 use turnway_core::id::{Seen, Seq, Stamp};
 use turnway_core::store::{Op, Reply};
-use turnway_core::time::Mono;
+use turnway_core::time::{Millis, Mono};
 use turnway_tests::real::command::run;
 use turnway_tests::real::redis::Redis;
 
@@ -96,6 +96,8 @@ async fn a_node_does_all_it_has_to_as_its_user() {
         Op::Find { key: session.clone(), principal: principal.clone(), run_id, link },
         Op::Delete { key: session.clone(), principal, link },
         Op::Expire { key: session.clone(), before_ms: 1 },
+        Op::Idle { from: None, before: Millis(u64::MAX), limit: 10 },
+        Op::Forget { key: key("t"), before: Millis(u64::MAX) },
         Op::Transfer { key: session.clone(), token, tail, to: me, nonce },
         Op::Release { key: session, token, tail, drain: true },
         Op::Lease { node: me.node, sent: Mono::default() },

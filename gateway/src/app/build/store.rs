@@ -53,7 +53,10 @@ impl Shared {
         let clock = self.clock.clone();
         let clock: embedded::Clock = Arc::new(move || clock.now());
         match &config.store {
-            StoreConfig::Memory => Ok(Opened::of(Arc::new(Memory::new(clock, answers)), &config.store)),
+            StoreConfig::Memory => {
+                let store = Memory::new(clock, config.holding.quotas, answers);
+                Ok(Opened::of(Arc::new(store), &config.store))
+            }
             StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes } => {
                 let (fatal, life) = (Arc::clone(fatal), self.life.clone());
                 let failed = move |fault| match fault {
@@ -93,6 +96,7 @@ impl Shared {
                     deployer: deployer.clone(),
                     attest: *attest,
                     wait: *wait,
+                    quotas: config.holding.quotas,
                     life: self.life.clone(),
                     clock: None,
                 };

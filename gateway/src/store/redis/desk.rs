@@ -8,6 +8,7 @@ use crate::store::redis::call::{Call, Trouble, is_unknown_function};
 use crate::store::redis::guard::Guard;
 use crate::store::redis::health::Health;
 use crate::store::redis::library::Library;
+use crate::store::redis::quota::Bounds;
 use crate::store::redis::registrar::Registrar;
 use crate::store::redis::replicas::Replicas;
 use ::redis::{Cmd, Pipeline, Value};
@@ -45,6 +46,8 @@ pub(super) struct Desk {
     pub(super) well: AtomicBool,
     /// What the server says against being used.
     pub(super) health: Arc<Health>,
+    /// How many bytes tenants and users may keep.
+    pub(super) quotas: Arc<Bounds>,
 }
 
 impl Desk {

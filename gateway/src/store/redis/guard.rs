@@ -10,6 +10,7 @@ use crate::redis::refusal::Complaint;
 use crate::redis::{Line, Missed};
 use crate::store::redis::OpenError;
 use crate::store::redis::health::Health;
+use crate::store::redis::quota::Bounds;
 use crate::store::redis::{probe, rights};
 use crate::supervise;
 use ::redis::cmd;
@@ -44,6 +45,8 @@ pub(super) struct Watched {
     pub(super) attest: Option<Durability>,
     /// Who is told.
     pub(super) health: Arc<Health>,
+    /// What is told how much memory the server has.
+    pub(super) quotas: Arc<Bounds>,
 }
 
 /// Who looks. It ends when dropped.
@@ -91,8 +94,9 @@ async fn look(mut line: Line, watched: Watched, shown: watch::Sender<Option<u64>
             continue;
         };
         match probe::keeps(&watched.deployer, watched.wanted, watched.attest).await {
-            Ok(()) => {
+            Ok(memory) => {
                 watched.health.unfit(false);
+                watched.quotas.learn(memory);
                 again = AGAIN;
                 let _ = shown.send(Some(turn));
                 watched.watch(&mut line, turn).await;

@@ -104,7 +104,7 @@ impl Desk {
         let mut stamps = Stamps { registered, born: 0 };
         for _ in 0..REGISTERS_MAX {
             let call = call.clone().number(stamps.registered).number(stamps.born);
-            let call = call.text(&bell.me.to_string()).bytes(&bell.begun);
+            let call = self.quotas.add_to(call.text(&bell.me.to_string()).bytes(&bell.begun));
             let mut answer = self.call(call).await?;
             let word = answer.text()?;
             if word != "REGISTER" {
@@ -139,6 +139,7 @@ impl Desk {
             "CLOSED" => Refused::Closed,
             "BUSY" => Refused::Busy,
             "TOO_MANY" => Refused::TooMany,
+            "QUOTA" => Refused::Quota,
             _ => return Err(Trouble::Doubt),
         };
         Ok(Reply::Refused(refused))

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 /// The functions of this release.
 pub(super) const SOURCE: &str = include_str!("turnway.lua");
 /// `VERSION` of [`SOURCE`]: within a major it only grows.
-pub(super) const VERSION: u64 = 6;
+pub(super) const VERSION: u64 = 7;
 /// How long one command of a loading may take: compiling the library takes some milliseconds, and the way to a server
 /// that a node can use up to two seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);

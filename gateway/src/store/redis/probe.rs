@@ -21,8 +21,8 @@ const UNSOUND: [(Version, Version); 3] =
 /// Longer than the round trip at which a node can hold a lease.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 /// The settings that are looked at.
-const NAMES: [&str; 5] =
-    ["maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "protected-mode"];
+const NAMES: [&str; 6] =
+    ["maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "protected-mode"];
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(super) struct Given {
     pub(super) level: Durability,
     /// Only the operator's word says so.
     pub(super) attested: bool,
+    /// Bytes that it may hold, if it has a bound and shows it.
+    pub(super) memory: Option<u64>,
 }
 
 /// Refuses a server that would not keep the promise, and warns of what is unwise. Where its settings cannot be seen
@@ -66,16 +68,16 @@ pub(super) async fn probe(
     Ok(given)
 }
 
-/// Whether a server still keeps the promise by itself. Of its replicas each answer is witness.
+/// Returns how much memory a server has, if it still keeps the promise by itself. Of its replicas each answer is witness.
 pub(super) async fn keeps(
     url: &RedisUrl,
     wanted: Durability,
     attest: Option<Durability>,
-) -> Result<(), OpenError> {
+) -> Result<Option<u64>, OpenError> {
     let wanted = wanted.min(Durability::Fsync);
     let (given, _) = find(url, ANSWER_WITHIN).await?.give(wanted, attest)?;
     if given.level >= wanted {
-        return Ok(());
+        return Ok(given.memory);
     }
     Err(OpenError::Level {
         wanted: wanted.word(),
@@ -134,7 +136,8 @@ impl Found {
             unseen = Some("it shows neither `appendonly` nor `appendfsync`".to_owned());
         }
         let aof = line("aof_enabled").map(|on| if on == "1" { "yes" } else { "no" }.to_owned());
-        for (name, value) in [("maxmemory-policy", line("maxmemory_policy")), ("appendonly", aof)] {
+        let memory = ("maxmemory", line("maxmemory"));
+        for (name, value) in [("maxmemory-policy", line("maxmemory_policy")), ("appendonly", aof), memory] {
             if let Some(value) = value {
                 settings.entry(name.to_owned()).or_insert(value);
             }
@@ -182,7 +185,7 @@ impl Found {
                 warnings
                     .push("store.attest is not needed: the settings of this Redis can be seen".to_owned());
             }
-            return Ok((Given { level: wanted, attested: false }, warnings));
+            return Ok((Given { level: wanted, attested: false, memory: self.memory() }, warnings));
         };
         let shown = self.gives();
         let level = attest.unwrap_or(shown).max(shown).min(wanted);
@@ -204,7 +207,12 @@ impl Found {
             let level = level.word();
             warnings.push(format!("that this Redis keeps {level} is only attested (store.attest): {said}"));
         }
-        Ok((Given { level, attested }, warnings))
+        Ok((Given { level, attested, memory: self.memory() }, warnings))
+    }
+
+    /// Bytes that it may hold; 0 stands for no bound.
+    fn memory(&self) -> Option<u64> {
+        self.settings.get("maxmemory")?.parse().ok().filter(|bytes| *bytes > 0)
     }
 
     /// What to do for a level that is not given.
@@ -371,6 +379,15 @@ mod tests {
         assert!(level == Durability::Mem && said.contains("noeviction"), "{said}");
         let evicts = hidden("maxmemory_policy:volatile-lru").give(Durability::Mem, Some(Durability::Fsync));
         assert!(matches!(evicts, Err(OpenError::Evicts)), "nobody can attest that away");
+    }
+
+    #[test]
+    fn memory_is_known_where_it_is_bounded_and_shown() {
+        let memory = |found: &Found| found.give(Durability::Mem, None).expect("it can be used").0.memory;
+        assert_eq!(memory(&found("7.0.15", &[("maxmemory", "1000")], 0)), Some(1000));
+        assert_eq!(memory(&found("7.0.15", &[("maxmemory", "0")], 0)), None);
+        assert_eq!(memory(&hidden(&format!("{INFO}maxmemory:5\r\n"))), Some(5));
+        assert_eq!(memory(&hidden(INFO)), None);
     }
 
     /// Covers: S-42.

@@ -6,7 +6,7 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 6
+local VERSION = 7
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
@@ -26,6 +26,9 @@ local LEASE_MOST = 60000
 --   fl       facts up to this are forgotten
 --   ss, se   place and epoch of the kept state
 --   lv       version of the set of listeners
+--   lb       bytes of all facts ever written, the forgotten ones included (since version 7, as the two below)
+--   fb       bytes of the forgotten facts
+--   sb       bytes of the kept state
 
 -- As a whole number, which takes half the time that a fraction does.
 local function str(number)
@@ -98,6 +101,50 @@ local function clear(lane)
   if redis.call('XLEN', lane) == 0 then redis.call('DEL', lane) end
 end
 
+-- === stored bytes ===
+--
+-- `ix:{TENANT}/bytes` has the bytes of each user ('u' and the name) and of the tenant ('t'). It lies in another slot than
+-- a session, and is found from the session's own key, so that calls of earlier releases are counted, too. It is called
+-- like the tenant's indexes, so that the rights that nodes were given for those suffice.
+
+-- What is counted beside the text of an input or control entry, and beside that of a fact or kept state.
+local RECORD, PLACED = 4, 20
+-- Facts whose mean stands for those of an earlier release, which were not counted.
+local SAMPLE = 32
+
+local function usage(own)
+  return 'ix:{' .. string.match(own, '^own:{([^/]*)/') .. '}/bytes'
+end
+
+-- A session of a user has gained or lost bytes. No number falls below zero.
+local function count(own, user, bytes)
+  if not user or bytes == 0 then return end
+  local key = usage(own)
+  local held = redis.call('HINCRBY', key, 'u' .. user, str(bytes))
+  if held <= 0 then
+    redis.call('HDEL', key, 'u' .. user)
+    bytes = bytes - held
+  end
+  if bytes ~= 0 and redis.call('HINCRBY', key, 't', str(bytes)) <= 0 then redis.call('HDEL', key, 't') end
+end
+
+-- Whether more bytes would exceed the quota of a user or of the tenant; '': there is none.
+local function over(own, user, bytes, user_most, tenant_most)
+  if not user_most or (user_most == '' and tenant_most == '') then return false end
+  local held = redis.call('HMGET', usage(own), 'u' .. user, 't')
+  local function exceeds(number, most) return most ~= '' and num(number or nil) + bytes > num(most) end
+  return exceeds(held[1], user_most) or exceeds(held[2], tenant_most)
+end
+
+-- An estimate for facts that an earlier release wrote.
+local function estimate(log, seq, floor)
+  if seq <= floor then return 0 end
+  local last, bytes = redis.call('XRANGE', log, id(math.max(floor + 1, seq - SAMPLE + 1)), '+'), 0
+  for _, entry in ipairs(last) do bytes = bytes + PLACED + #field(entry, 'j') end
+  if #last == 0 then return 0 end
+  return math.floor(bytes / #last * (seq - floor))
+end
+
 -- === bells ===
 
 -- A name of 128 bits, little end first.
@@ -126,6 +173,7 @@ local TAKEN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+)$'
 
 -- keys: own in dd
 -- args: now user operator run hash weight reject json inputs_max bytes_max registered born me bell
+--       user_most tenant_most (these two: since version 7)
 local function accept(keys, args)
   local own, inbox, dd = keys[1], keys[2], keys[3]
   local user, operator, run, hash, weight = args[2], args[3], args[4], args[5], num(args[6])
@@ -147,6 +195,7 @@ local function accept(keys, args)
   if args[7] == '1' and open > 0 then return { 'BUSY' } end
   local bytes = num(h.ib) + weight
   if open >= num(args[9]) or bytes > num(args[10]) then return { 'TOO_MANY' } end
+  if over(own, h.u or user, weight, args[15], args[16]) then return { 'QUOTA' } end
   local now = clock(args[1])
   if (h.n == '' and not fresh(args[11], now)) or (not h.u and not fresh(args[12], now)) then
     return { 'REGISTER', h.u and '1' or '0' }
@@ -154,7 +203,9 @@ local function accept(keys, args)
   local prev = num(h.qi)
   local at = math.max(prev + 1, now)
   local seq, epoch = h.seq or '0', h.le or '0'
-  redis.call('XADD', inbox, id(at), 'r', run, 'w', str(weight), 'j', args[8])
+  local stored = RECORD + #args[8]
+  redis.call('XADD', inbox, id(at), 'r', run, 'w', str(weight), 'b', str(stored), 'j', args[8])
+  count(own, h.u or user, stored)
   local note = { str(at), str(prev), seq, epoch, str(now), '-', hash }
   redis.call('HSET', dd, run, table.concat(note, ' '))
   redis.call('HSET', own, 'qi', str(at), 'ib', str(bytes))
@@ -185,7 +236,9 @@ local function control(keys, args)
   end
   local prev = num(h.qc)
   local at = math.max(prev + 1, now)
-  redis.call('XADD', lane, id(at), 'k', args[4], 'j', args[5])
+  local stored = RECORD + #args[5]
+  redis.call('XADD', lane, id(at), 'k', args[4], 'b', str(stored), 'j', args[5])
+  count(own, h.u or user, stored)
   redis.call('HSET', ap, args[4], str(at) .. ' ' .. str(prev))
   redis.call('HSET', own, 'qc', str(at))
   if not h.u then redis.call('HSET', own, 'u', user, 'b', args[10]) end
@@ -206,13 +259,14 @@ end
 -- out when a list comes upon it.
 -- keys: own in ctl ap dd snap log; args: user operator
 local function delete(keys, args)
-  local h = head(keys[1], 'u', 'cl', 'e', 'g')
+  local h = head(keys[1], 'u', 'cl', 'e', 'g', 'lb', 'fb', 'sb')
   if not h.u or foreign(h, args[1], args[2]) then return { 'NOT_FOUND' } end
   if h.g then return { 'OK' } end
   local open = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
   if h.cl ~= '1' or open then return { 'BUSY' } end
   redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
-  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se')
+  count(keys[1], h.u, num(h.fb) - num(h.lb) - num(h.sb))
+  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'fb', 'sb')
   redis.call('HSET', keys[1], 'g', '1', 'n', '', 'i', '', 'e', str(num(h.e) + 1))
   return { 'OK' }
 end
@@ -325,10 +379,11 @@ end
 -- args: epoch nonce after known closed facts {weight json} ends {place run} answers {place}
 local function append(keys, args)
   local own, log, inbox, lane, dd = keys[1], keys[2], keys[3], keys[4], keys[5]
-  local v = redis.call('HMGET', own, 'n', 'i', 'e', 'c', 'seq', 'qi', 'qc', 'ib', 'fl', 'lv')
+  local v = redis.call('HMGET', own, 'n', 'i', 'e', 'c', 'seq', 'qi', 'qc', 'ib', 'fl', 'lv', 'u', 'lb')
   local h = {
     n = v[1] or '', i = v[2] or '', e = v[3] or '0', c = v[4] or nil, seq = v[5] or nil,
     qi = v[6] or nil, qc = v[7] or nil, ib = v[8] or nil, fl = v[9] or nil, lv = v[10] or nil,
+    u = v[11] or nil, lb = v[12] or nil,
   }
   if fenced(h, args[1], args[2]) then return { 'FENCED' } end
   local after, seq = num(args[3]), num(h.seq)
@@ -345,27 +400,34 @@ local function append(keys, args)
   local within = #facts > 0 and after + #facts <= seq and after >= num(h.fl)
   if not (within and written(log, after, facts)) then
     if after ~= seq then return { 'ORDER' } end
-    local bytes = num(h.ib)
+    local bytes, grown = num(h.ib), 0
     for _, last in ipairs(ends) do
       local there = redis.call('XRANGE', inbox, last.place .. '-0', last.place .. '-0')
       if #there == 0 then return { 'GONE', last.place } end
-      last.weight = num(field(there[1], 'w'))
+      last.weight, last.stored = num(field(there[1], 'w')), num(field(there[1], 'b'))
     end
     local changes = {}
     local function set(name, value)
       changes[#changes + 1] = name
       changes[#changes + 1] = value
     end
+    -- Each fact has the bytes of all up to it, so that a trim need not look at those it takes away.
+    local so_far = h.lb and num(h.lb) or estimate(log, seq, num(h.fl))
     for _, fact in ipairs(facts) do
       seq = seq + 1
-      redis.call('XADD', log, id(seq), 'e', args[1], 'w', fact.weight, 'j', fact.json)
+      so_far = so_far + PLACED + #fact.json
+      redis.call('XADD', log, id(seq), 'e', args[1], 'w', fact.weight, 'b', str(so_far), 'j', fact.json)
     end
     if #facts > 0 then
       set('seq', str(seq))
       set('le', args[1])
+      set('lb', str(so_far))
+      grown = so_far - num(h.lb)
     end
     for _, last in ipairs(ends) do
-      if redis.call('XDEL', inbox, last.place .. '-0') == 1 then bytes = bytes - last.weight end
+      if redis.call('XDEL', inbox, last.place .. '-0') == 1 then
+        bytes, grown = bytes - last.weight, grown - last.stored
+      end
       local taken = redis.call('HGET', dd, last.run)
       if taken then
         local note = string.gsub(taken, '^(%d+ %d+ %d+ %d+ %d+) %S+', '%1 ' .. str(seq))
@@ -376,10 +438,15 @@ local function append(keys, args)
       set('ib', str(bytes))
       clear(inbox)
     end
-    for _, answered in ipairs(answers) do redis.call('XDEL', lane, answered .. '-0') end
+    for _, answered in ipairs(answers) do
+      local there = redis.call('XRANGE', lane, answered .. '-0', answered .. '-0')
+      if #there > 0 then grown = grown - num(field(there[1], 'b')) end
+      redis.call('XDEL', lane, answered .. '-0')
+    end
     if #answers > 0 then clear(lane) end
     if args[5] ~= '' then set('cl', args[5]) end
     if #changes > 0 then redis.call('HSET', own, unpack(changes)) end
+    count(own, h.u, grown)
   end
   local version = h.lv or '0'
   local reply = { 'OK', str(seq), h.qi or '0', h.qc or '0', version }
@@ -423,24 +490,31 @@ end
 
 -- keys: own snap; args: epoch nonce seq at_epoch state
 local function keep(keys, args)
-  local h = head(keys[1], 'n', 'e', 'c', 'seq', 'ss')
+  local h = head(keys[1], 'n', 'e', 'c', 'seq', 'ss', 'sb', 'u')
   if fenced(h, args[1], args[2]) then return { 'FENCED' } end
   local at = num(args[3])
   if at <= num(h.seq) and (not h.ss or num(h.ss) < at) then
+    local stored = PLACED + #args[5]
     redis.call('SET', keys[2], args[5])
-    redis.call('HSET', keys[1], 'ss', args[3], 'se', args[4])
+    redis.call('HSET', keys[1], 'ss', args[3], 'se', args[4], 'sb', str(stored))
+    count(keys[1], h.u, stored - num(h.sb))
   end
   return { 'OK' }
 end
 
 -- keys: own log; args: epoch nonce upto
 local function trim(keys, args)
-  local h = head(keys[1], 'n', 'e', 'c', 'fl', 'ss')
+  local h = head(keys[1], 'n', 'e', 'c', 'fl', 'ss', 'fb', 'u')
   if fenced(h, args[1], args[2]) then return { 'FENCED' } end
   local upto = math.min(num(args[3]), num(h.ss))
   if upto > num(h.fl) then
+    local last = redis.call('XRANGE', keys[2], id(upto), id(upto))
+    -- '': an earlier release wrote it. What was estimated for such facts is taken away with the first later one.
+    local bytes = last[1] and field(last[1], 'b') or ''
+    local gone = bytes == '' and num(h.fb) or num(bytes)
     redis.call('XTRIM', keys[2], 'MINID', id(upto + 1))
-    redis.call('HSET', keys[1], 'fl', str(upto))
+    redis.call('HSET', keys[1], 'fl', str(upto), 'fb', str(gone))
+    count(keys[1], h.u, num(h.fb) - gone)
   end
   return { 'OK' }
 end
@@ -686,27 +760,26 @@ local function version()
   return { str(VERSION) }
 end
 
-local function define(name, callback, flag)
-  redis.register_function {
-    function_name = 'turnway1_' .. name,
-    callback = callback,
-    flags = flag and { flag } or {},
-  }
+local function define(name, callback, ...)
+  redis.register_function { function_name = 'turnway1_' .. name, callback = callback, flags = { ... } }
 end
 
+-- It counts bytes in a slot that is not its session's.
+local COUNTS = 'allow-cross-slot-keys'
+
 -- New inputs and sessions are refused by a server without room, and rates are not shared; what is under way may end.
-define('accept', accept)
+define('accept', accept, COUNTS)
 define('owe', owe)
-define('create', control)
-define('control', control, 'allow-oom')
+define('create', control, COUNTS)
+define('control', control, 'allow-oom', COUNTS)
 define('expire', expire, 'allow-oom')
-define('delete', delete, 'allow-oom')
+define('delete', delete, 'allow-oom', COUNTS)
 define('claim', claim, 'allow-oom')
 define('release', release, 'allow-oom')
 define('transfer', transfer, 'allow-oom')
-define('append', append, 'allow-oom')
-define('keep', keep, 'allow-oom')
-define('trim', trim, 'allow-oom')
+define('append', append, 'allow-oom', COUNTS)
+define('keep', keep, 'allow-oom', COUNTS)
+define('trim', trim, 'allow-oom', COUNTS)
 define('listen', listen, 'allow-oom')
 define('unlisten', unlisten, 'allow-oom')
 define('renew', renew, 'allow-oom')

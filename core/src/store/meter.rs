@@ -1,0 +1,129 @@
+//! Stored bytes in the model: what each session takes, found by looking at it after each op.
+//! The shelf calls it; a store that is asked without quotas has none.
+use crate::id::{Place, Seq, SessionKey, UserId};
+use crate::share::Account;
+use crate::store::quota::{Measure, Quotas, Usage, fact_bytes, state_bytes, waiting_bytes};
+use crate::store::{Refused, Slot};
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Weight of a control entry: a few names.
+const CONTROL_WEIGHT: u64 = 256;
+
+/// Stored bytes of users, and their bounds.
+#[derive(Clone, Debug)]
+pub(super) struct Meter {
+    measure: Measure,
+    quotas: Quotas,
+    /// Bytes that the store may hold in all.
+    room: Option<u64>,
+    usage: Usage,
+    sessions: BTreeMap<SessionKey, Sizes>,
+}
+
+/// Bytes of the records of one session.
+#[derive(Clone, Debug, Default)]
+struct Sizes {
+    /// Facts up to this were forgotten.
+    floor: Seq,
+    log: VecDeque<u64>,
+    /// Sum of `log`.
+    facts: u64,
+    inbox: BTreeMap<Place, u64>,
+    control: BTreeMap<Place, u64>,
+    /// Place and bytes of the kept state.
+    state: Option<(Seq, u64)>,
+    total: u64,
+}
+
+// === impl Meter ===
+
+impl Meter {
+    /// Creates one for an empty store that may hold `room` bytes.
+    pub(super) fn new(measure: Measure, quotas: Quotas, room: Option<u64>) -> Self {
+        Self { measure, quotas, room, usage: Usage::default(), sessions: BTreeMap::new() }
+    }
+
+    /// Returns why there is no room for an input of a session that is, or will be, a user's.
+    pub(super) fn refuses(&self, key: &SessionKey, user: &UserId, weight: u64) -> Option<Refused> {
+        let free = self.room.map(|room| room.saturating_sub(self.usage.total()));
+        if free.is_some_and(|free| free < weight) {
+            return Some(Refused::Full);
+        }
+        let account = Usage::account(key, user);
+        self.usage.over(self.quotas, &account, weight, free).map(|_| Refused::Quota)
+    }
+
+    /// Counts what a session has gained or lost since the last call. Only what is a user's counts.
+    pub(super) fn follow(&mut self, key: &SessionKey, slot: &Slot) {
+        let sizes = self.sessions.entry(key.clone()).or_default();
+        let before = sizes.total;
+        sizes.follow(self.measure, key, slot);
+        if let Some(user) = &slot.user
+            && sizes.total != before
+        {
+            let account = Account { tenant: key.tenant.clone(), user: user.clone() };
+            self.usage.add(&account, sizes.total.wrapping_sub(before).cast_signed());
+        }
+        if sizes.total == 0 && slot.deleted {
+            self.sessions.remove(key);
+        }
+        self.usage.take_changed();
+    }
+
+    /// Returns the bytes of everybody.
+    pub(super) fn total(&self) -> u64 {
+        self.usage.total()
+    }
+}
+
+// === impl Sizes ===
+
+impl Sizes {
+    fn follow(&mut self, measure: Measure, key: &SessionKey, slot: &Slot) {
+        // A deleted session begins anew.
+        if slot.floor < self.floor || slot.log.is_empty() {
+            self.log.clear();
+            (self.facts, self.floor) = (0, slot.floor);
+        }
+        let gone = usize::try_from(slot.floor.0 - self.floor.0).unwrap_or(usize::MAX);
+        self.facts -= self.log.drain(..gone.min(self.log.len())).sum::<u64>();
+        self.floor = slot.floor;
+        let mut seq = Seq(self.floor.0 + self.log.len() as u64);
+        for (token, fact) in slot.log.iter().skip(self.log.len()) {
+            seq = Seq(seq.0 + 1);
+            let bytes = match measure {
+                Measure::Text => fact_bytes(fact.to_json(key, seq, token.epoch).len()),
+                Measure::Weight => fact.weight() as u64,
+            };
+            self.log.push_back(bytes);
+            self.facts += bytes;
+        }
+        lane(&mut self.inbox, &slot.inbox, |input| match measure {
+            Measure::Text => json_bytes(input),
+            Measure::Weight => input.weight() as u64,
+        });
+        lane(&mut self.control, &slot.control, |control| match measure {
+            Measure::Text => json_bytes(control),
+            Measure::Weight => CONTROL_WEIGHT,
+        });
+        let kept = slot.snapshot.as_ref().map(|kept| (kept.at.seq, state_bytes(kept.state.len())));
+        self.state = kept;
+        let lanes = self.inbox.values().chain(self.control.values());
+        let state = self.state.map_or(0, |(_, bytes)| bytes);
+        self.total = self.facts + lanes.sum::<u64>() + state;
+    }
+}
+
+fn lane<T>(sizes: &mut BTreeMap<Place, u64>, there: &BTreeMap<Place, Arc<T>>, bytes: impl Fn(&T) -> u64) {
+    sizes.retain(|place, _| there.contains_key(place));
+    for (place, waits) in there {
+        sizes.entry(*place).or_insert_with(|| bytes(waits));
+    }
+}
+
+/// What waits has string keys and finite numbers only, so it always serialises.
+fn json_bytes(waits: &impl Serialize) -> u64 {
+    waiting_bytes(serde_json::to_vec(waits).map_or(0, |json| json.len()))
+}

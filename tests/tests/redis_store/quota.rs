@@ -1,0 +1,185 @@
+//! Stored bytes of users in Redis: what is counted is what lies there, and quotas refuse inputs.
+use crate::desk::{Desk, accept, holder, key};
+use crate::pace::append;
+use redis::Value;
+use std::collections::BTreeMap;
+use tempfile::tempdir;
+use turnway::config::Durability;
+use turnway::store::redis::Options;
+use turnway_core::id::{Cursor, Epoch, RunId, Seq, Token};
+use turnway_core::share::Fraction;
+use turnway_core::store::quota::{Quota, Quotas};
+use turnway_core::store::{Keep, Op, Refused, Reply};
+use turnway_tests::real::redis::Redis;
+
+const BYTES: &str = "ix:{default}/bytes";
+
+async fn open(server: &Redis, quotas: Quotas) -> Desk {
+    let options = Options { durability: Durability::Mem, quotas, ..Options::default() };
+    Desk::try_open(&server.url(), options).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn counted(server: &Redis) -> BTreeMap<String, u64> {
+    server.command(&["HGETALL", BYTES])
+}
+
+/// Ends an input with one fact after a place.
+fn end(session: &str, token: Token, after: Seq, accepted: turnway_core::id::Place, run: RunId) -> Op {
+    let Op::Append(mut append) = append(session, token, after, after.0) else { unreachable!("an append") };
+    append.ends = vec![(accepted, run)];
+    append.closed = Some(true);
+    Op::Append(append)
+}
+
+fn run(session: &str, message: &str) -> RunId {
+    let Op::Accept { input, .. } = accept(session, message) else { unreachable!("an accept") };
+    input.run_id.clone()
+}
+
+/// Covers: S-48.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_byte_is_counted_until_its_record_is_gone() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let mut desk = open(&server, Quotas::OFF).await;
+    let me = holder(1, 1);
+    desk.era(me, true).await;
+    let taken = desk.accept("s", "m1").await.expect("accepted");
+    let waits = counted(&server)["uann"];
+    assert!(waits > 200 && counted(&server)["t"] == waits, "{waits}");
+    desk.accept("s", "m1").await.expect("accepted");
+    assert_eq!(counted(&server)["uann"], waits, "a repeated message is stored once");
+    let token = desk.claim("s", me, taken.owner).await.token;
+    for n in 0..10 {
+        let op = append("s", token, Seq(n), n);
+        for _ in 0..2 {
+            assert!(matches!(desk.ask(op.clone()).await, Ok(Reply::Appended { .. })));
+        }
+    }
+    let full = counted(&server)["uann"];
+    let log: Vec<(String, BTreeMap<String, String>)> =
+        server.command(&["XRANGE", "log:{default/s}", "-", "+"]);
+    let facts: Vec<u64> = log.iter().map(|(_, fields)| fields["j"].len() as u64 + 20).collect();
+    assert_eq!(full, waits + facts.iter().sum::<u64>());
+    let (at, state) = (Cursor { seq: Seq(8), epoch: token.epoch }, vec![7; 100].into());
+    assert_eq!(desk.ask(Op::Keep(Box::new(Keep { key: key("s"), token, at, state }))).await, Ok(Reply::Done));
+    for upto in [5, 5, 8] {
+        assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(upto) }).await, Ok(Reply::Done));
+        let left: u64 = facts[usize::try_from(upto).expect("small")..].iter().sum();
+        assert_eq!(counted(&server)["uann"], waits + 120 + left, "{upto}");
+    }
+    let ended = desk.ask(end("s", token, Seq(10), taken.place, run("s", "m1"))).await;
+    assert!(matches!(ended, Ok(Reply::Appended { .. })), "{ended:?}");
+    let Op::Accept { principal, .. } = accept("s", "m1") else { unreachable!("an accept") };
+    for _ in 0..2 {
+        let (key, principal, link) = (key("s"), principal.clone(), Default::default());
+        assert_eq!(desk.ask(Op::Delete { key, principal, link }).await, Ok(Reply::Done));
+        assert!(counted(&server).is_empty(), "{:?}", counted(&server));
+    }
+}
+
+/// Covers: S-48.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_refuses_inputs_and_nothing_else() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(1_000) };
+    let mut desk = open(&server, quotas).await;
+    let me = holder(1, 1);
+    desk.era(me, true).await;
+    let taken = desk.accept("s", "m1").await.expect("accepted");
+    let token = desk.claim("s", me, taken.owner).await.token;
+    for n in 0..10 {
+        assert!(matches!(desk.ask(append("s", token, Seq(n), n)).await, Ok(Reply::Appended { .. })), "{n}");
+    }
+    for session in ["s", "another"] {
+        let refused = desk.accept(session, "m2").await.expect_err("over the quota");
+        assert_eq!(refused, Ok(Reply::Refused(Refused::Quota)), "{session}");
+    }
+    assert!(desk.accept("s", "m1").await.expect("accepted").duplicate, "what is there already is found");
+    let Op::Accept { key, mut principal, input, hash } = accept("bobs", "m1") else {
+        unreachable!("an accept")
+    };
+    principal.user = turnway_core::id::UserId::parse("bob").expect("a name");
+    let bob = desk.ask(Op::Accept { key, principal, input, hash }).await;
+    assert!(matches!(bob, Ok(Reply::Accepted(_))), "another user has its own: {bob:?}");
+}
+
+/// Covers: S-48.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_are_of_maxmemory_where_it_is_set() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let part = |thousandths| Quota::Part(Fraction::of_thousandths(thousandths).expect("a part"));
+    let quotas = Quotas { tenant: part(2), user: part(1) };
+    let fill = async |desk: &mut Desk, from: u64| {
+        let mut n = from;
+        while desk.accept(&format!("s{n}"), "m").await.is_ok() && n < from + 400 {
+            n += 1;
+        }
+        n - from
+    };
+    assert_eq!(fill(&mut open(&server, quotas).await, 0).await, 400, "nothing is known to be a part of");
+    let _: String = server.command(&["FLUSHALL"]);
+    // A thousandth is 64,000 bytes: inputs take some 300 each as they lie there.
+    let _: String = server.command(&["CONFIG", "SET", "maxmemory", "64000000"]);
+    let taken = fill(&mut open(&server, quotas).await, 1000).await;
+    assert!((100..400).contains(&taken), "{taken}");
+}
+
+/// Facts that the functions of version 6 wrote have no bytes of their own: their sum is estimated once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn facts_of_an_earlier_release_are_estimated_and_freed() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let mut desk = open(&server, Quotas::OFF).await;
+    let me = holder(1, 1);
+    desk.era(me, true).await;
+    let taken = desk.accept("s", "m1").await.expect("accepted");
+    let token = desk.claim("s", me, taken.owner).await.token;
+    for n in 0..50 {
+        let place = format!("{}-0", n + 1);
+        let op = append("s", token, Seq(n), n);
+        assert!(matches!(desk.ask(op).await, Ok(Reply::Appended { .. })));
+        let lies: Vec<(String, BTreeMap<String, String>)> =
+            server.command(&["XRANGE", "log:{default/s}", &place, &place]);
+        let fields = &lies[0].1;
+        // The stream is made anew as that release wrote it.
+        let words =
+            ["XADD", "old:{default/s}", &place, "e", &fields["e"], "w", &fields["w"], "j", &fields["j"]];
+        let _: Value = server.command(&words);
+    }
+    let exact = counted(&server)["uann"];
+    let _: Value = server.command(&["RENAME", "old:{default/s}", "log:{default/s}"]);
+    let _: Value = server.command(&["HDEL", "own:{default/s}", "lb"]);
+    let _: Value = server.command(&["DEL", BYTES]);
+    assert!(matches!(desk.ask(append("s", token, Seq(50), 50)).await, Ok(Reply::Appended { .. })));
+    let estimated = counted(&server)["uann"];
+    assert!(estimated.abs_diff(exact) < 700, "{estimated} for {exact}");
+    let (at, state) = (Cursor { seq: Seq(51), epoch: Epoch(token.epoch.0) }, vec![].into());
+    assert_eq!(desk.ask(Op::Keep(Box::new(Keep { key: key("s"), token, at, state }))).await, Ok(Reply::Done));
+    assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(40) }).await, Ok(Reply::Done));
+    assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(51) }).await, Ok(Reply::Done));
+    assert_eq!(counted(&server)["uann"], 20, "only the kept state is left");
+}
+
+/// Nodes of the release before say nothing of quotas, and call the same functions while a fleet is upgraded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_the_release_before_are_served_and_counted() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(10) };
+    let mut desk = open(&server, quotas).await;
+    let refused = desk.accept("s", "m1").await.expect_err("over the quota");
+    assert_eq!(refused, Ok(Reply::Refused(Refused::Quota)));
+    let time: Vec<String> = server.command(&["TIME"]);
+    let now = format!("{}000", time[0]);
+    let keys = ["own:{default/s}", "in:{default/s}", "dd:{default/s}"];
+    let args = ["0", "ann", "0", "run", "hash", "300", "0", "{}", "64", "1000000", &now, &now, "", ""];
+    let call = [&["FCALL", "turnway1_accept", "3"][..], &keys, &args].concat();
+    for duplicate in ["0", "1"] {
+        let said: Vec<String> = server.command(&call);
+        assert_eq!((&*said[0], &*said[8]), ("OK", duplicate), "{said:?}");
+        assert_eq!(counted(&server)["uann"], 6, "four bytes, and two of JSON");
+    }
+}
