@@ -3,6 +3,7 @@
 //! Rooms: `link`, `ask`, `ring` what links want done · `look` what they only want to know · `feed`, `sub`, `read`, `deliver`, `text` sessions
 //! this node listens to, and how far each link has them · `host`, `seat`, `append`, `ears` sessions this node owns · `lease` its own
 //! lease and its belief about others · `takeover` what the dead leave · `drain`, `transfer` leaving. The switchboard carries values between them.
+mod aging;
 mod append;
 mod ask;
 mod deliver;
@@ -45,6 +46,7 @@ use link::Links;
 use seat::Seat;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use turnway_core::id::{EventId, LinkId, NodeId, RequestId, Seen, SessionKey, Stamp};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Directory;
@@ -68,6 +70,8 @@ pub struct Config {
     pub alone: bool,
     /// How many facts of a session are kept at least; none: all of them, for ever.
     pub keep_facts: Option<u64>,
+    /// How long a session is kept after its last fact; none: for ever.
+    pub max_age: Option<Duration>,
     /// What its users may hold of it.
     pub capacity: Capacity,
 }
@@ -78,6 +82,7 @@ pub struct Switchboard {
     me: NodeId,
     alone: bool,
     keep_facts: Option<u64>,
+    aging: aging::Aging,
     directory: Arc<Directory>,
     rng: Rng,
     lease: Lease,
@@ -138,6 +143,7 @@ enum Purpose {
 enum Timer {
     Renew,
     Sweep,
+    Age,
     Beacon,
     Knock,
     Drain,
@@ -160,10 +166,14 @@ impl Switchboard {
         let mut timers = Timers::default();
         timers.set(Timer::Renew, Mono::default());
         timers.set(Timer::Sweep, Mono::default());
+        if config.max_age.is_some() {
+            timers.set(Timer::Age, Mono::default());
+        }
         Self {
             me: config.node,
             alone: config.alone,
             keep_facts: config.keep_facts,
+            aging: aging::Aging::new(config.max_age),
             directory: config.directory,
             rng,
             lease,
@@ -247,6 +257,8 @@ impl Switchboard {
             (Op::Lease { node, .. }, _) => self.unsuspect(node),
             (Op::Sweep { .. }, result) => self.swept(now, result),
             (Op::Retire { .. }, _) => {}
+            (Op::Idle { before, .. }, result) => self.aged(now, before, result),
+            (Op::Forget { .. }, result) => self.forgotten_for_age(&result),
             (Op::Accept { key, input, hash, .. }, result) => {
                 let ask_key = AskKey::Input(input.run_id.clone(), hash);
                 self.accepted(now, &ask_key, &key, What::Input(input), result);
@@ -310,6 +322,8 @@ impl Switchboard {
                 | Op::Control { .. }
                 | Op::Find { .. }
                 | Op::Delete { .. }
+                | Op::Idle { .. }
+                | Op::Forget { .. }
                 | Op::Sessions { .. }
                 | Op::Sweep { .. },
                 _,
@@ -330,6 +344,7 @@ impl Switchboard {
         match timer {
             Timer::Renew => self.renew(now),
             Timer::Sweep => self.sweep(now),
+            Timer::Age => self.age(now),
             Timer::Beacon => self.beacons(now),
             Timer::Knock => self.knock(now),
             Timer::Drain => self.drain_over(now),

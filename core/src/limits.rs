@@ -467,6 +467,12 @@ pub const STORE_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// Bytes that a store in memory holds in all: with what the process needs beside them some 4 GiB, the memory of a small
 /// machine. It is for trials, and loses everything with the process; what needs more belongs on a disk.
 pub const MEMORY_STORE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Sessions that are looked at in one step of a walk for `store.max_age`: some 5 ms of Redis.
+pub const IDLE_SESSIONS_MAX: u32 = 256;
+/// Base of the wait between two such steps; doubled by jitter. A million sessions are walked through in an hour and a half.
+pub const IDLE_STEP: Duration = Duration::from_secs(1);
+/// Base of the wait between two such walks; doubled by jitter.
+pub const IDLE_WALK: Duration = Duration::from_secs(60);
 /// Connections of one process (a process may open 20,000 files on many machines).
 pub const CONNECTIONS_MAX: usize = 18_000;
 /// The same by QUIC, where they share one file: what a node may be told to hold (`listen.quic_connections`). At some 40 KB

@@ -12,7 +12,8 @@ mod slot;
 
 pub use op::{Append, Keep, Op};
 pub use reply::{
-    Accepted, Birth, Claimed, Found, Heard, Inputs, Refused, Reply, Snapshot, StoreError, Summary, View,
+    Accepted, Birth, Claimed, Found, Heard, IdlePlace, Inputs, Refused, Reply, Snapshot, StoreError, Summary,
+    View,
 };
 pub use shelf::Shelf;
 pub use slot::Slot;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::time::interval;
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
+use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Wire, invoke};
 
@@ -98,4 +100,56 @@ async fn an_open_turn_is_kept_from_its_first_fact() {
     );
     let messages = web.json("/v1/sessions/s1/messages").await;
     assert_eq!(messages["messages"][0]["content"], "what was asked", "{messages}");
+}
+
+/// Asks until a session is gone.
+async fn gone(web: &Web, session: &str) {
+    let asked = async {
+        while web.get(&format!("/v1/sessions/{session}")).await.status != 404 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.expect("it is deleted");
+}
+
+/// Covers: S-48.
+#[tokio::test]
+async fn sessions_older_than_max_age_are_deleted_once_by_a_fleet() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
+    let file = dir.path().join("turnway.toml");
+    std::fs::write(&file, "demo = true\n[store]\nmax_age = \"2s\"\n[quota]\nuser = \"64KiB\"\n")
+        .expect("a file");
+    let file = file.to_str().expect("UTF-8");
+    let slow = slow.flag("slow");
+    let args = ["--config", file, "--durability", "mem", "--quic", "off", "--agent", &slow];
+    let mut nodes = Vec::new();
+    for name in ["a", "b"] {
+        let dir = dir.path().join(name);
+        std::fs::create_dir_all(&dir).expect("a directory");
+        nodes.push(Node::start_on(&server.url(), &dir, &args).await);
+    }
+    let ann = Web::new(nodes[0].http, Some("ann"));
+    let mut open = ann.turn("open", "slow", "m", "hi", None).await;
+    open.until(|event| event.data["type"] == "turn_accepted").await;
+    let big = "x".repeat(6_000);
+    for n in 0..4 {
+        ann.turn(&format!("s{n}"), "echo", "m", &big, None).await.rest().await;
+    }
+    for n in 0..4 {
+        gone(&ann, &format!("s{n}")).await;
+    }
+    assert_eq!(ann.get("/v1/sessions/open").await.status, 200, "a turn of it runs");
+    // Their bytes are free again.
+    for n in 4..8 {
+        ann.turn(&format!("s{n}"), "echo", "m", &big, None).await.rest().await;
+    }
+    let mut expired = 0;
+    for node in &nodes {
+        let (_, page) = get(node.admin, "/metrics").await.expect("metrics");
+        let line = page.lines().find_map(|line| line.strip_prefix("turnway_session_expired_total "));
+        expired += line.and_then(|number| number.trim().parse::<u64>().ok()).expect("a number");
+    }
+    assert!((4..=8).contains(&expired), "each once: {expired}");
 }

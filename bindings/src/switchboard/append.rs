@@ -244,6 +244,7 @@ impl Switchboard {
             | Reply::Waiting(_)
             | Reply::Found(_)
             | Reply::Sessions { .. }
+            | Reply::Idle { .. }
             | Reply::Work { .. }
             | Reply::Value { .. }) => turnway_core::invariant!(false, "no answer to an append: {other:?}"),
         }

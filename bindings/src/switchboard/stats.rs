@@ -83,6 +83,8 @@ pub struct Stats {
     pub released: u64,
     /// Seats handed to a node of one's choice.
     pub transferred: u64,
+    /// Sessions deleted because of their age.
+    pub expired: u64,
     /// Leases lost.
     pub leases_lost: u64,
     /// Ops asked again.

@@ -42,6 +42,7 @@ impl Far {
             seed: [3; 32],
             alone: false,
             keep_facts: None,
+            max_age: None,
             capacity: Capacity::default(),
         };
         Self {

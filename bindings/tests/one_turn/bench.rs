@@ -97,6 +97,7 @@ impl Bench {
             seed: [3; 32],
             alone: true,
             keep_facts: None,
+            max_age: None,
             capacity: Capacity::default(),
         });
         let (shown, orders, inputs) = (Vec::new(), Vec::new(), VecDeque::new());

@@ -51,6 +51,7 @@ pub(crate) fn board(node: NodeId, seed: u8, policy: AgentPolicy) -> Switchboard 
         seed: [seed; 32],
         alone: false,
         keep_facts: None,
+        max_age: None,
         capacity: Capacity::default(),
     })
 }

@@ -43,6 +43,7 @@ impl Bench {
             seed: [3; 32],
             alone: true,
             keep_facts: None,
+            max_age: None,
             capacity: Capacity { shares: Some(Shares::default()), ..capacity },
         });
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };

@@ -5,8 +5,8 @@ use crate::id::{
 };
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{BodyHash, Control, Input};
-use crate::store::Birth;
-use crate::time::Mono;
+use crate::store::{Birth, IdlePlace};
+use crate::time::{Millis, Mono};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,6 +63,12 @@ pub enum Op {
     /// Sessions of a tenant, or of one of its users, the last made first: at most `limit` of those made
     /// before a certain one. `link` comes back with the answer. Answers `Sessions`.
     Sessions { tenant: TenantId, user: Option<UserId>, before: Option<Birth>, limit: u32, link: LinkId },
+    /// Looks at no more than `limit` sessions from a place on, in the order of their tenants and of their making.
+    /// Answers `Idle`: those at rest since before a time.
+    Idle { from: Option<IdlePlace>, before: Millis, limit: u32 },
+    /// Delete a session with everything in it, as `Delete` does, if it is at rest and its last fact is from before a
+    /// time, in whole seconds. Answers `Done` to one caller only, or `Refused`: `Busy`, or `NotFound`.
+    Forget { key: SessionKey, before: Millis },
     /// Sessions held by holders without a lease, and free ones with something in inbox or control
     /// lane; at most `limit`. Answers `Work`.
     Sweep { limit: u32 },
@@ -133,6 +139,8 @@ impl Op {
             Self::Delete { .. } => "delete",
             Self::Sessions { .. } => "sessions",
             Self::Trim { .. } => "trim",
+            Self::Idle { .. } => "idle",
+            Self::Forget { .. } => "forget",
             Self::Sweep { .. } => "sweep",
             Self::Get { .. } => "get",
             Self::Put { .. } => "put",
@@ -155,6 +163,7 @@ impl Op {
             | Self::Trim { key, .. }
             | Self::Find { key, .. }
             | Self::Delete { key, .. }
+            | Self::Forget { key, .. }
             | Self::Expire { key, .. } => Some(key),
             Self::Append(append) => Some(&append.key),
             Self::Keep(keep) => Some(&keep.key),
@@ -162,6 +171,7 @@ impl Op {
             | Self::Retire { .. }
             | Self::Lease { .. }
             | Self::Sweep { .. }
+            | Self::Idle { .. }
             | Self::Sessions { .. }
             | Self::Get { .. }
             | Self::Put { .. } => None,

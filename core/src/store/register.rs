@@ -1,7 +1,8 @@
 //! Which sessions there are, in the order they were made.
 use crate::id::{SessionKey, TenantId, UserId};
-use crate::store::{Birth, Slot};
+use crate::store::{Birth, IdlePlace, Slot};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// Sessions by tenant, and by tenant and user.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +35,21 @@ impl Register {
                 births.remove(&birth);
             }
         }
+    }
+
+    /// Sessions from a place on, in the order of their tenants and of their making.
+    pub(super) fn walk(&self, from: Option<&IdlePlace>) -> impl Iterator<Item = (&TenantId, &Birth)> {
+        let first = from.map(|place| (place.tenant.clone(), None));
+        let tenants = match first {
+            Some(first) => self.all.range(first..),
+            None => self.all.range::<(TenantId, Option<UserId>), _>(..),
+        };
+        let births = tenants.filter(|((_, user), _)| user.is_none());
+        births.flat_map(move |((tenant, _), births)| {
+            let after = from.filter(|place| place.tenant == *tenant).and_then(|place| place.after.clone());
+            let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+            births.range((start, Bound::Unbounded)).map(move |birth| (tenant, birth))
+        })
     }
 
     /// Those of a tenant or of one of its users, the last made first.

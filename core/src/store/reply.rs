@@ -1,6 +1,6 @@
 //! What a store may answer.
 use crate::id::{
-    Cursor, Epoch, NodeId, Place, Seen, Seq, SessionId, SessionKey, Stamp, Token, UserId, Version,
+    Cursor, Epoch, NodeId, Place, Seen, Seq, SessionId, SessionKey, Stamp, TenantId, Token, UserId, Version,
 };
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{Control, Input};
@@ -62,6 +62,8 @@ pub enum Reply {
     Found(Found),
     /// Sessions in the order asked for, and whether there are more behind them.
     Sessions { sessions: Vec<Summary>, more: bool },
+    /// Sessions at rest, and the place where the walk goes on; none: the walk is over.
+    Idle { sessions: Vec<SessionKey>, next: Option<IdlePlace> },
     /// Sessions, and what was seen of their ownership.
     Work { sessions: Vec<(SessionKey, Seen)> },
     /// What is stored under the name now; version 0: nothing.
@@ -214,6 +216,15 @@ pub struct Birth {
     pub at: Millis,
     /// Which.
     pub session: SessionId,
+}
+
+/// A place in a walk through all sessions: in a tenant, after a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdlePlace {
+    /// Tenant whose sessions are looked at.
+    pub tenant: TenantId,
+    /// Last session that was looked at; none: the tenant's first is next.
+    pub after: Option<Birth>,
 }
 
 /// A session in a list.

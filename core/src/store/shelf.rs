@@ -4,7 +4,7 @@ use crate::mutant::{Mutant, planted};
 use crate::store::meter::Meter;
 use crate::store::quota::{Measure, Quotas};
 use crate::store::register::Register;
-use crate::store::{Birth, Op, Refused, Reply, Slot};
+use crate::store::{Birth, IdlePlace, Op, Refused, Reply, Slot};
 use crate::time::{Millis, Mono, Now};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -109,19 +109,12 @@ impl Shelf {
             Op::Keep(keep) => self.slot(&keep.key).keep(keep),
             Op::Trim { key, token, upto } => self.slot(key).trim(*token, *upto),
             Op::Find { key, principal, run_id, .. } => self.look(key).find(principal, run_id),
-            Op::Delete { key, principal, .. } => {
-                let Some(slot) = self.slots.get_mut(key) else {
-                    return Reply::Refused(Refused::NotFound);
-                };
-                let reply = slot.delete(principal);
-                if reply == Reply::Done {
-                    self.register.leave(key, slot);
-                }
-                reply
-            }
+            Op::Delete { key, principal, .. } => self.remove(key, |slot| slot.delete(principal)),
             Op::Sessions { tenant, user, before, limit, .. } => {
                 self.sessions_before(tenant, user.as_ref(), before.as_ref(), *limit)
             }
+            Op::Idle { from, before, limit } => self.idle(from.as_ref(), *before, *limit),
+            Op::Forget { key, before } => self.remove(key, |slot| slot.forget(*before)),
             Op::Sweep { limit } => self.sweep(now, *limit),
             Op::Get { name } => self.value(name),
             Op::Put { name, expect, value } => self.put(name, *expect, value.clone()),
@@ -139,6 +132,16 @@ impl Shelf {
 
     fn slot(&mut self, key: &SessionKey) -> &mut Slot {
         self.slots.entry(key.clone()).or_default()
+    }
+
+    /// Takes a session that was deleted out of the register.
+    fn remove(&mut self, key: &SessionKey, delete: impl FnOnce(&mut Slot) -> Reply) -> Reply {
+        let Some(slot) = self.slots.get_mut(key) else { return Reply::Refused(Refused::NotFound) };
+        let reply = delete(slot);
+        if reply == Reply::Done {
+            self.register.leave(key, slot);
+        }
+        reply
     }
 
     fn renew(&mut self, now: Now, holder: Holder, ttl: Duration, fresh: bool) -> Reply {
@@ -179,6 +182,21 @@ impl Shelf {
         });
         let sessions = older.by_ref().take(limit as usize).collect();
         Reply::Sessions { sessions, more: older.next().is_some() }
+    }
+
+    fn idle(&self, from: Option<&IdlePlace>, before: Millis, limit: u32) -> Reply {
+        let (mut sessions, mut last) = (Vec::new(), None);
+        for (looked, (tenant, birth)) in self.register.walk(from).enumerate() {
+            if looked == limit as usize {
+                return Reply::Idle { sessions, next: last };
+            }
+            let key = SessionKey { tenant: tenant.clone(), session: birth.session.clone() };
+            if self.slots.get(&key).is_some_and(|slot| slot.is_idle(before)) {
+                sessions.push(key);
+            }
+            last = Some(IdlePlace { tenant: tenant.clone(), after: Some(birth.clone()) });
+        }
+        Reply::Idle { sessions, next: None }
     }
 
     fn value(&self, name: &str) -> Reply {

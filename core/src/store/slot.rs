@@ -184,6 +184,33 @@ impl Slot {
         if !self.closed || !self.inbox.is_empty() || !self.control.is_empty() {
             return Reply::Refused(Refused::Busy);
         }
+        self.clear();
+        Reply::Done
+    }
+
+    /// Deletes a session that nobody has used since a time.
+    pub(super) fn forget(&mut self, before: Millis) -> Reply {
+        if self.user.is_none() || self.deleted {
+            return Reply::Refused(Refused::NotFound);
+        }
+        let last = self.log.last().map_or(0, |(_, fact)| fact.time.0);
+        if !self.is_idle(before) || last / 1000 >= before.0 / 1000 {
+            return Reply::Refused(Refused::Busy);
+        }
+        self.clear();
+        Reply::Done
+    }
+
+    /// Whether nobody owns the session, nothing waits in it, and nothing was put into it, nor was it owned by whoever
+    /// wrote last, since a time.
+    pub(super) fn is_idle(&self, before: Millis) -> bool {
+        let is_used = self.user.is_some() && !self.deleted;
+        let is_quiet = self.holder.is_none() && self.inbox.is_empty() && self.control.is_empty();
+        let last = self.tail.0.max(self.control_tail.0).max(self.last.0);
+        is_used && is_quiet && last < before.0
+    }
+
+    fn clear(&mut self) {
         let was = std::mem::take(self);
         *self = Self {
             token: Token { epoch: Epoch(was.token.epoch.0 + 1), nonce: Nonce::default() },
@@ -197,7 +224,6 @@ impl Slot {
             control_tail: was.control_tail,
             ..Self::default()
         };
-        Reply::Done
     }
 
     pub(super) fn summary(&self, birth: &Birth) -> Option<Summary> {

@@ -291,6 +291,7 @@ impl Shared {
             seed: chance()?,
             alone: alone(&plan.config.store),
             keep_facts: plan.config.keep_facts,
+            max_age: plan.config.max_age,
             capacity: switchboard::Capacity {
                 shares: plan.config.holding.shares,
                 attempts: self.files.attempts,

@@ -33,6 +33,7 @@ pub enum Key {
     StoreClientCert,
     StoreClientKey,
     StoreRetention,
+    StoreMaxAge,
     StoreCache,
     StoreReserve,
     StoreSkew,

@@ -56,6 +56,7 @@ struct Draft {
     /// Files of a login and of TLS to a Redis, by the key that names them.
     store_files: Vec<(Key, PathBuf, Place)>,
     keep_facts: Option<u64>,
+    max_age: Option<Duration>,
     cache_bytes: u64,
     reserve_bytes: u64,
     skew_max: Option<Duration>,
@@ -105,6 +106,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
         holding: draft.holding.under(draft.auth.0),
         store,
         keep_facts: draft.keep_facts,
+        max_age: draft.max_age,
         skew_max: draft.skew_max,
         node_name: draft.node_name.unwrap_or_else(host_name),
         default_agent: draft.default_agent,
@@ -150,6 +152,7 @@ impl Default for Draft {
             wait: Duration::ZERO,
             store_files: Vec::new(),
             keep_facts: None,
+            max_age: None,
             cache_bytes: 0,
             reserve_bytes: 0,
             skew_max: None,
@@ -188,6 +191,7 @@ impl Draft {
                 self.store_files.push((key, file(text)?, place.clone()));
             }
             Key::StoreRetention => self.keep_facts = retention(text)?,
+            Key::StoreMaxAge => self.max_age = max_age(text)?,
             Key::StoreCache => self.cache_bytes = size(text, CACHE_BYTES_MIN)?,
             Key::StoreReserve => self.reserve_bytes = size(text, 0)?,
             Key::StoreSkew => self.skew_max = skew(text)?,
@@ -416,6 +420,13 @@ fn retention(text: &str) -> Result<Option<u64>, String> {
         }
         Some(_) | None => Err(bad.to_owned()),
     }
+}
+
+/// How long a session is kept after its last fact; none: for ever.
+fn max_age(text: &str) -> Result<Option<Duration>, String> {
+    let bad = || "expected off, or a wait of a second or more such as 24h or 720h".to_owned();
+    let wait = || parse_wait(text).filter(|wait| *wait >= Duration::from_secs(1)).ok_or_else(bad);
+    if text == "off" { Ok(None) } else { wait().map(Some) }
 }
 
 /// How far a clock may be off; none: however far.

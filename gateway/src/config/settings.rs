@@ -2,7 +2,7 @@
 use super::key::{Fallback, Key, Kind, Setting};
 
 /// The table, in the order of a file: what is in no section comes first.
-pub const SETTINGS: [Setting; 48] = [
+pub const SETTINGS: [Setting; 49] = [
     Setting {
         key: Key::DefaultAgent,
         name: "default_agent",
@@ -277,6 +277,17 @@ pub const SETTINGS: [Setting; 48] = [
         default: Fallback::Fixed("keep"),
         doc: "How much history is kept: everything, for ever, or at least the last N facts of each session and \
               never less than its open turns. Whoever resumes from before that is told `reset`, `trimmed`.",
+    },
+    Setting {
+        key: Key::StoreMaxAge,
+        name: "store.max_age",
+        kind: Kind::Text,
+        form: "WAIT|off",
+        flag: None,
+        default: Fallback::Fixed("off"),
+        doc: "How long a session is kept after its last fact, such as `720h`: then it is deleted with everything in it, \
+              as by `DELETE /v1/sessions/{session_id}`, open or closed. None is deleted while a turn of it runs or waits. \
+              Each node looks through all sessions by its own setting; give all nodes of a fleet the same.",
     },
     Setting {
         key: Key::StoreCache,

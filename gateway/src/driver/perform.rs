@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::switchboard::{Input, Output};
 use turnway_core::planted::{Planted, planted};
+use turnway_core::store::{Op, Reply};
 use turnway_core::time::Mono;
 
 /// An op without an answer keeps a node unready for so long, so that a store of which only a part answers
@@ -82,6 +83,9 @@ impl Hands {
     pub(super) fn count(&mut self, input: &Input, now: Mono) {
         match input {
             Input::Stored { op, result } => {
+                if let (Op::Forget { key, .. }, Ok(Reply::Done)) = (op, result) {
+                    tracing::info!(session = %key, "deleted: nothing was said for longer than store.max_age");
+                }
                 self.note_health(result.is_ok(), now);
                 self.metrics.store.answered(&mut self.unanswered, op, result, now);
             }

@@ -28,10 +28,10 @@ pub struct Unanswered {
     asked: [VecDeque<Mono>; OPS.len()],
 }
 
-const OPS: [&str; 23] = [
+const OPS: [&str; 25] = [
     "renew", "retire", "lease", "accept", "control", "claim", "append", "release", "transfer", "listen",
     "unlisten", "open", "read", "inbox", "keep", "trim", "sweep", "get", "put", "expire", "find", "sessions",
-    "delete",
+    "delete", "idle", "forget",
 ];
 
 fn place(op: &Op) -> usize {
@@ -59,6 +59,8 @@ fn place(op: &Op) -> usize {
         Op::Find { .. } => 20,
         Op::Sessions { .. } => 21,
         Op::Delete { .. } => 22,
+        Op::Idle { .. } => 23,
+        Op::Forget { .. } => 24,
     }
 }
 
@@ -105,6 +107,7 @@ impl OpEnd {
                 | Reply::Waiting(_)
                 | Reply::Found(_)
                 | Reply::Sessions { .. }
+                | Reply::Idle { .. }
                 | Reply::Work { .. }
                 | Reply::Value { .. },
             ) => Self::Answered,

@@ -64,7 +64,7 @@ const GAUGES: [(&str, &str, Read); 10] = [
     ),
 ];
 
-const COUNTERS: [(&str, &str, Read); 21] = [
+const COUNTERS: [(&str, &str, Read); 22] = [
     ("turnway_turn_accepted_total", "Inputs accepted for links of this node.", Number(|s| s.accepted)),
     ("turnway_turn_duplicates_total", "Of these, repeats.", Number(|s| s.duplicates)),
     ("turnway_turn_restarts_total", "Attempts after the first.", Number(|s| s.restarts)),
@@ -100,6 +100,11 @@ const COUNTERS: [(&str, &str, Read); 21] = [
         Number(|s| s.transferred),
     ),
     ("turnway_ownership_leases_lost_total", "Leases lost.", Number(|s| s.leases_lost)),
+    (
+        "turnway_session_expired_total",
+        "Sessions that this node deleted because nothing was said in them for `store.max_age`.",
+        Number(|s| s.expired),
+    ),
     ("turnway_store_retries_total", "Ops asked again.", Number(|s| s.store_retries)),
     ("turnway_delivery_facts_total", "Facts shown to links.", Number(|s| s.facts_shown)),
     ("turnway_delivery_deltas_total", "Pieces of text shown to links.", Number(|s| s.deltas_shown)),

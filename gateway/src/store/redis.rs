@@ -2,7 +2,7 @@
 //!
 //! - `turnway.lua`: the rules. Each function touches the keys of one slot, and may be called again.
 //! - `desk`: makes calls of ops and replies of answers; `intake`, `owning`, `log`, `listening`, `lease`,
-//!   `listing`, `sweep`, `sight` are its parts.
+//!   `listing`, `aging`, `sweep`, `sight` are its parts.
 //! - `registrar`, `book`: what this process registers, and has registered, where a sweep will look.
 //! - `library`, `probe`, `rights`: what has to be so before anything is asked; `guard`: and stays so; `health`: what
 //!   Redis says against it.
@@ -12,6 +12,7 @@
 //! What is asked goes out at once, in one stream of calls that the server performs one after the other.
 //! Where there is no connection an op is answered so at once. An op whose answer did not come may have
 //! been performed: `Unknown`, and whoever asked asks again.
+mod aging;
 mod answer;
 mod book;
 mod call;

@@ -74,6 +74,7 @@ impl Booth {
             seed: [7; 32],
             alone: false,
             keep_facts: None,
+            max_age: None,
             capacity: Capacity::default(),
         };
         Self {

@@ -244,6 +244,7 @@ impl World {
             seed,
             alone: false,
             keep_facts: Some(self.faults.keep).filter(|keep| *keep > 0),
+            max_age: None,
             capacity: Capacity::default(),
         });
         let wrong_by = self.rng.below(4000);

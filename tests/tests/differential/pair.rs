@@ -1,14 +1,14 @@
 //! A store and its model, asked the same.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use turnway::store::Store;
 use turnway::store::embedded;
-use turnway_core::id::{Place, Seq};
+use turnway_core::id::{Place, Seq, SessionKey};
 use turnway_core::store::quota::{Measure, Quota, Quotas};
 use turnway_core::store::{Accepted, Found, Op, Refused, Reply, Shelf, StoreError};
-use turnway_core::time::Now;
+use turnway_core::time::{Millis, Now};
 use turnway_tests::script::{DAWN, Mood, Script, lists};
 
 const OPS: usize = 200;
@@ -57,6 +57,8 @@ pub(crate) struct Pair {
     ways: Ways,
     /// How often each kind of reply was given.
     pub(crate) given: BTreeMap<&'static str, u64>,
+    /// Sessions that were deleted because of their age.
+    pub(crate) forgotten: u64,
 }
 
 impl Pair {
@@ -72,7 +74,7 @@ impl Pair {
         let script = if seed % 6 == 5 { Script::bulky(seed, true) } else { Script::new(seed, true) };
         let shelf = Shelf::metered(measure, quotas, None);
         let (store, now, given) = (Some(store), DAWN, BTreeMap::new());
-        Self { script, shelf, store, open, answers, clock, now, era: None, ways, given }
+        Self { script, shelf, store, open, answers, clock, now, era: None, ways, given, forgotten: 0 }
     }
 
     fn pass(&mut self, wait: Duration, back: u64) {
@@ -156,6 +158,7 @@ impl Pair {
         if self.ways.restarts {
             self.restart();
         }
+        self.age();
         self.look();
     }
 
@@ -176,6 +179,52 @@ impl Pair {
                 }
             }
         }
+    }
+
+    /// Finds sessions at rest and deletes them, and is refused those that are not.
+    fn age(&mut self) {
+        self.pass(Duration::from_millis(500), 0);
+        let before = Millis(self.now.store.0 - self.script.rng().below(4_000));
+        let limit = 1 + u32::try_from(self.script.rng().below(4)).expect("small");
+        let mut expected = BTreeSet::new();
+        let mut from = None;
+        loop {
+            let idle = Op::Idle { from: from.take(), before, limit };
+            let Reply::Idle { sessions, next } = self.shelf.apply(self.now, &idle) else { panic!("no walk") };
+            expected.extend(sessions);
+            from = next;
+            if from.is_none() {
+                break;
+            }
+        }
+        assert_eq!(self.walk(before, limit), expected);
+        for key in self.script.keys().to_vec() {
+            for _ in 0..2 {
+                let op = Op::Forget { key: key.clone(), before };
+                self.forgotten += u64::from(self.shelf.clone().apply(self.now, &op) == Reply::Done);
+                self.ask(vec![op]);
+            }
+        }
+    }
+
+    /// Walks through the store's sessions, however it divides them.
+    fn walk(&self, before: Millis, limit: u32) -> BTreeSet<SessionKey> {
+        let store = self.store.as_ref().expect("an open store");
+        let (mut found, mut from) = (BTreeSet::new(), None);
+        for _ in 0..1000 {
+            store.submit(Op::Idle { from: from.take(), before, limit });
+            let (_, answer) = self.answers.recv().expect("an answer");
+            let Ok(Reply::Idle { sessions, next }) = answer else { panic!("{answer:?}") };
+            assert!(sessions.len() <= limit as usize);
+            for session in sessions {
+                assert!(found.insert(session), "each session once");
+            }
+            from = next;
+            if from.is_none() {
+                return found;
+            }
+        }
+        panic!("the walk has no end");
     }
 
     /// Everything that can be seen.
@@ -235,6 +284,7 @@ fn kind(reply: &Reply) -> &'static str {
         Reply::Sessions { sessions, .. } if sessions.is_empty() => "sessions: none",
         Reply::Sessions { more: false, .. } => "sessions",
         Reply::Sessions { more: true, .. } => "sessions, and more",
+        Reply::Idle { .. } => "idle",
         Reply::Work { sessions } if sessions.is_empty() => "work: none",
         Reply::Work { .. } => "work",
         Reply::Value { version: 0, .. } => "value: none",

@@ -21,7 +21,7 @@ const VERSIONS: &[(u64, &str)] = &[
     (4, "2fd5c93fd6dab91fe69949b267b5f5f9b804467f34e4c5810f952c12c57110b6"),
     (5, "4ceaabc90c200638eadbe56ad834e61eb5a0af3b6e94fb041f2e39030de41616"),
     (6, "560d28fb017b833f7b282f063dc25a34e005191006e54ac9a0ecf1fa2a6cd3fe"),
-    (7, "3fd0d6b01c8b092bfd7357d0943e45a48916b71eece1e1b1db02e96596657dfc"),
+    (7, "1470f3ff66ddcc3ec62d3523131052b3c774918015648d9ac4733ed96f606110"),
 ];
 /// This release's.
 const OWN: u64 = VERSIONS[VERSIONS.len() - 1].0;

@@ -14,7 +14,7 @@ use redb::ReadableTable;
 use std::collections::BTreeSet;
 use turnway_core::id::{SessionKey, TenantId, UserId};
 use turnway_core::store::quota::Usage;
-use turnway_core::store::{Birth, Op, Reply};
+use turnway_core::store::{Birth, IdlePlace, Op, Reply};
 use turnway_core::time::{Millis, Now};
 
 /// What a reply rests on.
@@ -71,6 +71,10 @@ impl<'e, 'txn> Batch<'e, 'txn> {
             }
             Op::Sessions { tenant, user, before, limit, .. } => {
                 let reply = self.sessions(tenant, user.as_ref(), before.as_ref(), *limit as usize)?;
+                Ok((reply, self.basis(self.dirty)))
+            }
+            Op::Idle { from, before, limit } => {
+                let reply = self.idle(from.as_ref(), *before, *limit as usize)?;
                 Ok((reply, self.basis(self.dirty)))
             }
             Op::Sweep { limit } => {
@@ -176,6 +180,45 @@ impl<'e, 'txn> Batch<'e, 'txn> {
         Ok(Reply::Sessions { sessions, more })
     }
 
+    fn idle(&mut self, from: Option<&IdlePlace>, before: Millis, limit: usize) -> Result<Reply, Fault> {
+        let (mut sessions, mut last, mut looked) = (Vec::new(), None, 0);
+        let mut start = index::after(from);
+        loop {
+            let found = match self.tables.sessions.range(&*start..)?.next() {
+                None => return Ok(Reply::Idle { sessions, next: None }),
+                Some(item) => item?.0.value().to_vec(),
+            };
+            let Some(line) = Line::read(&found) else {
+                start = [&*found, &[0]].concat();
+                continue;
+            };
+            if line.user.is_some() {
+                start = index::next_tenant(&line.tenant);
+                continue;
+            }
+            if looked == limit {
+                return Ok(Reply::Idle { sessions, next: last });
+            }
+            looked += 1;
+            let key = line.session();
+            let place = IdlePlace { tenant: line.tenant, after: Some(line.birth) };
+            start = index::after(Some(&place));
+            last = Some(place);
+            if self.fence.is_closed(&key) {
+                continue;
+            }
+            match self.heads.find(&key, &self.tables) {
+                Ok(head) if head.is_idle(before) => sessions.push(key),
+                Ok(_) => {}
+                Err(fault @ Fault::Damaged { .. }) => {
+                    self.fence.close(&key, &fault)?;
+                    self.standing.forget(&key);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
     // === values ===
 
     /// What is stored under a name. A damaged value is forgotten: who set it sets it again, and what nobody vouches for
@@ -243,12 +286,14 @@ fn take(step: &mut Step<'_, '_>, op: &Op) -> Result<Reply, Fault> {
         Op::Trim { token, upto, .. } => step.trim(*token, *upto)?,
         Op::Find { principal, run_id, .. } => step.find(principal, run_id)?,
         Op::Delete { key, principal, .. } => step.delete(key, principal)?,
+        Op::Forget { key, before } => step.forget(key, *before)?,
         Op::Expire { before_ms, .. } => step.expire(Millis(*before_ms))?,
         // These concern no session and do not come here.
         Op::Renew { .. }
         | Op::Retire { .. }
         | Op::Lease { .. }
         | Op::Sessions { .. }
+        | Op::Idle { .. }
         | Op::Sweep { .. }
         | Op::Get { .. }
         | Op::Put { .. } => Reply::Done,

@@ -62,6 +62,8 @@ pub(super) fn closed_off(op: &Op) -> Reply {
         Op::Accept { .. }
         | Op::Control { .. }
         | Op::Delete { .. }
+        | Op::Forget { .. }
+        | Op::Idle { .. }
         | Op::Claim { .. }
         | Op::Listen { .. }
         | Op::Open { .. }

@@ -7,6 +7,7 @@ use turnway_core::id::{
     Version,
 };
 use turnway_core::store::{Birth, Summary};
+use turnway_core::time::Millis;
 
 const FORM: u8 = 1;
 
@@ -66,6 +67,14 @@ impl Head {
     /// What is to be seen of its ownership.
     pub(super) fn seen(&self) -> Seen {
         Seen { holder: self.holder, epoch: self.token.epoch }
+    }
+    /// Whether nobody owns the session, nothing waits in it, and nothing was put into it, nor was it owned by whoever
+    /// wrote last, since a time.
+    pub(super) fn is_idle(&self, before: Millis) -> bool {
+        let is_used = self.user.is_some() && !self.deleted;
+        let is_quiet = self.holder.is_none() && self.inbox.is_empty() && self.control.is_empty();
+        let last = self.tail.0.max(self.control_tail.0).max(self.end.epoch.0);
+        is_used && is_quiet && last < before.0
     }
     /// How a sweep sees it: held, or free with something waiting; else not at all.
     pub(super) fn standing(&self) -> Option<Seen> {

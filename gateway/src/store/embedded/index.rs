@@ -8,7 +8,7 @@ use crate::store::embedded::record::Spot;
 use crate::store::embedded::tables::{self, HEADS, LOG, SESSIONS};
 use redb::{ReadableTable, Table, WriteTransaction};
 use turnway_core::id::{Seq, SessionId, SessionKey, TenantId, UserId};
-use turnway_core::store::Birth;
+use turnway_core::store::{Birth, IdlePlace};
 use turnway_core::time::Millis;
 
 type Open<'txn> = Table<'txn, &'static [u8], &'static [u8]>;
@@ -62,6 +62,21 @@ pub(super) fn range(tenant: &TenantId, user: Option<&UserId>, before: Option<&Bi
     let first = prefix(tenant, user);
     let end = before.map_or_else(|| [&*first, &END].concat(), |birth| key(tenant, user, birth));
     (first, end)
+}
+
+/// Where a walk through the sessions of all tenants goes on, with the lines of users between them.
+pub(super) fn after(place: Option<&IdlePlace>) -> Vec<u8> {
+    let Some(IdlePlace { tenant, after }) = place else { return Vec::new() };
+    match after {
+        None => prefix(tenant, None),
+        // No key is between one and the same with a NUL behind it.
+        Some(birth) => [&*key(tenant, None, birth), &[0]].concat(),
+    }
+}
+
+/// Where the lines of the tenants after this one begin: past those of its users.
+pub(super) fn next_tenant(tenant: &TenantId) -> Vec<u8> {
+    [tenant.as_str().as_bytes(), &[0], &END].concat()
 }
 
 /// Puts a session in.

@@ -10,6 +10,7 @@ use turnway_core::id::{Epoch, Nonce, Place, Seq};
 use turnway_core::limits;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::store::{Heard, Inputs, Reply, Snapshot, View};
+use turnway_core::time::Millis;
 
 /// A fact as it lies in the log.
 pub(super) struct Written<'a> {
@@ -43,6 +44,18 @@ pub(super) struct Reading<'a, 'txn> {
 }
 
 impl Reading<'_, '_> {
+    /// Returns the time of the last fact that is kept; 0 where none is.
+    pub(super) fn last_time(&self) -> Result<Millis, Fault> {
+        let seq = self.head.end.seq;
+        if seq <= self.head.floor {
+            return Ok(Millis(0));
+        }
+        let key = tables::fact(self.prefix, seq);
+        let spot = Spot { table: "log", key: &key };
+        let value = self.tables.log.get(&*key)?.ok_or_else(|| spot.damaged("missing"))?;
+        Ok(Written::unseal(spot, value.value())?.entry(spot, seq)?.1.time)
+    }
+
     /// Hands out the facts after a place in order, as long as `each` wants more. A place of the log
     /// that is empty shows here.
     fn facts(&self, after: Seq, mut each: impl FnMut(Epoch, Arc<Entry>) -> bool) -> Result<(), Fault> {

@@ -11,7 +11,7 @@ use redb::ReadableTable;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use turnway_core::id::{
-    Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, SessionKey, Stamp, Token,
+    Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, SessionKey, Stamp, Token, UserId,
 };
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
@@ -381,6 +381,23 @@ impl<'txn> Step<'_, 'txn> {
         if !self.head.closed || !self.head.inbox.is_empty() || !self.head.control.is_empty() {
             return Ok(Reply::Refused(Refused::Busy));
         }
+        self.clear(key, user)?;
+        Ok(Reply::Done)
+    }
+
+    /// Does the same with a session that nobody has used since a time, closed or not.
+    pub(super) fn forget(&mut self, key: &SessionKey, before: Millis) -> Result<Reply, Fault> {
+        let Some(user) = self.head.user.clone().filter(|_| !self.head.deleted) else {
+            return Ok(Reply::Refused(Refused::NotFound));
+        };
+        if !self.head.is_idle(before) || self.reading().last_time()?.0 / 1000 >= before.0 / 1000 {
+            return Ok(Reply::Refused(Refused::Busy));
+        }
+        self.clear(key, user)?;
+        Ok(Reply::Done)
+    }
+
+    fn clear(&mut self, key: &SessionKey, user: UserId) -> Result<(), Fault> {
         // Keys of a session begin with its prefix, and nothing else does.
         let (first, end) = (self.prefix.to_vec(), tables::end(self.prefix));
         let mut freed = 0;
@@ -408,7 +425,7 @@ impl<'txn> Step<'_, 'txn> {
             ..Head::default()
         };
         self.changed = true;
-        Ok(Reply::Done)
+        Ok(())
     }
 
     // === listeners ===

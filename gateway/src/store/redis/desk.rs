@@ -204,6 +204,8 @@ impl Desk {
             Op::Sessions { tenant, user, before, limit, .. } => {
                 self.sessions(tenant, user.as_ref(), before.as_ref(), *limit).boxed().await
             }
+            Op::Idle { from, before, limit } => self.idle(from.as_ref(), *before, *limit).boxed().await,
+            Op::Forget { key, before } => self.forget(key, *before).boxed().await,
             Op::Sweep { limit } => self.sweep(*limit).boxed().await,
             Op::Get { name } => self.get(name).boxed().await,
             Op::Put { name, expect, value } => self.put(name, *expect, value.as_deref()).boxed().await,
@@ -224,7 +226,15 @@ impl Desk {
 
 /// Ops whose answer says that something is as durable as was promised.
 fn is_kept(op: &Op) -> bool {
-    matches!(op, Op::Accept { .. } | Op::Control { .. } | Op::Append(_) | Op::Put { .. } | Op::Delete { .. })
+    matches!(
+        op,
+        Op::Accept { .. }
+            | Op::Control { .. }
+            | Op::Append(_)
+            | Op::Put { .. }
+            | Op::Delete { .. }
+            | Op::Forget { .. }
+    )
 }
 
 /// Ops that go over the leases' line.

@@ -160,16 +160,8 @@ impl Desk {
 
     /// Deletes a closed session.
     pub(super) async fn delete(&self, session: &SessionKey, principal: &Principal) -> Done<Reply> {
-        let keys = [
-            key::own(session),
-            key::inbox(session),
-            key::control(session),
-            key::heard(session),
-            key::taken(session),
-            key::snapshot(session),
-            key::log(session),
-        ];
-        let call = Call::to("delete", keys).text(principal.user.as_str()).flag(principal.operator);
+        let call =
+            Call::to("delete", key::all(session)).text(principal.user.as_str()).flag(principal.operator);
         Ok(match self.call(call).await?.text()?.as_str() {
             "OK" => Reply::Done,
             "BUSY" => Reply::Refused(Refused::Busy),

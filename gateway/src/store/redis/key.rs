@@ -72,6 +72,10 @@ pub(super) fn listeners(session: &SessionKey) -> Key<'_> {
 pub(super) fn snapshot(session: &SessionKey) -> Key<'_> {
     Key { kind: "snap", session }
 }
+/// Everything of a session that is deleted with it, after its head.
+pub(super) fn all(session: &SessionKey) -> [Key<'_>; 7] {
+    [own, inbox, control, heard, taken, snapshot, log].map(|key| key(session))
+}
 /// A node's leases.
 pub(super) fn node(node: NodeId) -> String {
     format!("node:{{{node}}}")

@@ -128,7 +128,7 @@ impl Desk {
 }
 
 /// Sorts as births do: 16 digits, and the name.
-fn line(birth: &Birth) -> String {
+pub(super) fn line(birth: &Birth) -> String {
     format!("{:016}{}", birth.at.0, birth.session)
 }
 

@@ -255,8 +255,16 @@ local function find(keys, args)
   return { 'OK', seq, epoch, ended }
 end
 
--- Everything of a closed session but that its name is used. Its line in the indexes is stale from here on, and taken
--- out when a list comes upon it.
+-- Takes away everything of a session but that its name is used.
+-- keys: own in ctl ap dd snap log
+local function wipe(keys, h)
+  redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
+  count(keys[1], h.u, num(h.fb) - num(h.lb) - num(h.sb))
+  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'fb', 'sb')
+  redis.call('HSET', keys[1], 'g', '1', 'n', '', 'i', '', 'e', str(num(h.e) + 1), 'cl', '1')
+end
+
+-- Its line in the indexes is stale from here on, and taken out when a list comes upon it.
 -- keys: own in ctl ap dd snap log; args: user operator
 local function delete(keys, args)
   local h = head(keys[1], 'u', 'cl', 'e', 'g', 'lb', 'fb', 'sb')
@@ -264,11 +272,48 @@ local function delete(keys, args)
   if h.g then return { 'OK' } end
   local open = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
   if h.cl ~= '1' or open then return { 'BUSY' } end
-  redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
-  count(keys[1], h.u, num(h.fb) - num(h.lb) - num(h.sb))
-  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'fb', 'sb')
-  redis.call('HSET', keys[1], 'g', '1', 'n', '', 'i', '', 'e', str(num(h.e) + 1))
+  wipe(keys, h)
   return { 'OK' }
+end
+
+-- Whether nobody owns the session, nothing waits in it, and nothing was put into it, nor was it owned by whoever wrote
+-- last, since a time.
+local function rests(h, inbox, lane, before)
+  if not h.u or h.g or h.n ~= '' then return false end
+  if redis.call('XLEN', inbox) > 0 or redis.call('XLEN', lane) > 0 then return false end
+  return math.max(num(h.qi), num(h.qc), num(h.le)) < before
+end
+
+-- Seconds since 1970 of a fact's time (RFC 3339, UTC); days by the rule for a calendar that begins in March.
+local function seconds(text)
+  local y, m, d, hour, min, sec = string.match(text, '^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+)')
+  y, m = tonumber(y), tonumber(m)
+  if m <= 2 then y, m = y - 1, m + 12 end
+  local leaps = math.floor(y / 4) - math.floor(y / 100) + math.floor(y / 400)
+  local days = 365 * y + leaps + math.floor((153 * (m - 3) + 2) / 5) + tonumber(d) - 719469
+  return ((days * 24 + tonumber(hour)) * 60 + tonumber(min)) * 60 + tonumber(sec)
+end
+
+-- keys: own in ctl; args: before
+local function idle(keys, args)
+  local h = head(keys[1], 'u', 'g', 'n', 'qi', 'qc', 'le')
+  return { rests(h, keys[2], keys[3], num(args[1])) and '1' or '0' }
+end
+
+-- Deletes a session that nobody has used since a time; whose it was, and when it was made, for the indexes.
+-- keys: own in ctl ap dd snap log; args: before
+local function forget(keys, args)
+  local h = head(keys[1], 'u', 'b', 'g', 'n', 'e', 'qi', 'qc', 'le', 'seq', 'fl', 'lb', 'fb', 'sb')
+  if not h.u or h.g then return { 'NOT_FOUND' } end
+  local before = num(args[1])
+  if not rests(h, keys[2], keys[3], before) then return { 'BUSY' } end
+  if num(h.seq) > num(h.fl) then
+    local last = redis.call('XRANGE', keys[7], id(h.seq), id(h.seq))[1]
+    local time = last and string.match(field(last, 'j'), '"time":"([^"]+)"')
+    if not time or seconds(time) >= math.floor(before / 1000) then return { 'BUSY' } end
+  end
+  wipe(keys, h)
+  return { 'OK', h.u, h.b }
 end
 
 -- A part of the ids at a time: there may be many, and nobody is served meanwhile.
@@ -678,6 +723,12 @@ local function lines(keys, args)
   return { str(clock(args[1])), found }
 end
 
+-- Lines in the order of their making.
+-- keys: ix; args: after count
+local function walk(keys, args)
+  return redis.call('ZRANGE', keys[1], args[1], '+', 'BYLEX', 'LIMIT', '0', args[2])
+end
+
 -- keys: ix; args: line
 local function erase(keys, args)
   redis.call('ZREM', keys[1], args[1])
@@ -774,6 +825,7 @@ define('create', control, COUNTS)
 define('control', control, 'allow-oom', COUNTS)
 define('expire', expire, 'allow-oom')
 define('delete', delete, 'allow-oom', COUNTS)
+define('forget', forget, 'allow-oom', COUNTS)
 define('claim', claim, 'allow-oom')
 define('release', release, 'allow-oom')
 define('transfer', transfer, 'allow-oom')
@@ -805,6 +857,8 @@ define('leased', leased, 'no-writes')
 define('orphans', orphans, 'no-writes')
 define('enrolled', enrolled, 'no-writes')
 define('lines', lines, 'no-writes')
+define('walk', walk, 'no-writes')
+define('idle', idle, 'no-writes')
 define('summary', summary, 'no-writes')
 define('tenants', tenants, 'no-writes')
 define('get', get, 'no-writes')

@@ -1,0 +1,101 @@
+//! Sessions at rest: found in a walk through the lists of all tenants, and deleted one by one.
+use crate::store::redis::call::{Call, Trouble};
+use crate::store::redis::desk::{Desk, Done};
+use crate::store::redis::key;
+use crate::store::redis::listing;
+use turnway_core::id::{SessionKey, TenantId, UserId};
+use turnway_core::store::{Birth, IdlePlace, Refused, Reply};
+use turnway_core::time::Millis;
+
+impl Desk {
+    /// Looks at the next sessions. A tenant counts as one more, so that very many of them are walked through in steps, too.
+    pub(super) async fn idle(&self, from: Option<&IdlePlace>, before: Millis, limit: u32) -> Done<Reply> {
+        let (mut sessions, mut left) = (Vec::new(), limit as usize);
+        let mut place = from.cloned();
+        for tenant in self.tenants_from(from).await? {
+            let after = place.take().filter(|place| place.tenant == tenant).and_then(|place| place.after);
+            if left == 0 {
+                return Ok(Reply::Idle { sessions, next: Some(IdlePlace { tenant, after: None }) });
+            }
+            let births = self.births(&tenant, after.as_ref(), left).await?;
+            let is_full = births.len() == left;
+            let last = births.last().cloned();
+            left = left.saturating_sub(births.len().max(1));
+            self.pick_idle(&tenant, births, before, &mut sessions).await?;
+            if is_full {
+                return Ok(Reply::Idle { sessions, next: Some(IdlePlace { tenant, after: last }) });
+            }
+        }
+        Ok(Reply::Idle { sessions, next: None })
+    }
+
+    async fn tenants_from(&self, from: Option<&IdlePlace>) -> Done<Vec<TenantId>> {
+        let mut answer = self.call(Call::look("tenants", [key::TENANTS])).await?;
+        let mut tenants = Vec::new();
+        while !answer.is_over() {
+            tenants.extend(TenantId::parse(&answer.text()?).ok());
+        }
+        tenants.retain(|tenant| from.is_none_or(|place| *tenant >= place.tenant));
+        tenants.sort();
+        Ok(tenants)
+    }
+
+    async fn births(&self, tenant: &TenantId, after: Option<&Birth>, count: usize) -> Done<Vec<Birth>> {
+        let after = after.map_or_else(|| "-".to_owned(), |birth| format!("({}", listing::line(birth)));
+        let call = Call::look("walk", [key::index(tenant, None)]).text(&after).number(count as u64);
+        let mut answer = self.call(call).await?;
+        let mut births = Vec::new();
+        while !answer.is_over() {
+            births.extend(listing::read(&answer.text()?));
+        }
+        Ok(births)
+    }
+
+    async fn pick_idle(
+        &self,
+        tenant: &TenantId,
+        births: Vec<Birth>,
+        before: Millis,
+        into: &mut Vec<SessionKey>,
+    ) -> Done<()> {
+        let keys =
+            births.into_iter().map(|birth| SessionKey { tenant: tenant.clone(), session: birth.session });
+        let keys: Vec<SessionKey> = keys.collect();
+        let call = |session: &SessionKey| {
+            let keys = [key::own(session), key::inbox(session), key::control(session)];
+            Call::look("idle", keys).number(before.0)
+        };
+        let answers = self.calls(keys.iter().map(call).collect()).await?;
+        for (session, mut answer) in keys.into_iter().zip(answers) {
+            if answer.flag()? {
+                into.push(session);
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a session that is at rest, and takes it out of the lists.
+    pub(super) async fn forget(&self, session: &SessionKey, before: Millis) -> Done<Reply> {
+        let call = Call::to("forget", key::all(session)).number(before.0);
+        let mut answer = self.call(call).await?;
+        match answer.text()?.as_str() {
+            "OK" => {
+                let (user, born) = (answer.text()?, answer.number()?);
+                self.strike_out(session, &user, born).await;
+                Ok(Reply::Done)
+            }
+            "BUSY" => Ok(Reply::Refused(Refused::Busy)),
+            "NOT_FOUND" => Ok(Reply::Refused(Refused::NotFound)),
+            _ => Err(Trouble::Doubt),
+        }
+    }
+
+    /// A line that stays is found stale by the next list.
+    async fn strike_out(&self, session: &SessionKey, user: &str, born: u64) {
+        let line = listing::line(&Birth { at: Millis(born), session: session.session.clone() });
+        let user = UserId::parse(user).ok();
+        let indexes = [Some(None), user.as_ref().map(Some)].into_iter().flatten();
+        let erase = |user| Call::to("erase", [key::index(&session.tenant, user)]).text(&line);
+        let _ = self.calls(indexes.map(erase).collect()).await;
+    }
+}
