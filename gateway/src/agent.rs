@@ -35,7 +35,7 @@ use crate::agent::request::Names;
 use crate::agent::token::{RunToken, Tokens};
 use crate::agent::work::{Running, Work};
 use crate::clock::Clock;
-use crate::metrics::Metrics;
+use crate::metrics::{AgentMetrics, Metrics};
 use crate::supervise;
 use ::http::HeaderValue;
 use dashmap::{DashMap, Entry};
@@ -122,7 +122,7 @@ impl Agents {
         let specs: Vec<_> = specs.into_iter().map(|spec| plugins.allow(spec)).collect();
         let is_https =
             specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
-        let connectors = Connectors::new(is_https, clock.clone())?;
+        let connectors = Connectors::new(is_https, clock.clone(), Arc::clone(&metrics))?;
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
             Directory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };
@@ -211,6 +211,11 @@ impl Agents {
     /// All of them, in the order of the operator.
     pub fn profiles(&self) -> &[Profile] {
         &self.0.profiles
+    }
+
+    /// Returns what is counted of them.
+    pub fn counted(&self) -> &AgentMetrics {
+        &self.0.metrics.agents
     }
 
     /// Who answers where nobody is addressed.

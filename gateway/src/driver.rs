@@ -14,6 +14,7 @@ pub use perform::Hands;
 
 use crate::clock::Clock;
 use crate::driver::alarm::Alarm;
+use crate::links::LinkPool;
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase, Reason};
 use perform::Done;
@@ -217,6 +218,8 @@ impl Driver {
             self.counted = Some(now);
             let remaining = self.switchboard.drain_progress().unwrap_or_default();
             self.life.drain_remaining(remaining as u64);
+            let by = [LinkPool::Tcp, LinkPool::Quic];
+            self.metrics.links.hold(by.map(|pool| self.hands.links.admitted(pool)));
             self.metrics.switchboard.tell(&self.switchboard.stats(self.clock.now()));
         }
     }

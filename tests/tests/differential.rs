@@ -105,7 +105,7 @@ fn the_store_in_memory_answers_like_its_model() {
         let mut pair = Pair::new(seed, ways, move |clock| {
             let (sender, receiver) = channel();
             let sink = move |op, result| sender.send((op, result)).expect("somebody listens");
-            (Box::new(Memory::new(clock, quotas, Arc::new(sink))), receiver)
+            (Box::new(Memory::new(clock, quotas, Arc::new(|_, _| {}), Arc::new(sink))), receiver)
         });
         pair.run();
     }

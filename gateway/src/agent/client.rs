@@ -7,6 +7,7 @@ use crate::agent::request::Whole;
 use crate::agent::retry_after::retry_after;
 use crate::agent::traffic::{Counting, Traffic};
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Response};
 use http_body_util::Full;
@@ -33,6 +34,7 @@ pub(super) struct Connectors {
     /// Where an agent is behind TLS.
     tls: Option<Counting<HttpsConnector<HttpConnector>>>,
     clock: Clock,
+    metrics: Arc<Metrics>,
 }
 
 /// The HTTP client of one agent. HTTP/1.1 only: in HTTP/2, streams share one window, and one run that waits for credit would
@@ -42,6 +44,7 @@ pub(super) struct Client {
     pools: Pools,
     keeping: Keeping,
     clock: Clock,
+    metrics: Arc<Metrics>,
 }
 
 /// Two kinds, for a connection that may be either has the size of a TLS session, in each of the futures
@@ -80,10 +83,10 @@ struct Missed {
 
 impl Connectors {
     /// The connectors of a node. Root certificates are needed only where an agent is behind TLS.
-    pub(super) fn new(is_https: bool, clock: Clock) -> Result<Self, BadAgent> {
+    pub(super) fn new(is_https: bool, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, BadAgent> {
         let plain = Counting::new(tcp(), clock.clone());
         let tls = if is_https { Some(Counting::new(tls()?, clock.clone())) } else { None };
-        Ok(Self { plain, tls, clock })
+        Ok(Self { plain, tls, clock, metrics })
     }
 
     /// Returns the client of an agent. One that is behind TLS and has no connector for it reaches nobody.
@@ -92,7 +95,7 @@ impl Connectors {
             Some(tls) if is_https => Pools::Tls(Pair::new(tls, keeping)),
             Some(_) | None => Pools::Plain(Pair::new(&self.plain, keeping)),
         };
-        Client { pools, keeping, clock: self.clock.clone() }
+        Client { pools, keeping, clock: self.clock.clone(), metrics: Arc::clone(&self.metrics) }
     }
 }
 
@@ -135,6 +138,7 @@ impl Client {
         };
         let is_stale = missed.traffic.is_some_and(|traffic| traffic.is_stale(asked, self.clock.mono()));
         let Some(again) = again.filter(|_| is_stale) else { return Err(missed.why) };
+        self.metrics.agents.resent();
         tracing::debug!("an agent closed a kept connection; its request is sent again");
         // In a box: few requests need the size of both.
         Box::pin(self.exchange(&pair.single, again, is_begun)).await.map_err(|missed| missed.why)
@@ -260,7 +264,9 @@ mod tests {
     async fn what_is_to_be_secret_never_goes_out_in_plain_text() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("its address");
-        let connectors = Connectors::new(false, Clock::start()).expect("it needs no certificates");
+        let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
+        let connectors =
+            Connectors::new(false, Clock::start(), Arc::new(metrics)).expect("it needs no certificates");
         let client = connectors.client(true, Keeping::default());
         let request = Request::get(format!("https://{at}/health")).body(Full::default()).expect("a request");
         let error = client.send(request).await.expect_err("there is no TLS");

@@ -114,7 +114,8 @@ mod tests {
     fn registers() -> Registers {
         let (clock, counter) = (Clock::start(), Counter::default());
         let sink = counter.before(Arc::new(|_, _| {}));
-        let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(move || clock.now()), Quotas::OFF, sink));
+        let store: Arc<dyn Store> =
+            Arc::new(Memory::new(Arc::new(move || clock.now()), Quotas::OFF, Arc::new(|_, _| {}), sink));
         counter.open(store)
     }
 

@@ -11,6 +11,7 @@ use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Order};
 pub struct AgentMetrics {
     orders: [IntCounter; Told::NAMES.len()],
     calls: [IntCounter; CallEnd::NAMES.len()],
+    resends: IntCounter,
     first_token: Histogram,
     call: Histogram,
     dialed_in: IntGaugeVec,
@@ -84,6 +85,11 @@ impl AgentMetrics {
                 "outcome",
                 &CallEnd::NAMES,
             )?,
+            resends: workshop.counter(
+                "turnway_agent_resends_total",
+                "Requests to agents that were sent once more, on a new connection, because the agent had closed the kept \
+                 one.",
+            )?,
             first_token: workshop.histogram(
                 "turnway_agent_first_token_seconds",
                 "From the order to an agent to the first piece of its answer, or of its reasoning.",
@@ -107,6 +113,16 @@ impl AgentMetrics {
                 &Direction::NAMES,
             )?,
         })
+    }
+
+    /// Counts a request that is sent once more.
+    pub fn resent(&self) {
+        self.resends.inc();
+    }
+
+    /// Returns how many requests were sent once more.
+    pub fn resends(&self) -> u64 {
+        self.resends.get()
     }
 
     /// The connections of this agent, of which there are none so far. The configuration bounds how many have any.

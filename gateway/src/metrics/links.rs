@@ -13,6 +13,19 @@ pub struct LinkMetrics {
     messages: [IntCounter; Direction::NAMES.len()],
     bytes: [IntCounter; Direction::NAMES.len()],
     breaks: IntCounter,
+    held: [IntGauge; Way::NAMES.len()],
+    capacity: [IntGauge; Way::NAMES.len()],
+    over: [IntCounter; Way::NAMES.len()],
+}
+
+label_values! {
+    /// How a link's bytes come: each way has connections of its own.
+    Way {
+        /// By connections that are files.
+        Tcp = "tcp",
+        /// By QUIC, WebTransport included.
+        Quic = "quic",
+    }
 }
 
 label_values! {
@@ -118,7 +131,35 @@ impl LinkMetrics {
                 "turnway_quic_breaks_total",
                 "How often QUIC broke as a whole, by a failure of its socket, and was put up again.",
             )?,
+            held: workshop.gauges(
+                "turnway_link_held",
+                "Links that are admitted now and counted for their users.",
+                "by",
+                &Way::NAMES,
+            )?,
+            capacity: workshop.gauges(
+                "turnway_link_capacity",
+                "As many of them as there may be.",
+                "by",
+                &Way::NAMES,
+            )?,
+            over: workshop.counters(
+                "turnway_link_over_total",
+                "Links that were refused because a bound or a share was met.",
+                "by",
+                &Way::NAMES,
+            )?,
         })
+    }
+
+    /// Takes over how many links there are by TCP and by QUIC, how many there may be, and how many were refused.
+    pub fn hold(&self, by: [(u64, u64, u64); Way::NAMES.len()]) {
+        for (way, (held, capacity, refused)) in [Way::Tcp, Way::Quic].into_iter().zip(by) {
+            let n = way as usize;
+            self.held[n].set(i64::try_from(held).unwrap_or(i64::MAX));
+            self.capacity[n].set(i64::try_from(capacity).unwrap_or(i64::MAX));
+            self.over[n].inc_by(refused.saturating_sub(self.over[n].get()));
+        }
     }
 
     /// A connection was opened.

@@ -5,6 +5,7 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 use std::collections::VecDeque;
 use std::time::Duration;
 use turnway_core::planted::{Planted, planted};
+use turnway_core::store::quota::Quotas;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Mono;
 
@@ -17,6 +18,9 @@ pub struct StoreMetrics {
     commits: IntCounter,
     commit_seconds: Histogram,
     batch_ops: Histogram,
+    bytes: IntGauge,
+    bytes_max: IntGauge,
+    quotas: [IntGauge; Whose::NAMES.len()],
     attested: IntGauge,
 }
 
@@ -143,6 +147,21 @@ impl StoreMetrics {
                 "Ops of the embedded store that shared one commit.",
                 &buckets::BATCH,
             )?,
+            bytes: workshop.gauge(
+                "turnway_store_used_bytes",
+                "Bytes that are stored: of an embedded store and of one in memory those that count for users; of Redis \
+                 all of its memory that is used, looked at every 30 s.",
+            )?,
+            bytes_max: workshop.gauge(
+                "turnway_store_capacity_bytes",
+                "Bytes that the store may hold, of which parts in `quota.*` are; 0 where that is not known.",
+            )?,
+            quotas: workshop.gauges(
+                "turnway_store_quota_bytes",
+                "Bytes that one tenant and one user may keep; 0 where nothing bounds them.",
+                "whose",
+                &Whose::NAMES,
+            )?,
             attested: workshop.gauge(
                 "turnway_store_attested",
                 "1 where only `store.attest` says what the store keeps, for its settings cannot be seen, else 0.",
@@ -153,6 +172,16 @@ impl StoreMetrics {
     /// Notes on whose word it rests what an acknowledgement survives.
     pub fn promise(&self, is_attested: bool) {
         self.attested.set(i64::from(is_attested));
+    }
+
+    /// Takes over how many bytes are stored, and how many may be.
+    pub fn filled(&self, quotas: Quotas, bytes: u64, most: Option<u64>) {
+        let number = |bytes: Option<u64>| i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
+        self.bytes.set(number(Some(bytes)));
+        self.bytes_max.set(number(most));
+        for (whose, quota) in [(Whose::Tenant, quotas.tenant), (Whose::User, quotas.user)] {
+            self.quotas[whose as usize].set(number(quota.bytes(most)));
+        }
     }
 
     /// The embedded store committed a batch of so many ops.
@@ -187,6 +216,16 @@ impl StoreMetrics {
                 self.waiting.dec();
             }
         }
+    }
+}
+
+label_values! {
+    /// For whom a quota is.
+    Whose {
+        /// Each tenant.
+        Tenant = "tenant",
+        /// Each user.
+        User = "user",
     }
 }
 

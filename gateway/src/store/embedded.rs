@@ -41,7 +41,7 @@ pub use look::check;
 pub use report::Report;
 pub(super) use wall::Wall;
 
-use crate::store::{Answers, Store};
+use crate::store::{Answers, Filled, Store};
 use directory::Directory;
 use leases::Leases;
 use queue::{Queue, Taken};
@@ -82,6 +82,8 @@ pub struct Options {
     pub reserve_bytes: u64,
     /// How many bytes tenants and users may keep.
     pub quotas: Quotas,
+    /// Called at the start and after each commit.
+    pub filled: Filled,
     /// Called when inputs begin to be refused for lack of room, and when they are taken again.
     pub short_of_room: Arc<dyn Fn(bool) + Send + Sync>,
     /// The time. Where its `store` goes back, the store's own clock stands still.
@@ -116,6 +118,7 @@ impl Options {
             cache_bytes: Self::CACHE_BYTES,
             reserve_bytes: limits::STORE_RESERVE_BYTES,
             quotas: Quotas::OFF,
+            filled: Arc::new(|_, _| {}),
             short_of_room: Arc::new(|_| {}),
             clock,
             fatal,

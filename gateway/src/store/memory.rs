@@ -1,6 +1,6 @@
 //! `memory:` — the model itself as a store; forgets everything with the process.
 use crate::store::embedded::{Clock, Wall};
-use crate::store::{Answers, Store};
+use crate::store::{Answers, Filled, Store};
 use std::sync::{Mutex, PoisonError};
 use turnway_core::limits;
 use turnway_core::store::quota::{Measure, Quotas};
@@ -11,14 +11,16 @@ pub struct Memory {
     shelf: Mutex<Shelf>,
     wall: Wall,
     answers: Answers,
+    filled: Filled,
 }
 
 impl Memory {
     /// Creates an empty one that users may fill up to their quotas, and all together up to
     /// [`limits::MEMORY_STORE_BYTES_MAX`].
-    pub fn new(clock: Clock, quotas: Quotas, answers: Answers) -> Self {
+    pub fn new(clock: Clock, quotas: Quotas, filled: Filled, answers: Answers) -> Self {
         let shelf = Shelf::metered(Measure::Weight, quotas, Some(limits::MEMORY_STORE_BYTES_MAX));
-        Self { shelf: Mutex::new(shelf), wall: Wall::new(clock), answers }
+        filled(0, Some(limits::MEMORY_STORE_BYTES_MAX));
+        Self { shelf: Mutex::new(shelf), wall: Wall::new(clock), answers, filled }
     }
 }
 
@@ -27,7 +29,9 @@ impl Store for Memory {
         // The answer is given outside of the lock: whoever takes it may ask again at once.
         let reply = {
             let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
-            shelf.apply(self.wall.now(), &op)
+            let reply = shelf.apply(self.wall.now(), &op);
+            (self.filled)(shelf.stored_bytes(), Some(limits::MEMORY_STORE_BYTES_MAX));
+            reply
         };
         (self.answers)(op, Ok(reply));
     }

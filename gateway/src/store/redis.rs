@@ -48,7 +48,7 @@ use crate::redis::reach::{Patience, Unreached};
 use crate::redis::refusal::advice;
 use crate::redis::{Line, Settings};
 use crate::store::embedded::Clock;
-use crate::store::{Answers, Store};
+use crate::store::{Answers, Filled, Store};
 use ::redis::RedisError;
 use book::Book;
 use desk::Desk;
@@ -96,6 +96,8 @@ pub struct Options {
     pub wait: Duration,
     /// How many bytes tenants and users may keep.
     pub quotas: Quotas,
+    /// Called with what the server says of its memory, every 30 s; none: nobody wants to know.
+    pub filled: Option<Filled>,
     /// The process that is told why it is not ready.
     pub life: Life,
     /// A test's time instead of the server's.
@@ -232,7 +234,8 @@ impl Redis {
             .then(|| Replicas::new(line("replicas", WAIT_WITHIN), &name, &runtime));
         let commands = line("commands", ANSWER_WITHIN);
         let health = Arc::new(Health::new(options.life));
-        let quotas = Arc::new(Bounds::new(options.quotas, given.memory));
+        let filled = options.filled.unwrap_or_else(|| Arc::new(|_, _| {}));
+        let quotas = Arc::new(Bounds::new(options.quotas, filled, given.memory));
         let watched = Watched {
             url: url.clone(),
             deployer: deployer.clone(),

@@ -125,7 +125,8 @@ mod tests {
         let (clock, seen) = (Clock::start(), Arc::clone(&others));
         let counter = Counter::default();
         let sink = counter.before(Arc::new(move |op, _| seen.lock().expect("sound").push(op)));
-        let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(move || clock.now()), Quotas::OFF, sink));
+        let store: Arc<dyn Store> =
+            Arc::new(Memory::new(Arc::new(move || clock.now()), Quotas::OFF, Arc::new(|_, _| {}), sink));
         let registers = counter.open(Arc::clone(&store));
         let nothing = registers.get("a").await.expect("an answer");
         assert_eq!(nothing, Value { version: 0, bytes: None });

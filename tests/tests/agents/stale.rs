@@ -167,6 +167,7 @@ async fn invoke_on_a_closed_kept_connection_is_sent_again() {
         assert_eq!(end, done(), "{close:?}");
         let asked: Vec<_> =
             server.seen().into_iter().filter(|seen| seen.text.contains(ask.run_id.as_str())).collect();
+        assert_eq!(world.agents.counted().resends(), 1, "{close:?}");
         let [first, again] = &asked[..] else { panic!("{close:?}: asked {} times", asked.len()) };
         assert!(first.connection < again.connection && again.is_answered, "{close:?}");
         if close != Close::Early {
@@ -185,7 +186,7 @@ async fn lost_request_is_not_repeated_without_need() {
         let lost = AgentFailure::Unavailable("the connection was lost".to_owned());
         assert_eq!(end, AgentEvent::Failed(lost), "{close:?}");
         let asked = server.seen().iter().filter(|seen| seen.text.contains(ask.run_id.as_str())).count();
-        assert_eq!(asked, 1, "{close:?}");
+        assert_eq!((asked, world.agents.counted().resends()), (1, 0), "{close:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use crate::phase::Reason;
 use crate::store::embedded::{self, Embedded, Fault};
 use crate::store::memory::Memory;
 use crate::store::redis::{self, OpenError, Redis};
-use crate::store::{Answers, Store};
+use crate::store::{Answers, Filled, Store};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -50,11 +50,13 @@ impl Shared {
         answers: Answers,
         runtime: &Handle,
     ) -> Result<Opened, BuildError> {
+        let (metrics, quotas) = (Arc::clone(&self.metrics), config.holding.quotas);
+        let filled: Filled = Arc::new(move |bytes, most| metrics.store.filled(quotas, bytes, most));
         let clock = self.clock.clone();
         let clock: embedded::Clock = Arc::new(move || clock.now());
         match &config.store {
             StoreConfig::Memory => {
-                let store = Memory::new(clock, config.holding.quotas, answers);
+                let store = Memory::new(clock, quotas, filled, answers);
                 Ok(Opened::of(Arc::new(store), &config.store))
             }
             StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes } => {
@@ -81,7 +83,8 @@ impl Shared {
                 };
                 options.cache_bytes = usize::try_from(*cache_bytes).unwrap_or(usize::MAX);
                 options.reserve_bytes = *reserve_bytes;
-                options.quotas = config.holding.quotas;
+                options.quotas = quotas;
+                options.filled = filled;
                 let life = self.life.clone();
                 options.short_of_room = Arc::new(move |is_short| life.report(Reason::DiskReserve, is_short));
                 let metrics = Arc::clone(&self.metrics);
@@ -96,7 +99,8 @@ impl Shared {
                     deployer: deployer.clone(),
                     attest: *attest,
                     wait: *wait,
-                    quotas: config.holding.quotas,
+                    quotas,
+                    filled: Some(filled),
                     life: self.life.clone(),
                     clock: None,
                 };

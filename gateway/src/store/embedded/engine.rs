@@ -1,4 +1,5 @@
 //! What the writer does: batches in, answers out.
+use crate::store::Filled;
 use crate::store::embedded::batch::{Basis, Batch};
 use crate::store::embedded::check;
 use crate::store::embedded::copy::{Copier, Copies};
@@ -60,6 +61,7 @@ pub struct Engine {
     soft: bool,
     dead: bool,
     committed: Arc<dyn Fn(Commit) + Send + Sync>,
+    filled: Filled,
     /// Holds the directory's lock until the database is closed.
     _directory: Option<Directory>,
 }
@@ -107,7 +109,12 @@ impl Engine {
         let mut fence = Fence::new(Arc::clone(&options.closed_off));
         fence.take_over(&check::closed(&database.begin_read().map_err(Fault::from)?)?);
         let standing = standing(&database, &mut fence)?;
-        let meter = Meter::open(&database, options.quotas)?;
+        let mut room =
+            Room::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.short_of_room));
+        let mut meter = Meter::open(&database, options.quotas)?;
+        room.is_full(wall.now().mono);
+        meter.free = room.spare();
+        meter.tell(&options.filled);
         Ok(Self {
             database: Arc::new(database),
             heads: Heads::default(),
@@ -115,7 +122,7 @@ impl Engine {
             meter,
             leases: Arc::new(Leases::new(era)),
             fence,
-            room: Room::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.short_of_room)),
+            room,
             watched,
             looked: wall.now().mono,
             copies: Arc::default(),
@@ -126,6 +133,7 @@ impl Engine {
             soft: false,
             dead: false,
             committed: Arc::clone(&options.committed),
+            filled: Arc::clone(&options.filled),
             _directory: directory,
         })
     }
@@ -262,6 +270,7 @@ impl Engine {
         let began = self.wall.now().mono;
         txn.commit()?;
         (self.committed)(Commit { ops, took: self.wall.now().mono - began });
+        self.meter.tell(&self.filled);
         Ok(())
     }
 

@@ -1,4 +1,5 @@
 //! Stored bytes of each user: kept in memory, written with every batch, and held against quotas at each new input.
+use crate::store::Filled;
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::head::Head;
 use crate::store::embedded::record::{Eye, Pen, Spot};
@@ -49,6 +50,12 @@ impl Meter {
         let owner = head.user.as_ref().filter(|_| !planted(Planted::QuotaOfTheAsker));
         let account = Usage::account(key, owner.unwrap_or(&principal.user));
         self.usage.over(self.quotas, &account, weight, self.free).is_some()
+    }
+
+    /// Tells how much is stored, and how much could be.
+    pub(super) fn tell(&self, filled: &Filled) {
+        let bytes = self.usage.total();
+        filled(bytes, self.free.map(|free| free.saturating_add(bytes)));
     }
 
     /// Writes down what has changed.

@@ -5,6 +5,7 @@ use crate::config::Durability;
 use crate::config::redis::RedisUrl;
 use crate::redis::reach;
 use crate::store::redis::OpenError;
+use crate::store::redis::quota::Memory;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, cmd};
 use std::collections::BTreeMap;
@@ -39,6 +40,8 @@ struct Found {
     /// Nobody had to say who asked.
     anonymous: bool,
     cluster: bool,
+    /// Bytes of memory in use; none: it cannot be seen.
+    used: Option<u64>,
 }
 
 /// What a server gives, as far as it can be told.
@@ -48,8 +51,8 @@ pub(super) struct Given {
     pub(super) level: Durability,
     /// Only the operator's word says so.
     pub(super) attested: bool,
-    /// Bytes that it may hold, if it has a bound and shows it.
-    pub(super) memory: Option<u64>,
+    /// What it says of its memory.
+    pub(super) memory: Memory,
 }
 
 /// Refuses a server that would not keep the promise, and warns of what is unwise. Where its settings cannot be seen
@@ -73,7 +76,7 @@ pub(super) async fn keeps(
     url: &RedisUrl,
     wanted: Durability,
     attest: Option<Durability>,
-) -> Result<Option<u64>, OpenError> {
+) -> Result<Memory, OpenError> {
     let wanted = wanted.min(Durability::Fsync);
     let (given, _) = find(url, ANSWER_WITHIN).await?.give(wanted, attest)?;
     if given.level >= wanted {
@@ -150,6 +153,7 @@ impl Found {
             replicas: line("connected_slaves").and_then(|count| count.parse().ok()),
             anonymous: false,
             cluster: line("redis_mode").is_some_and(|mode| mode == "cluster"),
+            used: line("used_memory").and_then(|bytes| bytes.parse().ok()),
         }
     }
 
@@ -210,9 +214,10 @@ impl Found {
         Ok((Given { level, attested, memory: self.memory() }, warnings))
     }
 
-    /// Bytes that it may hold; 0 stands for no bound.
-    fn memory(&self) -> Option<u64> {
-        self.settings.get("maxmemory")?.parse().ok().filter(|bytes| *bytes > 0)
+    /// Returns what it says of its memory; a bound of 0 is none.
+    fn memory(&self) -> Memory {
+        let most = self.settings.get("maxmemory").and_then(|bytes| bytes.parse().ok());
+        Memory { used: self.used, most: most.filter(|bytes| *bytes > 0) }
     }
 
     /// What to do for a level that is not given.
@@ -384,10 +389,11 @@ mod tests {
     #[test]
     fn memory_is_known_where_it_is_bounded_and_shown() {
         let memory = |found: &Found| found.give(Durability::Mem, None).expect("it can be used").0.memory;
-        assert_eq!(memory(&found("7.0.15", &[("maxmemory", "1000")], 0)), Some(1000));
-        assert_eq!(memory(&found("7.0.15", &[("maxmemory", "0")], 0)), None);
-        assert_eq!(memory(&hidden(&format!("{INFO}maxmemory:5\r\n"))), Some(5));
-        assert_eq!(memory(&hidden(INFO)), None);
+        assert_eq!(memory(&found("7.0.15", &[("maxmemory", "1000")], 0)).most, Some(1000));
+        assert_eq!(memory(&found("7.0.15", &[("maxmemory", "0")], 0)).most, None);
+        let shown = memory(&hidden(&format!("{INFO}used_memory:3\r\nmaxmemory:5\r\n")));
+        assert_eq!(shown, Memory { used: Some(3), most: Some(5) });
+        assert_eq!(memory(&hidden(INFO)), Memory::default());
     }
 
     /// Covers: S-42.

@@ -1,23 +1,33 @@
 //! Quotas of stored bytes as the functions are told them: parts are of the server's `maxmemory`.
+use crate::store::Filled;
 use crate::store::redis::call::Call;
 use std::sync::atomic::{AtomicU64, Ordering};
 use turnway_core::store::quota::{Quota, Quotas};
 
 /// The quotas of a node, and what they are parts of.
-#[derive(Debug, Default)]
 pub(super) struct Bounds {
     quotas: Quotas,
     /// `maxmemory` of the server; 0: it has none, or it cannot be seen.
     memory: AtomicU64,
+    filled: Filled,
+}
+
+/// What a server says of its memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// In use, if it is shown.
+    pub(super) used: Option<u64>,
+    /// The most that may be, if it has a bound and shows it.
+    pub(super) most: Option<u64>,
 }
 
 // === impl Bounds ===
 
 impl Bounds {
     /// Creates the bounds at a server with so much memory.
-    pub(super) fn new(quotas: Quotas, memory: Option<u64>) -> Self {
-        let bounds = Self { quotas, memory: AtomicU64::default() };
-        if quotas.has_parts() && memory.is_none() {
+    pub(super) fn new(quotas: Quotas, filled: Filled, memory: Memory) -> Self {
+        let bounds = Self { quotas, memory: AtomicU64::default(), filled };
+        if quotas.has_parts() && memory.most.is_none() {
             tracing::warn!(
                 "this Redis has no `maxmemory`, or it cannot be seen: of quota.tenant and quota.user only sizes hold"
             );
@@ -27,8 +37,9 @@ impl Bounds {
     }
 
     /// Takes note of the server's memory, which an operator may change.
-    pub(super) fn learn(&self, memory: Option<u64>) {
-        self.memory.store(memory.unwrap_or(0), Ordering::Relaxed);
+    pub(super) fn learn(&self, memory: Memory) {
+        self.memory.store(memory.most.unwrap_or(0), Ordering::Relaxed);
+        (self.filled)(memory.used.unwrap_or(0), memory.most);
     }
 
     /// Adds the bounds of user and tenant to a call; an empty text where there is none.
@@ -45,6 +56,7 @@ impl Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use turnway_core::share::Fraction;
 
     fn said(bounds: &Bounds) -> Vec<String> {
@@ -59,13 +71,21 @@ mod tests {
     #[test]
     fn parts_are_of_the_memory_that_the_server_has() {
         let part = |thousandths| Quota::Part(Fraction::of_thousandths(thousandths).expect("a part"));
-        let bounds = Bounds::new(Quotas { tenant: part(500), user: part(250) }, Some(1000));
-        assert_eq!(said(&bounds), ["250", "500"]);
-        bounds.learn(None);
+        let told = Arc::new(AtomicU64::default());
+        let sink = Arc::clone(&told);
+        let filled: Filled = Arc::new(move |used, _| sink.store(used, Ordering::Relaxed));
+        let memory = |most| Memory { used: Some(70), most };
+        let quotas = Quotas { tenant: part(500), user: part(250) };
+        let bounds = Bounds::new(quotas, Arc::clone(&filled), memory(Some(1000)));
+        assert_eq!(
+            (said(&bounds), told.load(Ordering::Relaxed)),
+            (vec!["250".to_owned(), "500".to_owned()], 70)
+        );
+        bounds.learn(memory(None));
         assert_eq!(said(&bounds), ["", ""]);
-        bounds.learn(Some(4000));
+        bounds.learn(memory(Some(4000)));
         assert_eq!(said(&bounds), ["1000", "2000"]);
         let sizes = Quotas { tenant: Quota::Off, user: Quota::Bytes(7) };
-        assert_eq!(said(&Bounds::new(sizes, None)), ["7", ""]);
+        assert_eq!(said(&Bounds::new(sizes, filled, memory(None))), ["7", ""]);
     }
 }
