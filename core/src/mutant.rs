@@ -51,6 +51,8 @@ define_mutants! {
     NoPoison,
     /// A turn that may not be repeated is repeated.
     AlwaysRetry,
+    /// An agent that is busy is asked again at once, whenever it wants to be. (G3)
+    BusyAskedAtOnce,
     /// An old attempt's output is taken for the new one's.
     AttemptsMixed,
     /// What an agent says under an earlier ownership is taken under the next. (G6)

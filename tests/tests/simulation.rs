@@ -140,6 +140,14 @@ fn turns_end_at_a_store_beyond_a_renewal_away() {
     }
 }
 
+/// Covers: G3, G8.
+#[test]
+fn busy_agents_are_asked_again_when_they_have_said() {
+    for seed in 0..20 {
+        cases::busy_agent(seed);
+    }
+}
+
 /// Covers: ST-14.
 #[test]
 fn a_turn_that_waits_can_be_cancelled() {

@@ -356,6 +356,8 @@ pub struct ErrorAnswer {
     pub why: String,
     /// The status says that nobody is there to answer (502, 503, 504).
     pub is_away: bool,
+    /// The status says that it has too much to do for now (429, 503).
+    pub is_busy: bool,
     /// When to ask again, milliseconds, as the agent says (`Retry-After`).
     pub retry_after_ms: Option<u64>,
     /// The beginning of its body, at most [`limits::AGENT_ERROR_BYTES_MAX`]: for operators, for it may name what is the

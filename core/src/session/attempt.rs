@@ -225,6 +225,7 @@ impl SessionRuntime {
             AgentEvent::CancelAcked => self.counts.late_reports += 1,
             AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => self.forgotten(now, run_id),
             AgentEvent::Failed(AgentFailure::Lost(why)) => self.disconnected(now, run_id, why),
+            AgentEvent::Failed(AgentFailure::Answered(answer)) => self.turned_away(now, run_id, answer),
             AgentEvent::Failed(failure) => self.end(now, run_id, Ending::from(failure)),
         }
     }

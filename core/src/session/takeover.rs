@@ -3,7 +3,7 @@
 use crate::id::{RunId, Seq};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
-use crate::protocol::agent::{AgentFailure, AgentPolicy, Invoke, OnOwnerLoss, Order, Resume};
+use crate::protocol::agent::{AgentFailure, AgentPolicy, ErrorAnswer, Invoke, OnOwnerLoss, Order, Resume};
 use crate::protocol::entry::Fact;
 use crate::protocol::refusal::Code;
 use crate::session::attempt::{Attempt, Live};
@@ -14,6 +14,7 @@ use crate::session::state::{Run, RunPhase};
 use crate::session::text::Text;
 use crate::time::Now;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a person is told of a turn that may not be repeated.
 const LOST: &str = "the node that ran this turn was lost";
@@ -25,6 +26,8 @@ pub(super) enum Lost {
     Owner,
     /// The connection to its agent, which had dialed in.
     Agent,
+    /// An attempt that its agent turned away, for it was busy.
+    Turn,
 }
 
 // === impl Lost ===
@@ -35,6 +38,7 @@ impl Lost {
         match self {
             Self::Owner => "owner_lost",
             Self::Agent => "agent_lost",
+            Self::Turn => "agent_busy",
         }
         .to_owned()
     }
@@ -77,12 +81,12 @@ impl SessionRuntime {
         let tries = run.tries();
         let failed = if lost && !planted(Mutant::AlwaysRetry) {
             Some(match what {
-                Lost::Owner => (Code::OwnerLost, LOST),
+                Lost::Owner | Lost::Turn => (Code::OwnerLost, LOST),
                 Lost::Agent => (Code::AgentUnavailable, "the agent's connection was lost"),
             })
         } else if tries >= limits::TURN_ATTEMPTS_MAX && !planted(Mutant::NoPoison) {
             Some(match what {
-                Lost::Owner => (Code::PoisonTurn, "every node that ran this turn was lost"),
+                Lost::Owner | Lost::Turn => (Code::PoisonTurn, "every node that ran this turn was lost"),
                 Lost::Agent => {
                     (Code::AgentUnavailable, "every connection of its agent was lost in this turn")
                 }
@@ -223,6 +227,28 @@ impl SessionRuntime {
         if !self.held {
             self.take_over(now, run_id, Lost::Agent);
         }
+    }
+
+    /// Its agent has answered with an error. One that is busy and says when to ask again is asked again then, if its turn
+    /// may be repeated and has the time: in the same attempt it had said nothing.
+    pub(super) fn turned_away(&mut self, now: Now, run_id: &RunId, answer: Box<ErrorAnswer>) {
+        let wait = answer.retry_after_ms.filter(|_| answer.is_busy).map(Duration::from_millis);
+        let Some(wait) = wait.filter(|wait| self.may_ask_again(now, run_id, *wait)) else {
+            return self.end(now, run_id, Ending::from(AgentFailure::Answered(answer)));
+        };
+        self.attempt = Attempt::None;
+        // Held, it is the next owner's to find out.
+        if !self.held {
+            let wait = if planted(Mutant::BusyAskedAtOnce) { Duration::ZERO } else { wait };
+            self.attempt = Attempt::Delayed { at: now.mono + wait, lost: Lost::Turn };
+        }
+    }
+
+    fn may_ask_again(&self, now: Now, run_id: &RunId, wait: Duration) -> bool {
+        self.state.runs.get(run_id).is_some_and(|run| {
+            let repeatable = self.policy(run).on_owner_loss == OnOwnerLoss::Retry;
+            repeatable && run.tries() < limits::TURN_ATTEMPTS_MAX && now.store.after(wait) < run.deadline
+        })
     }
 
     // === the owner leaves ===

@@ -92,13 +92,49 @@ fn an_agents_failures_have_their_codes() {
     check("say m1; fail; done; text x", &format!("{BEGUN} failed(agent_error) DROP"));
     check("say m1; refuse; done; text x", &format!("{BEGUN} failed(blocked) DROP"));
     check("say m1; gone", &format!("{BEGUN} failed(agent_unavailable) DROP"));
-    check("say m1; 503", &format!("{BEGUN} failed(agent_unavailable,7000,busy) DROP"));
-    check("say m1; 429", &format!("{BEGUN} failed(agent_error,7000,busy) DROP"));
+    for policy in [OnOwnerLoss::RetryIfSilent, OnOwnerLoss::Fail, OnOwnerLoss::Resume] {
+        check_with(policy, "say m1; 503", &format!("{BEGUN} failed(agent_unavailable,7000,busy) DROP"));
+        check_with(policy, "say m1; 429", &format!("{BEGUN} failed(agent_error,7000,busy) DROP"));
+    }
     check("say m1; head", &format!("{BEGUN} failed(too_large) DROP"));
     check(
         "say m1; ack; done; done; fail",
         &format!("{BEGUN} agent.invoke.started agent.invoke.done done(0)"),
     );
+}
+
+/// Covers: G3, G8.
+#[test]
+fn a_busy_agent_is_asked_again_when_it_has_said() {
+    let second = format!("{BEGUN} run.restarted INVOKE(a,2)");
+    check("say m1; 503; wait 6999", BEGUN);
+    check("say m1; 503; wait 7000", &second);
+    check(
+        "say m1; 429; wait 7000; ack; done",
+        &format!("{second} agent.invoke.started agent.invoke.done done(0)"),
+    );
+    let third = format!("{second} run.restarted INVOKE(a,3)");
+    let busy = "failed(agent_unavailable,7000,busy) DROP";
+    check("say m1; 503; wait 7000; 429; wait 7000; 503", &format!("{third} {busy}"));
+    // Who is not there, and does not say that it is busy, is not waited for.
+    check("say m1; 502", &format!("{BEGUN} failed(agent_unavailable,7000) DROP"));
+}
+
+/// Covers: G3, G8.
+#[test]
+fn a_busy_agent_is_not_waited_for_past_the_end_of_its_run() {
+    let minutes = "; alive; wait 60000".repeat(29);
+    let busy = "failed(agent_unavailable,7000,busy) DROP";
+    let lives = format!("{BEGUN} agent.invoke.started");
+    check(&format!("say m1; ack{minutes}; alive; wait 52999; 503"), &lives);
+    check(&format!("say m1; ack{minutes}; alive; wait 53000; 503"), &format!("{lives} {busy}"));
+}
+
+/// Covers: G3, G8.
+#[test]
+fn a_turn_that_waits_for_a_busy_agent_can_be_cancelled() {
+    let stopped = format!("{BEGUN} run.cancelling answered cancelled(user)");
+    check("say m1; 503; wait 3000; cancel; wait 60000", &stopped);
 }
 
 /// Covers: SR-P4, SR-S5, SR-S7, SR-K7, SR-M4, SR-M5, SR-G3, SR-C3, SR-C4, SR-C5, SR-C6, SR-C7, SR-C8,

@@ -501,10 +501,15 @@ fn failure(word: &str) -> AgentFailure {
         }
         "not-known" => AgentFailure::NotKnown,
         "head" => AgentFailure::HeadTooLarge,
+        "502" => {
+            let (why, body) = ("status 502".to_owned(), None);
+            let (is_away, is_busy, retry_after_ms) = (true, false, Some(7_000));
+            AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, is_busy, retry_after_ms, body }))
+        }
         "503" | "429" => {
             let (why, body) = (format!("status {word}"), Some(Private("busy".to_owned())));
-            let is_away = word == "503";
-            AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, retry_after_ms: Some(7_000), body }))
+            let (is_away, is_busy, retry_after_ms) = (word == "503", true, Some(7_000));
+            AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, is_busy, retry_after_ms, body }))
         }
         _ => AgentFailure::Broken("status 500".to_owned()),
     }

@@ -278,6 +278,8 @@ fn is_compressed(response: &Response<Incoming>) -> bool {
 impl Wrong {
     /// Returns the failure, with what the answer says of it.
     async fn failure(self, response: Response<Incoming>, client: &Client) -> AgentFailure {
+        let is_busy =
+            matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let (why, is_away) = match self {
             Self::Failure(failure) => return failure,
             Self::Answer { why, is_away } => (why, is_away),
@@ -286,7 +288,7 @@ impl Wrong {
         let wait = wait.filter(|_| !planted(Planted::AgentRetryAfterIgnored));
         let retry_after_ms = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let body = if is_compressed(&response) { None } else { beginning(response.into_body()).await };
-        AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, retry_after_ms, body }))
+        AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, is_busy, retry_after_ms, body }))
     }
 }
 

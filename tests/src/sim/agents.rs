@@ -6,14 +6,16 @@ use super::hands;
 use super::lasting;
 use super::world::{Happening, World};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use turnway_bindings::switchboard::Input;
 use turnway_core::id::{Epoch, NodeId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
-    AgentEvent, AgentFailure, Invoke, OnOwnerLoss, Order, StopReason, TextKind,
+    AgentEvent, AgentFailure, ErrorAnswer, Invoke, OnOwnerLoss, Order, StopReason, TextKind,
 };
 use turnway_core::protocol::steer::SteerOutcome;
+use turnway_core::time::Mono;
 
 /// One attempt as the agent sees it: a request of one node, answered to that node alone.
 #[derive(Debug)]
@@ -50,6 +52,24 @@ impl Stream {
     }
 }
 
+/// Whether an agent that cannot be reached says that it is busy, and when to ask it again.
+fn busy_for(n: u64) -> Option<u64> {
+    (n % 3 != 0).then_some(300 + 500 * (n % 4))
+}
+
+/// How it treats an attempt: some of those that are busy have time for the next.
+fn manner_of(manner: Manner, n: u64, attempt: u32) -> Manner {
+    let has_time = manner == Manner::Away && busy_for(n).is_some() && attempt > 1 && n.is_multiple_of(2);
+    if has_time { Manner::Plain } else { manner }
+}
+
+/// The answer of an agent that cannot be reached.
+fn away(n: u64) -> AgentFailure {
+    let Some(wait) = busy_for(n) else { return AgentFailure::Unavailable("refused".to_owned()) };
+    let (why, is_away, is_busy, body) = ("status 503".to_owned(), true, true, None);
+    AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, is_busy, retry_after_ms: Some(wait), body }))
+}
+
 /// Every open stream.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
@@ -57,6 +77,8 @@ pub(crate) struct Streams {
     made: u64,
     /// Attempts that an agent knows of though their requests may have ended.
     known: BTreeSet<(RunId, u32)>,
+    /// When an agent that was busy wants to be asked again, by who asked, for which attempt.
+    busy: BTreeMap<(NodeId, RunId, Epoch, u32), Mono>,
     /// What it makes of inputs that it was handed, by input, run and attempt.
     pub(super) minds: BTreeMap<(RunId, RunId, u32), SteerOutcome>,
 }
@@ -105,7 +127,7 @@ fn part(n: u64, attempt: u32, manner: Manner) -> Vec<AgentEvent> {
             let message = Private("no".to_owned());
             says.push(AgentEvent::Failed(AgentFailure::Reported { code: "nope".to_owned(), message }));
         }
-        Manner::Away => says = vec![AgentEvent::Failed(AgentFailure::Unavailable("refused".to_owned()))],
+        Manner::Away => says = vec![AgentEvent::Failed(away(n))],
         Manner::TwoEnds => {
             says.insert(0, AgentEvent::Acked);
             says.push(done(StopReason::EndTurn));
@@ -170,7 +192,12 @@ impl World {
         let told = history == cast::history(n, false);
         assert!(told || self.rewinds, "MP-G3: every attempt is told what was said before: {run_id}");
         let Some(saying) = self.sayings.get(&n) else { return };
-        let manner = saying.manner;
+        let manner = manner_of(saying.manner, n, attempt);
+        let asked = self.streams.busy.remove(&(node, run_id.clone(), epoch, attempt.saturating_sub(1)));
+        assert!(
+            asked.is_none_or(|until| self.now >= until),
+            "G3: an agent that is busy is asked again when it has said: {run_id}.{attempt}"
+        );
         if manner == Manner::Poison {
             return self.later(1, 300, Happening::Crash { boot: node });
         }
@@ -201,9 +228,10 @@ impl World {
         let Invoke { key, run_id, attempt, message, .. } = invoke;
         let n = cast::number(message);
         let Some(saying) = self.sayings.get(&n) else { return Vec::new() };
+        let manner = manner_of(saying.manner, n, *attempt);
         // Some have dialed in: what they have to say is whole, and their connection is lost in the middle of it.
-        let hangs_up = saying.manner == Manner::Dies && n.is_multiple_of(2);
-        let says = part(n, *attempt, if hangs_up { Manner::Plain } else { saying.manner });
+        let hangs_up = manner == Manner::Dies && n.is_multiple_of(2);
+        let says = part(n, *attempt, if hangs_up { Manner::Plain } else { manner });
         let says = if self.handovers { handing::asks(n, says) } else { says };
         let mut says = if self.actions { hands::asks(n, says) } else { says };
         if n % 5 == 2 && says.first() == Some(&AgentEvent::Acked) {
@@ -314,6 +342,12 @@ impl World {
             | Manner::Thinker
             | Manner::Poison => 300,
         };
+        if let Some(AgentEvent::Failed(AgentFailure::Answered(answer))) = events.last()
+            && let Some(wait) = answer.retry_after_ms
+        {
+            let asked = (node, run_id.clone(), epoch, attempt);
+            self.streams.busy.insert(asked, self.now + Duration::from_millis(wait));
+        }
         let stays = stream.manner == Manner::Mute || (stream.manner == Manner::Stubborn && stream.cancelled);
         if stream.rest.is_empty() && !stays {
             self.streams.open.remove(&id);

@@ -142,6 +142,28 @@ pub fn far_store(seed: u64) {
     world.come_to_rest(super::scenario::REST_S);
 }
 
+/// Agents that are busy, and say when to ask them again, for turns that may be repeated: each ends, and some of them done.
+pub fn busy_agent(seed: u64) {
+    let mut world = World::new(seed, 3, Faults::default());
+    let key = cast::key("default", "s1");
+    let talker = world.client(Kind::Talker, &key, cast::user("ann", "default", false));
+    world.later(0, 100, Happening::Client { client: talker, act: Act::Connect });
+    for n in 1..=8 {
+        world.utter(talker, n, Manner::Away, Strategy::Enqueue, (200, 300));
+        if let Some(saying) = world.sayings.get_mut(&n) {
+            saying.agent_id = Some(cast::agent(cast::AGENTS[0].0));
+        }
+    }
+    world.pass(60);
+    let stories = world.ledger.chronicles.get(&key).map(|chronicle| &chronicle.stories);
+    let ends: Vec<_> = stories.into_iter().flatten().filter_map(|(_, story)| story.ended.as_ref()).collect();
+    let done = ends.iter().filter(|end| end.done && end.attempt == 2).count();
+    let given_up = ends.iter().filter(|end| !end.done && end.attempt == 3).count();
+    assert_eq!((ends.len(), done, given_up), (8, 3, 3), "G3: busy agents are asked again (seed {seed})");
+    world.heal();
+    world.come_to_rest(super::scenario::REST_S);
+}
+
 /// Grants of leases have late copies; then a node that shows a session loses touch with the store and the
 /// others for longer than its lease, and such a copy may arrive before it is back.
 pub fn late_grant(seed: u64) {

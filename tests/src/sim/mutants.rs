@@ -47,6 +47,7 @@ const TRAPS: &[Trap] = &[
         often: 1,
         spring: cases::cancel_while_waiting,
     },
+    Trap { name: "busy agent", for_bugs: &[Mutant::BusyAskedAtOnce], often: 1, spring: cases::busy_agent },
     Trap {
         name: "forgetful store",
         for_bugs: &[

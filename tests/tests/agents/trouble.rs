@@ -13,7 +13,9 @@ fn unavailable(why: &str) -> AgentEvent {
 /// An answer that is an error, or another page.
 fn answered(why: &str, is_away: bool, retry_after_ms: Option<u64>, body: Option<&str>) -> AgentEvent {
     let (why, body) = (why.to_owned(), body.map(|body| Private(body.to_owned())));
-    AgentEvent::Failed(AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, retry_after_ms, body })))
+    let is_busy = matches!(&*why, "status 429" | "status 503");
+    let answer = ErrorAnswer { why, is_away, is_busy, retry_after_ms, body };
+    AgentEvent::Failed(AgentFailure::Answered(Box::new(answer)))
 }
 
 fn broken(why: &str) -> AgentEvent {
