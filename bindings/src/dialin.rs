@@ -52,6 +52,8 @@ pub enum Input {
     TooLarge,
     /// Any other sign of life; also that it was not read for a while, for then its silence is ours.
     Alive,
+    /// Bytes of a message arrived that is not whole.
+    Part,
     /// It is to be told this.
     Order(Box<Order>),
     /// The node leaves: it should be connected elsewhere, and end here what it has begun.
@@ -80,6 +82,13 @@ pub enum Output {
         attempt: u32,
         /// What.
         word: Word,
+    },
+    /// The agent is alive in this attempt; to be told if nothing else of it waits to be taken.
+    Alive {
+        /// Of which run.
+        run_id: RunId,
+        /// Of which attempt.
+        attempt: u32,
     },
     /// Ask the door whether this goes on where the credential before it ends; answered by `Refreshed`.
     Refresh {
@@ -139,6 +148,7 @@ impl fmt::Debug for Input {
             Self::Binary => f.write_str("Binary"),
             Self::TooLarge => f.write_str("TooLarge"),
             Self::Alive => f.write_str("Alive"),
+            Self::Part => f.write_str("Part"),
             Self::Order(order) => write!(f, "Order({order:?})"),
             Self::Leaving => f.write_str("Leaving"),
             Self::Refreshed { renewal, .. } => write!(f, "Refreshed({renewal:?})"),
@@ -154,6 +164,7 @@ impl fmt::Debug for Output {
             Self::Word { run_id, attempt, word } => {
                 write!(f, "Word({run_id}, {attempt}, last: {})", word.is_last())
             }
+            Self::Alive { run_id, attempt } => write!(f, "Alive({run_id}, {attempt})"),
             Self::Refresh { token, .. } => write!(f, "Refresh({token:?})"),
             Self::Ping => f.write_str("Ping"),
             Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),

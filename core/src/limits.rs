@@ -100,6 +100,9 @@ pub const LANES_REPORT_BYTES: usize = 16 * 1024;
 /// Text that waits for its streams, of all sessions of a link. The limits above leave it far behind; this net catches
 /// what they would do wrong.
 pub const LANES_BYTES_MAX: usize = 1024 * 1024;
+/// Between two looks whether bytes of an unfinished message have come of an agent that has dialed in and answers: the
+/// shortest silence that makes sense is a few times that.
+pub const DIALIN_LOOK: Duration = Duration::from_secs(1);
 /// Clients of a draining node are asked to come back elsewhere within this, spread by jitter.
 pub const GO_AWAY_WITHIN: Duration = Duration::from_secs(10);
 /// See [`GO_AWAY_WITHIN`].

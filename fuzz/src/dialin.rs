@@ -42,6 +42,7 @@ pub fn messages(bytes: &[u8]) -> usize {
                     hold(&word);
                     understood += 1;
                 }
+                Output::Alive { .. } => panic!("every message is whole"),
                 Output::Refresh { .. } => understood += 1,
                 Output::Write(text) => understood += usize::from(text.contains("pong")),
                 Output::Ping => panic!("no time has passed"),

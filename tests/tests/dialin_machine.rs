@@ -124,6 +124,7 @@ fn input(words: &str) -> Input {
         ["LEAVE"] => Input::Leaving,
         ["FLUSH"] => Input::Flushed,
         ["ALIVE"] => Input::Alive,
+        ["PART"] => Input::Part,
         ["BINARY"] => Input::Binary,
         ["TOO-LARGE"] => Input::TooLarge,
         ["UNTIL", at] => renewed(Renewal::Until(Millis(1_000_000 + at.parse::<u64>().expect("ms")))),
@@ -182,6 +183,7 @@ fn brief(output: &Output) -> String {
             };
             format!("{word}/{attempt}")
         }
+        Output::Alive { attempt, .. } => format!("lives/{attempt}"),
         Output::Refresh { .. } => "asks again".to_owned(),
         Output::Ping => "PING".to_owned(),
         Output::Close { code, .. } => format!("CLOSE {code}"),
@@ -249,6 +251,34 @@ fn what_it_says_of_its_runs_is_told_and_of_others_is_not() {
     check("INVOKE m; DROP m; AGAIN m; done m 1; done m 2", "INVOKE; CANCEL; INVOKE; acked/2; done/2");
 }
 
+/// Bytes of a message that is not whole keep the connection, and what its agent has begun and was not told to stop.
+#[test]
+fn bytes_of_an_unfinished_message_are_a_sign_of_life() {
+    check("PART", "");
+    check("INVOKE m; PART", "INVOKE");
+    check("INVOKE m; input_ack m; PART; done m; PART", "INVOKE; acked/1; lives/1; done/1");
+    check("INVOKE m; input_ack m; CANCEL m; PART", "INVOKE; acked/1; CANCEL");
+    check("INVOKE m; DROP m; AGAIN m; input_ack m 2; PART", "INVOKE; CANCEL; INVOKE; acked/2; lives/2");
+    check("+45000; PART; +59999", "PING; PING; PING; PING");
+    check("+45000; PART; +60000", "PING; PING; PING; PING; CLOSE 1001");
+}
+
+/// A driver looks for such bytes every second while an attempt is under way, and else never by itself.
+#[test]
+fn a_connection_with_an_attempt_is_looked_at_every_second() {
+    let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
+    let mut agent = DialIn::new(now, config(false));
+    agent.handle_input(now, Input::Flushed);
+    let wait = |agent: &DialIn| agent.poll_timeout().map(|deadline| deadline.at - now.mono);
+    assert_eq!(wait(&agent), Some(limits::HEARTBEAT));
+    agent.handle_input(now, input("INVOKE m"));
+    agent.handle_input(now, Input::Flushed);
+    assert_eq!(wait(&agent), Some(limits::DIALIN_LOOK));
+    let later = Now { mono: now.mono + limits::DIALIN_LOOK, ..now };
+    agent.handle_timeout(later);
+    assert_eq!(wait(&agent), Some(limits::DIALIN_LOOK * 2));
+}
+
 /// A run of the tenant `acme` may be named in both forms; under another tenant's name it is no run of this connection.
 #[test]
 fn a_run_is_named_with_its_tenant_and_checked() {
@@ -276,7 +306,11 @@ fn a_run_is_named_with_its_tenant_and_checked() {
         let written: Vec<Value> = std::iter::from_fn(|| agent.poll_output())
             .filter_map(|output| match output {
                 Output::Write(text) => serde_json::from_str(&text).ok(),
-                Output::Word { .. } | Output::Refresh { .. } | Output::Ping | Output::Close { .. } => None,
+                Output::Word { .. }
+                | Output::Alive { .. }
+                | Output::Refresh { .. }
+                | Output::Ping
+                | Output::Close { .. } => None,
             })
             .collect();
         for (message, kind) in written[1..].iter().zip(["invoke", "cancel"]) {

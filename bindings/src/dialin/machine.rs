@@ -34,6 +34,8 @@ pub struct DialIn {
     /// When the agent last gave a sign of life.
     heard: Mono,
     ping_at: Mono,
+    /// When the driver is woken next to see whether bytes have come, while an attempt is under way.
+    look_at: Mono,
     heartbeat: Duration,
     /// Since when a text waits to be flushed.
     unflushed_since: Option<Mono>,
@@ -83,6 +85,7 @@ impl DialIn {
             named: config.named,
             heard: now.mono,
             ping_at: now.mono + heartbeat,
+            look_at: now.mono + limits::DIALIN_LOOK,
             heartbeat,
             unflushed_since: None,
             unflushed_news: 0,
@@ -122,6 +125,7 @@ impl Machine for DialIn {
             Input::Binary => self.close(1003, "binary messages are not spoken here"),
             Input::TooLarge => self.too_large(now),
             Input::Alive => self.heard = now.mono,
+            Input::Part => self.handle_part(now),
             Input::Order(order) => self.handle_order(now, *order),
             Input::Leaving => {
                 let (within, jitter) = (limits::GO_AWAY_WITHIN, limits::GO_AWAY_JITTER);
@@ -148,8 +152,11 @@ impl Machine for DialIn {
         if self.idle_at() <= now.mono {
             return self.close(1001, "idle");
         }
-        self.ping_at = now.mono + self.heartbeat;
-        self.outputs.push_back(Output::Ping);
+        self.look_at = now.mono + limits::DIALIN_LOOK;
+        if self.ping_at <= now.mono {
+            self.ping_at = now.mono + self.heartbeat;
+            self.outputs.push_back(Output::Ping);
+        }
     }
 
     fn poll_output(&mut self) -> Option<Output> {
@@ -162,15 +169,24 @@ impl Machine for DialIn {
         }
         let idle = Deadline { at: self.idle_at(), why: "idle" };
         let ping = Deadline { at: self.ping_at, why: "ping" };
+        let look = (!self.runs.is_empty()).then_some(Deadline { at: self.look_at, why: "look" });
         let stall = self.stalled_at().map(|at| Deadline { at, why: "stall" });
         let expiry = self.expires.map(|expiry| Deadline { at: expiry.at(), why: "expiry" });
-        [Some(idle), Some(ping), stall, expiry].into_iter().flatten().min()
+        [Some(idle), Some(ping), look, stall, expiry].into_iter().flatten().min()
     }
 }
 
 // === what it is told ===
 
 impl DialIn {
+    /// Of which attempt the message is going to tell is not known before its end: all that their agent has begun live.
+    fn handle_part(&mut self, now: Now) {
+        self.heard = now.mono;
+        let begun = self.runs.iter().filter(|(_, run)| run.acked && !run.cancelled);
+        let alive = begun.map(|(run_id, run)| Output::Alive { run_id: run_id.clone(), attempt: run.attempt });
+        self.outputs.extend(alive);
+    }
+
     fn handle_order(&mut self, now: Now, order: Order) {
         match order {
             Order::Invoke(invoke) => self.invoke(now, &invoke),

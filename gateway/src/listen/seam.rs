@@ -23,6 +23,8 @@ pub struct Seam {
     /// None: moved to another codec.
     stream: Option<Pipe>,
     frames: Frames,
+    /// Bytes that were read.
+    received: u64,
     /// Nothing is read any more.
     breach: Option<Breach>,
 }
@@ -67,7 +69,7 @@ impl Seam {
             read.truncate(good);
             breach
         });
-        (Self { stream: Some(stream), frames, breach }, read)
+        (Self { stream: Some(stream), frames, received: 0, breach }, read)
     }
 
     /// The bare connection, for whoever has nothing more to say through a codec.
@@ -78,6 +80,11 @@ impl Seam {
     /// The codec has given one message, or one control frame, to its reader.
     pub fn taken(&mut self) {
         self.frames.whole = self.frames.whole.saturating_sub(1);
+    }
+
+    /// Returns how many bytes were read.
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     /// Whether the codec holds nothing of what the client sent.
@@ -102,6 +109,7 @@ impl AsyncRead for Seam {
         }
         let before = buf.filled().len();
         let done = self.stream()?.poll_read(cx, buf);
+        self.received += (buf.filled().len() - before) as u64;
         let Err((good, breach)) = self.frames.pass(&buf.filled()[before..]) else { return done };
         // What came before it is answered first.
         self.breach = Some(breach);

@@ -61,6 +61,10 @@ impl Wire for WebSocket {
         }
     }
 
+    fn received(&self) -> u64 {
+        self.codec.get_ref().received()
+    }
+
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         Pin::new(&mut self.codec).poll_ready(cx).map_err(|_| End::Lost)
     }

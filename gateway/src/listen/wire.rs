@@ -16,6 +16,9 @@ pub(super) trait Wire: Send {
     /// Waits for something of the client, or of its own. Safe to drop and to ask again.
     fn hear(&mut self) -> impl Future<Output = Result<Heard, End>> + Send;
 
+    /// Returns how many bytes of messages have come, of such too that are not whole.
+    fn received(&self) -> u64;
+
     /// Waits for room for one message.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>>;
 

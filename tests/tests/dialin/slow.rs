@@ -2,6 +2,10 @@
 use crate::{ask, connected, dial, end, hello, node, order, person, say, until};
 use serde_json::json;
 use std::time::Duration;
+use tokio::time::{Instant, interval};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use turnway_tests::real::wire::{Wire, invoke as input};
 
 /// All the text a turn may have, as fast as it is taken: over one connection, beside a small answer.
@@ -95,4 +99,27 @@ async fn who_reads_nothing_is_closed_and_its_runs_go_elsewhere() {
     say(&mut other, &invoke, "done", json!({})).await;
     until(&mut ann, &run, |message| message["type"] == "done").await;
     drop(deaf);
+}
+
+/// Covers: SR-G10.
+#[tokio::test]
+async fn an_agent_on_a_slow_line_is_not_silent_while_its_message_comes() {
+    let (node, _dir) = node(",silence=3s").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "slowly").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "input_ack", json!({})).await;
+    let text = json!({"type": "delta", "run_id": invoke["run_id"], "text": "x".repeat(500)}).to_string();
+    let (began, mut pace) = (Instant::now(), interval(Duration::from_millis(500)));
+    let pieces: Vec<&[u8]> = text.as_bytes().chunks(text.len().div_ceil(12)).collect();
+    for (n, piece) in pieces.iter().enumerate() {
+        pace.tick().await;
+        let code = OpCode::Data(if n == 0 { Data::Text } else { Data::Continue });
+        let frame = Frame::message(piece.to_vec(), code, n + 1 == pieces.len());
+        agent.frame(Message::Frame(frame)).await.expect("it is taken");
+    }
+    assert!(began.elapsed() > Duration::from_secs(5), "longer than it may be silent");
+    say(&mut agent, &invoke, "done", json!({})).await;
+    let (said, done) = end(&mut ann, &run).await;
+    assert_eq!((said.len(), &done["status"]), (500, &json!("completed")), "{done}");
 }

@@ -28,6 +28,8 @@ pub(super) struct Quic<R> {
     waiting: BytesMut,
     /// Messages of the control stream so far.
     messages: u64,
+    /// Bytes of the control stream so far.
+    received: u64,
     lanes: Lanes,
     /// Behind its streams.
     road: R,
@@ -38,7 +40,7 @@ pub(super) struct Quic<R> {
 impl<R: Road> Quic<R> {
     pub(super) fn new(road: R) -> Self {
         let (frames, waiting, lanes) = (Frames::default(), BytesMut::new(), Lanes::default());
-        Self { control: None, frames, waiting, messages: 0, lanes, road }
+        Self { control: None, frames, waiting, messages: 0, received: 0, lanes, road }
     }
 
     fn poll_hear(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, End>> {
@@ -63,6 +65,7 @@ impl<R: Road> Quic<R> {
                 let end = if self.frames.is_between() { End::Closed(1000) } else { undelimited() };
                 return Poll::Ready(Err(end));
             }
+            self.received += count as u64;
             match self.frames.filled(count) {
                 None => {}
                 Some(Frame::Text(text)) => return Poll::Ready(self.road.check().map(|()| Heard::Text(text))),
@@ -116,6 +119,10 @@ impl<R: Road> Wire for Quic<R> {
             self.control = Some(self.road.accept().await?);
         }
         poll_fn(|cx| self.poll_hear(cx)).await
+    }
+
+    fn received(&self) -> u64 {
+        self.received
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {

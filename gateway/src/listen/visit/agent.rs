@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{OwnedPermit, Sender};
 use tokio::time::Instant;
+use turnway_bindings::dialin::said::Said;
 use turnway_bindings::dialin::{DialIn, DialInConfig, Input, Output, Word};
 use turnway_bindings::link::{self, Credential, Hello, NotServing};
 use turnway_core::id::{RequestId, RunId};
@@ -41,6 +42,8 @@ struct Duty<'v, 'a, W> {
     /// What the machine wanted while the wire was stuck.
     held: VecDeque<Output>,
     unflushed: bool,
+    /// Bytes that had come of it when it was looked at last.
+    received: u64,
     /// It was told that this node leaves.
     told: bool,
 }
@@ -110,6 +113,7 @@ impl<W: Wire> Visit<'_, W> {
     pub(super) async fn serve_agent(&mut self, arrived: Arrived) -> End {
         let Arrived { place, config } = arrived;
         self.now = self.reception.clock.now();
+        let received = self.wire.received();
         let mut duty = Duty {
             machine: DialIn::new(self.now, config),
             visit: self,
@@ -118,6 +122,7 @@ impl<W: Wire> Visit<'_, W> {
             untaken: None,
             held: VecDeque::new(),
             unflushed: false,
+            received,
             told: false,
         };
         loop {
@@ -199,6 +204,7 @@ impl<W: Wire> Duty<'_, '_, W> {
         if let Some(bytes) = heard.bytes() {
             self.visit.reception.metrics.links.passed(Direction::In, bytes);
         }
+        self.received = self.visit.wire.received();
         match heard {
             Heard::Text(text) => self.tell(Input::Text(text)),
             Heard::Binary(_) => self.tell(Input::Binary),
@@ -240,6 +246,12 @@ impl<W: Wire> Duty<'_, '_, W> {
                         self.unflushed = true;
                     }
                     Beat::Heard => self.tell(Input::Alive),
+                }
+            }
+            // Where something of it waits to be taken, that tells as much.
+            Output::Alive { run_id, attempt } => {
+                if let Some(ordered) = self.runs.get(&run_id).filter(|ordered| ordered.attempt == attempt) {
+                    _ = ordered.words.try_send(Word::Said(Said::Alive));
                 }
             }
             Output::Refresh { request_id, token } => self.renew(request_id, token).await,
@@ -291,7 +303,11 @@ impl<W: Wire> Duty<'_, '_, W> {
             while let Some(output) = self.machine.poll_output() {
                 match output {
                     Output::Close { code, reason } => return Err(End::Close(code, reason)),
-                    Output::Write(_) | Output::Word { .. } | Output::Refresh { .. } | Output::Ping => {
+                    Output::Write(_)
+                    | Output::Word { .. }
+                    | Output::Alive { .. }
+                    | Output::Refresh { .. }
+                    | Output::Ping => {
                         self.held.push_back(output);
                     }
                 }
@@ -309,6 +325,11 @@ impl<W: Wire> Duty<'_, '_, W> {
         self.visit.alarm.as_mut().reset(Instant::now() + LONG);
         if self.untaken.is_some() {
             self.tell(Input::Alive);
+        }
+        let received = self.visit.wire.received();
+        if received > self.received {
+            self.received = received;
+            self.tell(Input::Part);
         }
         self.machine.handle_timeout(now);
     }
