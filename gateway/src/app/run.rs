@@ -74,7 +74,7 @@ impl App {
             }
         }
         // Nobody is let in before it is known who is.
-        let Upkeep { keys, provider } = self.upkeep;
+        let Upkeep { keys, provider, logs_in } = self.upkeep;
         if let Some(keys) = keys {
             if !known(&keys).await {
                 tracing::error!(reasons = ?self.life.reasons(), "the keys cannot be read from the store");
@@ -82,7 +82,7 @@ impl App {
             }
             tokio::spawn(supervise::keep("keys", move || Arc::clone(&keys).keep()));
         }
-        let reread = reread(self.keeper, provider, reload, again);
+        let reread = reread(self.keeper, provider, logs_in, reload, again);
         supervise::need(&Handle::current(), "certificates and provider", reread);
         let mut driver = tokio::spawn(self.driver.run());
         let (listener, house) = self.public;
@@ -227,9 +227,16 @@ async fn known(keys: &Keys) -> bool {
     tokio::time::timeout(JOIN, read).await.is_ok()
 }
 
-/// What `SIGHUP` is for: certificates and a provider's keys. Where there is nothing to read again, it is said.
-async fn reread(keeper: Option<Keeper>, provider: Option<Provider>, mut reload: Reload, again: Reload) {
-    let is_fetching = provider.is_some();
+/// What `SIGHUP` is for: certificates, a provider's keys, and the password of Redis, which its connections read. Where
+/// there is nothing to read again, it is said.
+async fn reread(
+    keeper: Option<Keeper>,
+    provider: Option<Provider>,
+    logs_in: bool,
+    mut reload: Reload,
+    again: Reload,
+) {
+    let is_fetching = provider.is_some() || logs_in;
     if let Some(provider) = provider {
         supervise::need(&Handle::current(), "keys of the provider", provider.keep(again));
     }

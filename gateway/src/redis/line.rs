@@ -1,11 +1,13 @@
 //! One connection, made again whenever it is lost.
 use crate::config::redis::RedisUrl;
 use crate::redis::reach::{self, Patience, Unreached};
+use crate::signal::Reload;
 use crate::supervise;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{
     AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value, cmd,
 };
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -201,6 +203,7 @@ async fn keep(
 ) {
     let (mut turn, mut wait, mut told) = (0, Duration::ZERO, false);
     let mut patience = Patience::default();
+    let mut reload = url.login.password_file.as_ref().and_then(|_| Reload::listen().ok());
     loop {
         let lost = Arc::new(Notify::new());
         let greeted = greet(&url, &settings, &lost, patience.next_wait()).await;
@@ -214,7 +217,8 @@ async fn keep(
                 let _ = shown.send(Some(open));
                 tokio::select! {
                     () = lost.notified() => tracing::warn!(line = settings.name, "the connection to Redis is lost"),
-                    () = silent(connection) => tracing::warn!(line = settings.name, "Redis is silent; connecting again"),
+                    () = silent(connection.clone()) => tracing::warn!(line = settings.name, "Redis is silent; connecting again"),
+                    () = log_in_again(&url, &settings, connection, reload.as_mut()) => {}
                 }
                 let _ = shown.send(None);
             }
@@ -260,6 +264,28 @@ async fn greet(
     }
     connection.set_response_timeout(settings.answer_within);
     Ok(connection)
+}
+
+/// Reads the password again whenever the process is asked to, and logs in with it on the connection that is open. One that
+/// is not taken changes nothing: the server knows the connection as before. Never returns.
+async fn log_in_again(
+    url: &RedisUrl,
+    settings: &Settings,
+    mut connection: MultiplexedConnection,
+    reload: Option<&mut Reload>,
+) {
+    let Some(reload) = reload else { return pending().await };
+    loop {
+        reload.asked().await;
+        let line = settings.name;
+        match reach::log_in(&url.login, &mut connection).await {
+            Ok(()) => tracing::info!(line, "logged in to Redis again, with store.password_file as it is now"),
+            Err(error) => {
+                let advice = "the connection stays as it was; the next one would not be let in";
+                tracing::error!(line, %error, "store.password_file as it is now is of no use: {advice}");
+            }
+        }
+    }
 }
 
 /// Returns when the server has given no sign of life for too long.

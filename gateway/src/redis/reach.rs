@@ -130,6 +130,17 @@ pub async fn connect_within(
     }
 }
 
+/// Logs in on an open connection, with the password as it is in its file now.
+pub async fn log_in(login: &Login, connection: &mut MultiplexedConnection) -> Result<(), Unreached> {
+    let Login { user, password: Some(Private(password)), .. } = known(login)? else { return Ok(()) };
+    let mut auth = cmd("AUTH");
+    if let Some(user) = user {
+        auth.arg(user);
+    }
+    let done = auth.arg(password).query_async::<Value>(connection).await;
+    done.map(|_| ()).map_err(|error| Unreached::Greeting { error })
+}
+
 /// A login with its password, which is read anew for each connection where it lies in a file: whoever changes it there
 /// need tell nobody.
 fn known(login: &Login) -> Result<Login, Unreached> {

@@ -156,6 +156,48 @@ async fn start_waits_for_a_redis_that_is_away() {
     until_ready(admin, 200, "true").await;
 }
 
+/// Waits until a node has logged so many lines that say something.
+async fn until_logged(node: &Node, says: &str, count: usize) {
+    let mut again = interval(Duration::from_millis(20));
+    let logged = async {
+        while node.log().lines().filter(|line| line.contains(says)).count() < count {
+            again.tick().await;
+        }
+    };
+    timeout(PATIENCE, logged).await.unwrap_or_else(|_| panic!("{says}: {}", node.log()));
+}
+
+/// Covers: S-46.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sighup_logs_in_with_the_password_of_the_file() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(&dir.path().join("redis"), &[]);
+    all(&server);
+    let file = dir.path().join("password");
+    std::fs::write(&file, "pw\n").expect("a file");
+    let config = format!("[store]\npassword_file = {:?}\n", file.display().to_string());
+    std::fs::write(dir.path().join("turnway.toml"), config).expect("a file");
+    let url = format!("redis://app@127.0.0.1:{}", server.port);
+    let mut node = Node::start_on(&url, dir.path(), &["--demo", "--durability", "mem"]).await;
+    until_ready(node.admin, 200, "true").await;
+    // Commands, leases, and both directions of the bus.
+    let lines = 4;
+    std::fs::write(&file, "wrong\n").expect("a file");
+    node.signal("-HUP").await;
+    until_logged(&node, "store.password_file as it is now is of no use", lines).await;
+    let refused: Vec<Vec<Value>> = server.command(&["ACL", "LOG"]);
+    assert!(!refused.is_empty(), "it was tried");
+    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("a link");
+    assert_eq!(ann.turn("s1", "echo", "m1", "still here").await.expect("a turn").0, "still here");
+    user(&server, &["<pw", ">other"]);
+    std::fs::write(&file, "other\n").expect("a file");
+    node.signal("-HUP").await;
+    until_logged(&node, "logged in to Redis again", lines).await;
+    assert_eq!(ann.turn("s1", "echo", "m2", "and here").await.expect("a turn").0, "and here");
+    assert!(!node.log().contains("there is nothing to read again"));
+    node.must_run();
+}
+
 /// Covers: S-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_password_is_read_from_its_file() {

@@ -30,6 +30,8 @@ pub(in crate::app) struct Upkeep {
     pub(in crate::app) keys: Option<Arc<Keys>>,
     /// Where tokens are taken.
     pub(in crate::app) provider: Option<Provider>,
+    /// Whether the store's password lies in a file.
+    pub(in crate::app) logs_in: bool,
 }
 
 // === impl Shared ===
@@ -59,7 +61,10 @@ impl Shared {
             tokens.map(|tokens| Provider::new(tokens, self.clock.clone(), metrics())).transpose()?;
         let (links, clock) = (Arc::clone(&self.links), self.clock.clone());
         let keys = ring.map(|ring| Arc::new(Keys::new(Shelf::new(registers), ring, links, clock, metrics())));
-        Ok(Identity { door, keys: keys.clone(), call_names, upkeep: Upkeep { keys, provider } })
+        let logs_in =
+            matches!(&plan.config.store, StoreConfig::Redis { url, .. } if url.login.password_file.is_some());
+        let upkeep = Upkeep { keys: keys.clone(), provider, logs_in };
+        Ok(Identity { door, keys, call_names, upkeep })
     }
 
     /// Who tells other nodes of the rates that they have together, where there are both.
