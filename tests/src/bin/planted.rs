@@ -3,7 +3,7 @@
 //!
 //! With a count so many are chosen, by `PLANTED_SEED` or the time. It ends with `caught N of M`, and with 1 if one survived.
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use turnway_core::rng::Rng;
@@ -125,7 +125,8 @@ fn suites(rows: &[Row]) -> Result<BTreeMap<String, PathBuf>, String> {
 
 fn tests(wanted: &BTreeSet<&str>, features: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     // Tests beside the code are called after their crate.
-    let (beside, files): (Vec<&str>, Vec<&str>) = wanted.iter().partition(|name| name.starts_with("turnway"));
+    let (beside, files): (Vec<&str>, Vec<&str>) =
+        wanted.iter().copied().partition(|name| name.starts_with("turnway"));
     let mut args = vec!["test", "--no-run"];
     files.iter().for_each(|file| args.extend(["--test", *file]));
     if !beside.is_empty() {
@@ -160,7 +161,7 @@ fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, Str
 }
 
 /// Whether the table names the bugs that there are.
-fn agree(node: &PathBuf) -> Result<(), String> {
+fn agree(node: &Path) -> Result<(), String> {
     let told =
         Command::new(node).env(VARIABLE, "?").output().map_err(|why| format!("{}: {why}", node.display()))?;
     let told = String::from_utf8_lossy(&told.stderr).into_owned();
@@ -172,7 +173,7 @@ fn agree(node: &PathBuf) -> Result<(), String> {
 }
 
 /// Runs one test, with a bug or with none; whether it is green.
-fn run(suite: &PathBuf, test: &str, node: &PathBuf, bug: Option<&str>) -> Result<bool, String> {
+fn run(suite: &Path, test: &str, node: &Path, bug: Option<&str>) -> Result<bool, String> {
     let mut command = Command::new("timeout");
     command.args(["-k", "5", PATIENCE]).arg(suite).args([test, "--exact", "--test-threads=1"]);
     command.env("TURNWAY_BIN", node).env_remove(VARIABLE).current_dir(root(suite));
@@ -187,7 +188,7 @@ fn run(suite: &PathBuf, test: &str, node: &PathBuf, bug: Option<&str>) -> Result
 }
 
 /// Where cargo would run this program: in its package.
-fn root(suite: &std::path::Path) -> PathBuf {
+fn root(suite: &Path) -> PathBuf {
     let name = suite.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     match name.rsplit_once('-').map_or(name, |(name, _)| name) {
