@@ -218,8 +218,9 @@ impl Driver {
             self.counted = Some(now);
             let remaining = self.switchboard.drain_progress().unwrap_or_default();
             self.life.drain_remaining(remaining as u64);
-            let by = [LinkPool::Tcp, LinkPool::Quic];
-            self.metrics.links.hold(by.map(|pool| self.hands.links.admitted(pool)));
+            let links = &self.hands.links;
+            let [tcp, quic] = [LinkPool::Tcp, LinkPool::Quic].map(|pool| links.admitted(pool));
+            self.metrics.links.hold([tcp, quic, links.readings()]);
             self.metrics.switchboard.tell(&self.switchboard.stats(self.clock.now()));
         }
     }

@@ -19,12 +19,14 @@ pub struct LinkMetrics {
 }
 
 label_values! {
-    /// How a link's bytes come: each way has connections of its own.
+    /// What links and requests are counted among, for their users.
     Way {
-        /// By connections that are files.
+        /// Connections that are files.
         Tcp = "tcp",
         /// By QUIC, WebTransport included.
         Quic = "quic",
+        /// HTTP requests that read pages of a list or a log.
+        Reads = "reads",
     }
 }
 
@@ -133,7 +135,7 @@ impl LinkMetrics {
             )?,
             held: workshop.gauges(
                 "turnway_link_held",
-                "Links that are admitted now and counted for their users.",
+                "Links that are admitted now, and requests that read pages, counted for their users.",
                 "by",
                 &Way::NAMES,
             )?,
@@ -145,16 +147,17 @@ impl LinkMetrics {
             )?,
             over: workshop.counters(
                 "turnway_link_over_total",
-                "Links that were refused because a bound or a share was met.",
+                "Links and reads that were refused because a bound or a share was met.",
                 "by",
                 &Way::NAMES,
             )?,
         })
     }
 
-    /// Takes over how many links there are by TCP and by QUIC, how many there may be, and how many were refused.
+    /// Takes over how many links there are by TCP and by QUIC and how many reads, how many there may be, and how many were
+    /// refused.
     pub fn hold(&self, by: [(u64, u64, u64); Way::NAMES.len()]) {
-        for (way, (held, capacity, refused)) in [Way::Tcp, Way::Quic].into_iter().zip(by) {
+        for (way, (held, capacity, refused)) in [Way::Tcp, Way::Quic, Way::Reads].into_iter().zip(by) {
             let n = way as usize;
             self.held[n].set(i64::try_from(held).unwrap_or(i64::MAX));
             self.capacity[n].set(i64::try_from(capacity).unwrap_or(i64::MAX));

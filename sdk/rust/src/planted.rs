@@ -5,7 +5,8 @@ macro_rules! define_planted {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// A mistake somebody could make.
         #[derive(Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Planted {
+#[expect(clippy::enum_variant_names, reason = "they stand in one list with those of the node")]
+                pub(crate) enum Planted {
             $($(#[$doc])* $name,)*
         }
 

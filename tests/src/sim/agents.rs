@@ -54,7 +54,7 @@ impl Stream {
 
 /// Whether an agent that cannot be reached says that it is busy, and when to ask it again.
 fn busy_for(n: u64) -> Option<u64> {
-    (n % 3 != 0).then_some(300 + 500 * (n % 4))
+    (!n.is_multiple_of(3)).then_some(300 + 500 * (n % 4))
 }
 
 /// How it treats an attempt: some of those that are busy have time for the next.

@@ -37,7 +37,8 @@ async fn an_inbox_has_so_many_bytes() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
-    let flags = [&FLAGS[..], &["--agent", &slow.flag("slow")]].concat();
+    let slow = slow.flag("slow");
+    let flags = [&FLAGS[..], &["--agent", &slow]].concat();
     let node = Node::start_on(&server.url(), dir.path(), &flags).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
     let long = "x".repeat(60_000);

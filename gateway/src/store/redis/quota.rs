@@ -61,9 +61,10 @@ mod tests {
 
     fn said(bounds: &Bounds) -> Vec<String> {
         let call = bounds.add_to(Call::look("accept", ["own:{a/s}"]));
-        let args = call.command().args_iter().filter_map(|arg| match arg {
-            ::redis::Arg::Simple(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-            _ => None,
+        let command = call.command();
+        let args = command.args_iter().filter_map(|arg| {
+            let ::redis::Arg::Simple(bytes) = arg else { return None };
+            Some(String::from_utf8_lossy(bytes).into_owned())
         });
         args.skip(4).collect()
     }
