@@ -59,6 +59,22 @@ define_planted! {
     WaitingUnbounded,
     /// What is written is credited twice: a slow reader has twice the bytes under way that it may.
     CreditTwice,
+    /// What is asked behind a `session_open` begins at once: the session is not there yet.
+    OrderOvertaken,
+    /// An answer that comes early is shown early: a client takes it for that of an earlier request.
+    OrderAnswersCross,
+    /// A request that is never answered holds up its session for ever.
+    OrderNeverPassesOver,
+    /// Any number of requests waits behind one that is not answered.
+    OrderUnbounded,
+    /// What was answered keeps its place: nothing about the session is begun any more.
+    OrderPlaceKept,
+    /// An HTTP request that reads a page counts for nobody: one user keeps the store busy for all.
+    ReadsUncounted,
+    /// A read counts after it is over: its user can read nothing any more.
+    ReadsKept,
+    /// A release that did not happen takes the session out of the book of its node: nobody looks after its input.
+    RedisFencedReleaseForgets,
     /// A token lets a connection live twice the grace after its end.
     TokenGraceDoubled,
     /// A link that goes keeps its subscriptions in the books: its user cannot subscribe any more.

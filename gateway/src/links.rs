@@ -122,6 +122,9 @@ impl Links {
     /// Takes a place for a request that looks through sessions or a log, unless this user's share of them is used up.
     pub fn begin_reading(self: &Arc<Self>, principal: &Principal) -> Result<Reading, Refusal> {
         let account = Account::from(principal);
+        if planted(Planted::ReadsUncounted) {
+            return Ok(Reading { links: Arc::clone(self), account });
+        }
         match self.reading_ledger().take(&account, 1) {
             Ok(()) => Ok(Reading { links: Arc::clone(self), account }),
             Err(over) => Err(refusal_of(over, "reads at a time")),
@@ -246,6 +249,9 @@ impl Drop for Seat {
 
 impl Drop for Reading {
     fn drop(&mut self) {
+        if planted(Planted::ReadsKept) {
+            return;
+        }
         self.links.reading_ledger().give_back(&self.account, 1);
     }
 }

@@ -8,6 +8,7 @@ use crate::channel::note::Note;
 use std::collections::VecDeque;
 use turnway_core::id::{RequestId, SessionId};
 use turnway_core::limits::{ANSWER_ORDER_PATIENCE, LINK_ASKS_MAX, MESSAGE_BYTES_MAX};
+use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::entry::Fact;
 use turnway_core::time::{Mono, Now};
 
@@ -117,7 +118,8 @@ impl Order {
         }
         let all = || self.lanes.iter().flat_map(|lane| &lane.waiting);
         let waiting_bytes: usize = all().map(|waiting| waiting.bytes).sum();
-        if all().count() >= LINK_ASKS_MAX || waiting_bytes + bytes > MESSAGE_BYTES_MAX {
+        let is_full = all().count() >= LINK_ASKS_MAX || waiting_bytes + bytes > MESSAGE_BYTES_MAX;
+        if is_full && !planted(Planted::OrderUnbounded) {
             return Err(TooMany { request_id: command.request_id().cloned() });
         }
         if let Some(at) = lane {
@@ -168,6 +170,7 @@ impl Order {
     /// When the next request has waited long enough for its answer to lose its place.
     pub(super) fn due_at(&self) -> Option<Mono> {
         let first = self.lanes.iter().filter_map(|lane| lane.begun.front());
+        let first = first.filter(|_| !planted(Planted::OrderNeverPassesOver));
         first.map(|begun| begun.since + ANSWER_ORDER_PATIENCE).min()
     }
 
@@ -195,6 +198,9 @@ impl Lane {
     /// Turns are begun beside turns, and everything else alone.
     fn may_begin(&self, kind: Kind) -> bool {
         let is_turn = |kind: Kind| kind == Kind::Invoke;
+        if planted(Planted::OrderOvertaken) {
+            return true;
+        }
         self.waiting.is_empty()
             && (self.begun.is_empty() || is_turn(kind) && self.begun.iter().all(|begun| is_turn(begun.kind)))
     }
@@ -218,9 +224,15 @@ impl Lane {
     fn show(&mut self, note: Note, due: &mut Due) {
         match self.answered_by(&note) {
             Some(0) => {
-                self.begun.pop_front();
+                if !planted(Planted::OrderPlaceKept) {
+                    self.begun.pop_front();
+                }
                 due.notes.push(note);
                 self.release(due);
+            }
+            Some(at) if planted(Planted::OrderAnswersCross) => {
+                drop(self.begun.remove(at));
+                due.notes.push(note);
             }
             Some(_) => self.held.push_back(note),
             None if self.held.is_empty() || overtakes(&note) => due.notes.push(note),
