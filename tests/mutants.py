@@ -1,0 +1,358 @@
+"""./test mutants [N] [--diff BASE]: changes of the product that no test sees.
+
+cargo-mutants lists every small change (a mutant) of the product's crates: another return value, another operator, an
+arm that is gone. N of them are drawn; each is made in a copy of the sources, built, and held against tests:
+
+- the tests of the changed crate itself: `cargo test -p CRATE`, without those in its documentation;
+- for `gateway/` also NODE_TESTS against the changed node: most of that crate needs sockets and a process, which its own
+  tests do not have.
+
+A mutant is caught if a test fails, missed if none does, unviable if it does not compile, and has timed out if tests
+took TIMES as long as without it. The kill ratio is caught / (caught + missed). What only other tests of tests/tests see
+(the simulator for core/ and bindings/, a fleet, a browser) counts as missed, so the ratio is a lower bound.
+
+State is kept in target/mutants: a run that was stopped goes on where it was, as long as neither the product nor the
+arguments have changed. MUTANTS_SEED is the number that N mutants are drawn by, MUTANTS_MINUTES the most that one run
+takes (60): what is left of the sample then is said to be not run.
+"""
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / "target" / "mutants"
+TREE, BUILD, LOGS = HOME / "tree", HOME / "build", HOME / "logs"
+CARGO_MUTANTS = ROOT / "target" / "tools" / "bin" / "cargo-mutants"
+SAMPLE, OUTCOMES = HOME / "sample.json", HOME / "outcomes.jsonl"
+CRATES = {
+    "turnway-core": "core",
+    "turnway-pipeline": "pipeline",
+    "turnway-bindings": "bindings",
+    "turnway": "gateway",
+    "turnway-client": "sdk/rust",
+}
+# Files of tests/tests that a changed node is held against, from the quickest on: all that its clients, its agents and
+# its operators do with one node on the embedded store.
+NODE_TESTS = ["http_reads", "http_problems", "serve", "health", "http_turns", "agents", "steering", "identity", "dialin"]
+# A test binary may take so many times as long as without a mutant, and at least so many seconds.
+TIMES, SECONDS_MIN = 5, 60
+BUILD_SECONDS_MAX = 900
+# Mutants of one crate in a row, so that others need not be built anew for each: a run that stops early has run a fair
+# part of the sample all the same.
+ROUND = 10
+
+
+def fail(why, code=1):
+    print(f"mutants: {why}")
+    sys.exit(code)
+
+
+# === the copy of the sources ===
+
+
+def tracked():
+    """The project's files, as git has them or, without git, as they lie there."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode == 0:
+        paths = [Path(line) for line in listed.stdout.splitlines()]
+    else:
+        skipped = {"target", ".git", "__pycache__", "turnway-data"}
+        walked = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
+        paths = [path for path in walked if not skipped & set(path.parts)]
+    return sorted(path for path in paths if (ROOT / path).is_file())
+
+
+def copy_sources():
+    """Brings the copy up to date. A file that is the same is not touched, so that it is not built again."""
+    paths = tracked()
+    for path in paths:
+        text, to = (ROOT / path).read_bytes(), TREE / path
+        if not to.is_file() or to.read_bytes() != text:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(text)
+            shutil.copymode(ROOT / path, to)
+    for path in [path for path in TREE.rglob("*") if path.is_file()]:
+        if path.relative_to(TREE) not in set(paths):
+            path.unlink()
+
+
+def digest():
+    """A number for the state of the product: its sources and what they are built with."""
+    digest = hashlib.sha256()
+    for path in tracked():
+        if path.name in ("Cargo.toml", "Cargo.lock") or str(path).startswith(tuple(f"{d}/" for d in CRATES.values())):
+            digest.update(f"{path}\n".encode() + (ROOT / path).read_bytes())
+    return digest.hexdigest()
+
+
+# === the sample ===
+
+
+def listed(base):
+    """Every mutant there is, or those of what differs from a commit."""
+    command = [str(CARGO_MUTANTS), "mutants", "--list", "--json", "--no-config"]
+    for crate in CRATES:
+        command += ["--package", crate]
+    if base:
+        folders = list(CRATES.values())
+        diff = subprocess.run(["git", "diff", base, "--", *folders], cwd=ROOT, capture_output=True, text=True)
+        if diff.returncode != 0:
+            fail(f"git diff {base}: {diff.stderr.strip()}", 64)
+        (HOME / "base.diff").write_text(diff.stdout)
+        if not diff.stdout.strip():
+            return []
+        command += ["--in-diff", str(HOME / "base.diff")]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if found.returncode != 0:
+        fail(f"cargo mutants --list: {found.stderr.strip()}")
+    return json.loads(found.stdout or "[]")
+
+
+def draw(count, base):
+    """The sample of the run that was stopped, or a new one."""
+    seed = os.environ.get("MUTANTS_SEED")
+    wanted = {"digest": digest(), "count": count, "base": base}
+    if SAMPLE.is_file():
+        sample = json.loads(SAMPLE.read_text())
+        same = all(sample[key] == value for key, value in wanted.items()) and seed in (None, sample["seed"])
+        if same and (seed or len(outcomes()) < len(sample["mutants"])):
+            return sample
+    seed = seed or str(random.SystemRandom().randrange(1 << 32))
+    mutants = listed(base)
+    # By hashes: the same in every release of Python, and the first of a larger sample are those of a smaller one.
+    order = sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed} {mutant['name']}".encode()).digest())
+    kept = [{key: m[key] for key in ("name", "package", "file", "span", "replacement")} for m in order[:count]]
+    sample = {**wanted, "seed": seed, "of": len(mutants), "mutants": kept}
+    OUTCOMES.unlink(missing_ok=True)
+    shutil.rmtree(LOGS, ignore_errors=True)
+    SAMPLE.write_text(json.dumps(sample, indent=1))
+    return sample
+
+
+def outcomes():
+    """What is known already, by the mutant's name."""
+    lines = OUTCOMES.read_text().splitlines() if OUTCOMES.is_file() else []
+    return {outcome["name"]: outcome for outcome in map(json.loads, lines)}
+
+
+# === building and testing ===
+
+
+def environment():
+    changed = {
+        "CARGO_TARGET_DIR": str(BUILD),
+        "CARGO_INCREMENTAL": "1",
+        "CARGO_TERM_COLOR": "never",
+        "TURNWAY_BIN": str(BUILD / "debug" / "turnway"),
+        "TURNWAY_TEST_LOGS": str(LOGS / "nodes"),
+        "RUST_BACKTRACE": "0",
+    }
+    return {**os.environ, **changed}
+
+
+def run(command, cwd, log, seconds):
+    """Whether a command went well; none where it took too long. What it started ends with it."""
+    with open(log, "a") as to:
+        process = subprocess.Popen(
+            command, cwd=cwd, env=environment(), stdin=subprocess.DEVNULL, stdout=to, stderr=to, start_new_session=True
+        )
+        try:
+            return process.wait(max(seconds, 1)) == 0
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+
+
+def build(arguments, log, seconds):
+    """Builds tests; the executables by name, or none, and whether time was up."""
+    out = HOME / "built.jsonl"
+    out.unlink(missing_ok=True)
+    command = f'exec "$@" >{out}'
+    cargo = ["cargo", "test", "--locked", "--no-run", "--message-format", "json", *arguments]
+    built = run(["bash", "-c", command, "build", *cargo], TREE, log, min(seconds, BUILD_SECONDS_MAX))
+    if not built:
+        return None, built is None
+    found = []
+    for line in out.read_text().splitlines():
+        artifact = json.loads(line)
+        if artifact.get("executable") and artifact.get("profile", {}).get("test"):
+            folder = Path(artifact["manifest_path"]).parent
+            found.append((artifact["target"]["name"], artifact["executable"], folder))
+    return found, False
+
+
+class Suite:
+    """The tests of each crate, with the time they take without a mutant."""
+
+    def __init__(self, end):
+        self.end, self.seconds, self.node_tests = end, {}, []
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    def own(self, crate, log):
+        """Builds a crate's own tests, and the node where it is the crate of the node."""
+        bins = ["--bins"] if crate == "turnway" else []
+        found, late = build(["-p", crate, "--lib", "--tests", *bins], log, self.left())
+        if found is not None and crate == "turnway":
+            node = ["cargo", "build", "--locked", "-p", crate, "--bins"]
+            built = run(node, TREE, log, min(self.left(), BUILD_SECONDS_MAX))
+            if not built:
+                return None, built is None
+        return found, late
+
+    def prepare(self, crate):
+        """Builds and runs everything without a mutant: only tests that pass then can tell one."""
+        log = LOGS / f"without-{crate}.log"
+        log.unlink(missing_ok=True)
+        begun = time.monotonic()
+        tests, late = self.own(crate, log)
+        if tests is not None and crate == "turnway":
+            files = [word for name in NODE_TESTS for word in ("--test", name)]
+            self.node_tests, late = build(["-p", "turnway-tests", *files], log, self.left())
+            self.node_tests = sorted(self.node_tests or [], key=lambda test: NODE_TESTS.index(test[0]))
+        if late or tests is None or (crate == "turnway" and not self.node_tests):
+            return "time" if late and self.left() < 1 else fail(f"{crate} does not build: {log}")
+        built = time.monotonic()
+        for name, executable, folder in tests + (self.node_tests if crate == "turnway" else []):
+            started = time.monotonic()
+            passed = run([executable, "--test-threads", "2"], folder, log, self.left())
+            if passed is None:
+                return "time"
+            if not passed:
+                fail(f"tests of {name} fail without a mutant: {log}")
+            self.seconds[executable if crate != "turnway" else name] = time.monotonic() - started
+        took = f"built in {built - begun:.0f} s, tests take {time.monotonic() - built:.0f} s"
+        print(f"{crate} without a mutant: {took}", flush=True)
+        return None
+
+    def verdict(self, crate, log):
+        """What tests say of the copy as it is: an outcome, and who gave it; none where the time of the run is up."""
+        tests, late = self.own(crate, log)
+        if tests is None:
+            return None if self.left() < 1 else ("timeout" if late else "unviable", "build")
+        for name, executable, folder in tests + (self.node_tests if crate == "turnway" else []):
+            usual = self.seconds.get(executable if crate != "turnway" else name, 0)
+            allowed = max(SECONDS_MIN, TIMES * usual)
+            passed = run([executable, "--test-threads", "2"], folder, log, min(allowed, self.left()))
+            if not passed:
+                if passed is None and self.left() < 1:
+                    return None
+                return "timeout" if passed is None else "caught", name
+        return "missed", "no test"
+
+
+def change(mutant):
+    """Makes a mutant in the copy; the file's text from before."""
+    path = TREE / mutant["file"]
+    text = path.read_text()
+    lines = text.split("\n")
+
+    def at(place):
+        return sum(len(line) + 1 for line in lines[: place["line"] - 1]) + place["column"] - 1
+
+    start, end = at(mutant["span"]["start"]), at(mutant["span"]["end"])
+    path.write_text(text[:start] + mutant["replacement"] + text[end:])
+    return text
+
+
+# === the run ===
+
+
+def in_rounds(mutants):
+    """The order of the sample, with mutants of one crate side by side within each round."""
+    crates = list(CRATES)
+    rounds = [mutants[n : n + ROUND] for n in range(0, len(mutants), ROUND)]
+    return [m for part in rounds for m in sorted(part, key=lambda mutant: crates.index(mutant["package"]))]
+
+
+def go(sample, minutes):
+    """Runs what has no outcome yet, as far as the time goes."""
+    suite, ready, total = Suite(time.monotonic() + 60 * minutes), set(), len(sample["mutants"])
+    for mutant in in_rounds(sample["mutants"]):
+        known = outcomes()
+        if mutant["name"] in known:
+            continue
+        crate, log = mutant["package"], LOGS / f"{hashlib.sha256(mutant['name'].encode()).hexdigest()[:12]}.log"
+        if crate not in ready and suite.prepare(crate):
+            return
+        ready.add(crate)
+        begun, before = time.monotonic(), change(mutant)
+        try:
+            verdict = suite.verdict(crate, log)
+        finally:
+            (TREE / mutant["file"]).write_text(before)
+        if verdict is None:
+            return
+        outcome, by = verdict
+        seconds = round(time.monotonic() - begun)
+        done = {"name": mutant["name"], "outcome": outcome, "by": by, "seconds": seconds, "package": crate}
+        with open(OUTCOMES, "a") as to:
+            to.write(json.dumps(done) + "\n")
+        print(f"[{len(known) + 1}/{total}] {outcome} by {by}, {seconds} s: {mutant['name']} ({log.name})", flush=True)
+
+
+def tell(sample):
+    """The kill ratio, and the survivors."""
+    known = outcomes()
+    done = [known[mutant["name"]] for mutant in sample["mutants"] if mutant["name"] in known]
+    counts = Counter(outcome["outcome"] for outcome in done)
+    not_run = len(sample["mutants"]) - len(done)
+    print(f"\n{len(sample['mutants'])} of {sample['of']} mutants, MUTANTS_SEED={sample['seed']}")
+    for crate, folder in CRATES.items():
+        own = Counter(outcome["outcome"] for outcome in done if outcome["package"] == crate)
+        if own:
+            print(f"  {folder:9} {own['caught']} caught, {own['missed']} missed, {own['unviable']} unviable, {own['timeout']} timed out")
+    judged = counts["caught"] + counts["missed"]
+    ratio = f"{100 * counts['caught'] / judged:.1f} %" if judged else "none"
+    print(f"kill ratio: {ratio} ({counts['caught']} of {judged}); {counts['unviable']} unviable, {counts['timeout']} timed out, {not_run} not run")
+    if done:
+        print(f"{sum(outcome['seconds'] for outcome in done) / len(done):.0f} s for each mutant, without the first build")
+    if not_run:
+        print("the same command goes on where this run was")
+    survivors = [outcome["name"] for outcome in done if outcome["outcome"] == "missed"]
+    if survivors:
+        print("survivors:")
+    for name in survivors:
+        print(f"  {name}")
+
+
+def main(words):
+    count, base = 40, None
+    while words:
+        word = words.pop(0)
+        if word == "--diff" and words:
+            base = words.pop(0)
+        elif word.isdigit() and int(word) > 0:
+            count = int(word)
+        else:
+            fail("expected [N] [--diff BASE]", 64)
+    HOME.mkdir(parents=True, exist_ok=True)
+    copy_sources()
+    sample = draw(count, base)
+    LOGS.mkdir(exist_ok=True)
+    print(f"{len(sample['mutants'])} of {sample['of']} mutants, drawn by MUTANTS_SEED={sample['seed']}", flush=True)
+    try:
+        go(sample, float(os.environ.get("MUTANTS_MINUTES", "60")))
+    except KeyboardInterrupt:
+        print("stopped")
+    tell(sample)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,192 @@
+//! What a node holds, as its own gauges and the system tell it: before some load, and once the node is quiet again.
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use tokio::time::{Instant, timeout_at};
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::http::get;
+use turnway_tests::real::node::Node;
+
+/// What a gauge has to be when all is quiet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Law {
+    /// Zero: it counts what somebody holds, or what somebody waits for.
+    Zero,
+    /// What it was before: it describes the node.
+    Same,
+    /// Anything, for this reason.
+    Exempt(&'static str),
+}
+
+use Law::{Exempt, Same, Zero};
+
+/// Every gauge of a node. One that is missing here fails the test: say what it has to be.
+const LAWS: &[(&str, Law)] = &[
+    ("process_max_fds", Same),
+    // As many as before, held against /proc too: what a node opens for good, it opens when it starts.
+    ("process_open_fds", Same),
+    ("process_resident_memory_bytes", Exempt("the allocator keeps pages; other tests bound memory")),
+    ("process_start_time_seconds", Same),
+    (
+        "process_threads",
+        Exempt("threads of blocking calls stay for some seconds, and their number is bounded"),
+    ),
+    ("process_virtual_memory_bytes", Exempt("address space is reserved and costs nothing")),
+    ("turnway_agent_connections", Zero),
+    ("turnway_agent_remote_attempts", Zero),
+    ("turnway_auth_jwks_keys", Same),
+    ("turnway_auth_keys", Same),
+    ("turnway_build_info", Same),
+    ("turnway_clock_skew_seconds", Exempt("a measurement of two clocks")),
+    ("turnway_driver_queue_inputs", Zero),
+    ("turnway_inbox_deepest_turns", Zero),
+    ("turnway_inbox_waiting_turns", Zero),
+    ("turnway_link_connections", Zero),
+    ("turnway_node_drain_sessions", Zero),
+    ("turnway_node_phase", Same),
+    ("turnway_node_ready", Same),
+    ("turnway_node_unready", Zero),
+    ("turnway_share_capacity", Same),
+    ("turnway_share_held", Zero),
+    ("turnway_share_waiting_turns", Zero),
+    ("turnway_store_attested", Same),
+    ("turnway_store_damaged_sessions", Zero),
+    ("turnway_store_waiting_ops", Zero),
+    ("turnway_switchboard_asks", Zero),
+    ("turnway_switchboard_feeds", Zero),
+    ("turnway_switchboard_links", Zero),
+    ("turnway_switchboard_seats", Zero),
+    ("turnway_switchboard_timers", Same),
+    ("turnway_tls_certificate_end_seconds", Same),
+    ("turnway_tls_certificate_stale", Zero),
+    ("turnway_turn_oldest_open_seconds", Zero),
+    ("turnway_turn_open", Zero),
+];
+
+/// What a node held at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held {
+    /// The samples of every gauge, by their series.
+    gauges: BTreeMap<String, f64>,
+    /// Open files by what they are: a path, or a kind without its number such as `socket`.
+    files: BTreeMap<String, usize>,
+}
+
+impl Held {
+    /// Waits until a node is quiet; what it holds then. Everything that must be zero is, and whatever else must be as it
+    /// was `before`.
+    pub(crate) async fn when_quiet(node: &Node, before: Option<&Self>) -> Self {
+        let deadline = Instant::now() + PATIENCE;
+        let mut broken = vec!["no answer".to_owned()];
+        loop {
+            match timeout_at(deadline, Self::of(node)).await {
+                Err(_) => panic!("not quiet after {PATIENCE:?}:\n  {}", broken.join("\n  ")),
+                Ok(held) => {
+                    broken = held.broken(before);
+                    if broken.is_empty() {
+                        return held;
+                    }
+                    assert!(
+                        Instant::now() < deadline,
+                        "not quiet after {PATIENCE:?}:\n  {}",
+                        broken.join("\n  ")
+                    );
+                }
+            }
+        }
+    }
+
+    async fn of(node: &Node) -> Self {
+        let (status, page) = get(node.admin, "/metrics").await.expect("the node listens");
+        assert_eq!(status, 200, "{page}");
+        Self { gauges: gauges(&page), files: files(node.pid()) }
+    }
+
+    /// Returns what of it is against the law, a line each.
+    fn broken(&self, before: Option<&Self>) -> Vec<String> {
+        let mut broken = Vec::new();
+        for (series, now) in &self.gauges {
+            let family = series.split('{').next().unwrap_or_default();
+            let law = LAWS.iter().find(|(name, _)| *name == family).map(|(_, law)| law);
+            match law.unwrap_or_else(|| {
+                panic!("{family} is a new gauge: say in LAWS what it is when all is quiet")
+            }) {
+                Zero if *now != 0.0 => broken.push(format!("{series} is {now}, not 0")),
+                Same => {
+                    let was = before.and_then(|before| before.gauges.get(series));
+                    if was.is_some_and(|was| was != now) {
+                        broken.push(format!("{series} is {now}, not {was:?}"));
+                    }
+                }
+                Zero | Exempt(_) => {}
+            }
+        }
+        if let Some(before) = before.filter(|before| before.files != self.files) {
+            broken.push(format!("open files: {}", difference(&before.files, &self.files)));
+        }
+        broken
+    }
+}
+
+/// The samples of the gauges on a page of metrics.
+fn gauges(page: &str) -> BTreeMap<String, f64> {
+    let (mut samples, mut is_gauge) = (BTreeMap::new(), false);
+    for line in page.lines() {
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            is_gauge = family.ends_with(" gauge");
+        } else if is_gauge && !line.starts_with('#') {
+            let (series, value) = line.rsplit_once(' ').expect("a sample");
+            samples.insert(series.to_owned(), value.parse().expect("a number"));
+        }
+    }
+    samples
+}
+
+/// A process's open files: how many there are of each.
+fn files(pid: u32) -> BTreeMap<String, usize> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a Linux process").flatten() {
+        // One that has been closed since is none.
+        let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+        let target = target.to_string_lossy();
+        let kind =
+            if target.starts_with('/') { &*target } else { target.split(':').next().unwrap_or_default() };
+        *files.entry(kind.to_owned()).or_default() += 1;
+    }
+    files
+}
+
+fn difference(before: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) -> String {
+    let mut told = String::new();
+    let all: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    for file in all {
+        let [was, is] = [before, now].map(|files| files.get(file).copied().unwrap_or(0));
+        if was != is {
+            let _ = write!(told, "{file} {is}, not {was}; ");
+        }
+    }
+    told
+}
+
+/// A gauge that no node shows any more has no law.
+pub(crate) fn must_be_complete(held: &Held) {
+    let shown = |name: &str| held.gauges.keys().any(|series| series.split('{').next() == Some(name));
+    let gone: Vec<&str> = LAWS.iter().map(|(name, _)| *name).filter(|name| !shown(name)).collect();
+    assert!(gone.is_empty(), "LAWS names gauges that a node does not show: {gone:?}");
+}
+
+#[test]
+fn a_gauge_is_held_against_its_law() {
+    let of = |page: &str| Held { gauges: gauges(page), files: BTreeMap::from([("socket".to_owned(), 3)]) };
+    let page = |seats: u64, timers: u64| {
+        format!(
+            "# TYPE turnway_switchboard_seats gauge\nturnway_switchboard_seats {seats}\n# TYPE x counter\nx 7\n# TYPE turnway_switchboard_timers gauge\nturnway_switchboard_timers {timers}\n"
+        )
+    };
+    let before = of(&page(0, 4));
+    assert_eq!(of(&page(0, 4)).broken(Some(&before)), Vec::<String>::new());
+    assert_eq!(of(&page(1, 4)).broken(Some(&before)), ["turnway_switchboard_seats is 1, not 0"]);
+    assert_eq!(of(&page(0, 5)).broken(Some(&before)), ["turnway_switchboard_timers is 5, not Some(4.0)"]);
+    assert_eq!(of(&page(0, 5)).broken(None), Vec::<String>::new());
+    let leaking = Held { files: BTreeMap::from([("socket".to_owned(), 4)]), ..before.clone() };
+    assert_eq!(leaking.broken(Some(&before)), ["open files: socket 4, not 3; "]);
+}
