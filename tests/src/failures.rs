@@ -12,10 +12,11 @@ pub const NODE_LOG: &str = "the node's log: ";
 const MESSAGE_LINES_MAX: usize = 4;
 /// Characters of such a line that are shown.
 const LINE_CHARS_MAX: usize = 240;
-/// Failures that are shown in full: with four to six lines each, they fit the last lines that a build server shows.
-const IN_FULL_MAX: usize = 6;
-/// Failures that are shown at all.
-const SHOWN_MAX: usize = 24;
+/// Failures that are shown in full, with six or seven lines each; of more, each has a line. Either way they fit the last 40
+/// lines of a run, which is what a build server shows.
+const IN_FULL_MAX: usize = 5;
+/// Failures that have a line.
+const IN_BRIEF_MAX: usize = 32;
 /// Logs of nodes that are named for one test.
 const NODE_LOGS_MAX: usize = 3;
 
@@ -25,16 +26,17 @@ pub fn tell(run: &[Ran], folder: &Path, command: &str) -> io::Result<String> {
     let mut told = String::new();
     for (n, ran) in failed.iter().enumerate() {
         let output = keep(ran, folder)?;
-        if n < IN_FULL_MAX {
+        if failed.len() <= IN_FULL_MAX {
             told += &in_full(ran, &output, command);
-        } else if n < SHOWN_MAX {
-            let message = message(ran);
-            let _ =
-                writeln!(told, "{} {}: {}", ran.binary, ran.name, message.first().map_or("", |line| line));
+        } else if n < IN_BRIEF_MAX {
+            let message: Vec<String> = message(ran).into_iter().take(2).collect();
+            let _ = writeln!(told, "FAILED {} {}: {}", ran.binary, ran.name, message.join(" "));
         }
     }
-    if failed.len() > SHOWN_MAX {
-        let _ = writeln!(told, "and {} more: see {}", failed.len() - SHOWN_MAX, folder.display());
+    if failed.len() > IN_FULL_MAX {
+        let more = failed.len().saturating_sub(IN_BRIEF_MAX);
+        let _ = writeln!(told, "and {more} more; the output of each is in {}", folder.display());
+        let _ = writeln!(told, "again: {command} '{}', and so on", filter(failed[0]));
     }
     Ok(told)
 }
@@ -147,9 +149,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let run: Vec<Ran> = (0..40).map(|n| failed("t", &format!("n{n}"), PANICKED)).collect();
         let told = tell(&run, dir.path(), "./test only").expect("written");
-        assert_eq!(told.lines().count(), IN_FULL_MAX * 7 + SHOWN_MAX - IN_FULL_MAX + 1);
-        assert!(told.contains("t n23: tests/tests/serve.rs:31:5:") && !told.contains("n24"), "{told}");
-        assert!(told.ends_with(&format!("and 16 more: see {}\n", dir.path().display())));
+        assert_eq!(told.lines().count(), IN_BRIEF_MAX + 2);
+        let said = "tests/tests/serve.rs:31:5: assertion `left == right` failed: it is ready\n";
+        assert!(told.contains(&format!("FAILED t n31: {said}")) && !told.contains("n32"), "{told}");
+        assert!(told.contains("and 8 more"), "{told}");
+        assert!(told.ends_with("again: ./test only 'binary_id(=t) & test(=n0)', and so on\n"), "{told}");
     }
 
     #[test]
