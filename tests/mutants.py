@@ -41,7 +41,10 @@ CRATES = {
 }
 # Files of tests/tests that a changed node is held against, from the quickest on: all that its clients, its agents and
 # its operators do with one node, and in `quiet` a bit of everything on Redis, by TLS and by QUIC too.
-NODE_TESTS = ["http_reads", "http_problems", "serve", "health", "http_turns", "agents", "steering", "identity", "dialin", "quiet"]
+NODE_TESTS = [
+    "http_reads", "http_problems", "commands", "serve", "health", "http_turns", "agents", "steering", "identity", "dialin",
+    "quiet",
+]
 # A test binary may take so many times as long as without a mutant, and at least so many seconds.
 TIMES, SECONDS_MIN = 5, 60
 BUILD_SECONDS_MAX = 900
