@@ -63,7 +63,7 @@ fn obey(asked: Invocation) -> Reply {
 async fn the_official_client_finds_what_it_knows() {
     let agents = Agents::start(obey).await;
     let dir = tempfile::tempdir().expect("a directory");
-    let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("a")]).await;
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--agent", "echo=builtin:echo"]).await;
     let said = run(CLIENT, &[&base(&node)]).await;
     assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 12, "{said}");
     let asked = |text: &str| agents.journal().iter().filter(|asked| asked.text == text).count();

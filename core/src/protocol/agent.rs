@@ -60,6 +60,8 @@ pub struct AgentPolicy {
     pub is_local: bool,
     /// Facts it is told of while it runs, besides those about its own actions (EV-G1).
     pub events: Arc<[Pattern]>,
+    /// It is a member of every new session whose members nobody has named.
+    pub joins: bool,
 }
 
 impl Default for AgentPolicy {
@@ -74,6 +76,7 @@ impl Default for AgentPolicy {
             handover: limits::HANDOVER,
             is_local: false,
             events: Arc::default(),
+            joins: false,
         }
     }
 }
@@ -91,6 +94,15 @@ impl Directory {
     /// An agent's policy; the default one for an agent that has left the configuration.
     pub fn policy(&self, agent: &AgentId) -> AgentPolicy {
         self.agents.get(agent).cloned().unwrap_or_default()
+    }
+
+    /// Returns the members of a new session for which nobody has named any: the agent that is to answer (else the
+    /// default one), then those that join by themselves.
+    pub fn company(&self, first: Option<&AgentId>) -> Vec<AgentId> {
+        let first = first.or(self.default.as_ref());
+        let joining = self.agents.iter().filter(|(agent, policy)| policy.joins && Some(*agent) != first);
+        let members = first.into_iter().chain(joining.map(|(agent, _)| agent));
+        members.take(limits::SESSION_AGENTS_MAX).cloned().collect()
     }
 }
 
@@ -363,4 +375,27 @@ pub struct ErrorAnswer {
     /// The beginning of its body, at most [`limits::AGENT_ERROR_BYTES_MAX`]: for operators, for it may name what is the
     /// agent's own business.
     pub body: Option<Private<String>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(name: &str) -> AgentId {
+        AgentId::parse(name).expect("a name")
+    }
+
+    #[test]
+    fn company_is_the_answering_agent_and_those_that_join() {
+        let joins = |joins| AgentPolicy { joins, ..AgentPolicy::default() };
+        let agents = [("a", false), ("echo", true), ("counter", true)];
+        let agents = agents.map(|(name, does)| (agent(name), joins(does))).into();
+        let directory = Directory { agents, default: Some(agent("echo")) };
+        assert_eq!(directory.company(None), ["echo", "counter"].map(agent));
+        assert_eq!(directory.company(Some(&agent("counter"))), ["counter", "echo"].map(agent));
+        assert_eq!(directory.company(Some(&agent("a"))), ["a", "counter", "echo"].map(agent));
+        let alone = Directory { default: Some(agent("a")), ..Directory::default() };
+        assert_eq!(alone.company(None), [agent("a")]);
+        assert_eq!(Directory::default().company(None), []);
+    }
 }

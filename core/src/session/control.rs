@@ -83,7 +83,7 @@ impl SessionRuntime {
             agents.clone_from(&self.state.agents);
         }
         if agents.is_empty() {
-            agents.extend(self.directory.default.clone());
+            agents = self.directory.company(active.as_ref());
         }
         let first = active.filter(|active| agents.contains(active)).or_else(|| agents.first().cloned());
         let Some(active) = first else {

@@ -45,7 +45,8 @@ impl SessionRuntime {
         if self.state.phase == Phase::New
             && let Some(agent) = default
         {
-            self.open(now, &input.user, vec![agent.clone()], agent, None, None);
+            let members = self.directory.company(Some(&agent));
+            self.open(now, &input.user, members, agent, None, None);
         }
         if begun.is_none() {
             self.said(now, &input);

@@ -250,9 +250,11 @@ impl AgentSpec {
         Profile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.policy.steer, resume }
     }
 
-    /// The agents of `--demo`: `echo`, then `counter`.
+    /// The agents of `--demo`: `echo`, then `counter`. Both are members of every new session.
     pub fn demo() -> Result<Vec<Self>, BadAgent> {
-        Ok(vec![Self::new("echo", "builtin:echo")?, Self::new("counter", "builtin:counter")?])
+        let mut agents = vec![Self::new("echo", "builtin:echo")?, Self::new("counter", "builtin:counter")?];
+        agents.iter_mut().for_each(|agent| agent.policy.joins = true);
+        Ok(agents)
     }
 }
 

@@ -19,7 +19,8 @@ pub const SETTINGS: [Setting; 49] = [
         form: "BOOL",
         flag: Some("--demo"),
         default: Fallback::Fixed("false"),
-        doc: "Bring the agents `echo` and `counter` along, and show how to talk to them.",
+        doc: "Bring the agents `echo` and `counter` along, as members of every new session whose members nobody \
+              names, and show how to talk to them.",
     },
     Setting {
         key: Key::Log,

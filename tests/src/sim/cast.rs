@@ -36,6 +36,7 @@ pub(crate) fn directory() -> Arc<Directory> {
         handover: Duration::from_secs(6),
         events: subscribed(on_owner_loss),
         is_local: false,
+        joins: false,
     };
     let mut agents: BTreeMap<AgentId, AgentPolicy> =
         AGENTS.iter().map(|(name, loss)| (agent(name), policy(*loss))).collect();

@@ -25,6 +25,7 @@ fn the_flag_form_sets_what_it_names() {
         steer: false,
         events: ["process.*", "system.>"].map(|text| Pattern::parse(text).expect("a pattern")).into(),
         is_local: false,
+        joins: false,
     };
     assert_eq!(spec.policy, policy);
     let Endpoint::Http(http) = spec.endpoint else { panic!("an http agent") };
