@@ -1,6 +1,7 @@
 //! What has been asked of the gateway and is kept until it is answered, to be asked again.
 use crate::invoke::{Invoke, Open};
 use crate::limits;
+use crate::members::MemberChange;
 use crate::planted::{Planted, planted};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -79,6 +80,8 @@ pub(crate) enum AskKind {
     Cancel { run: Option<String> },
     /// Answered by `handover`.
     Decide(Decision),
+    /// Answered by `members`, or by the fact that nothing has changed.
+    Members(MemberChange),
 }
 
 /// What somebody makes of a handover that an agent has asked for.
@@ -92,12 +95,17 @@ pub struct Decision {
 
 impl Ask {
     pub(crate) fn name(&self) -> &'static str {
-        match self.kind {
+        match &self.kind {
             AskKind::Open(_) => "session_open",
             AskKind::Close => "session_close",
             AskKind::Cancel { .. } => "cancel_run",
             AskKind::Decide(_) => "handover_decision",
+            AskKind::Members(change) => change.name,
         }
+    }
+
+    pub(crate) fn is_change_of_members(&self) -> bool {
+        matches!(self.kind, AskKind::Members(_))
     }
 
     pub(crate) fn to_wire(&self, session: &str) -> String {
@@ -117,6 +125,7 @@ impl Ask {
                 body["handover_id"] = handover.clone().into();
                 body["decision"] = if *confirm { "confirm" } else { "reject" }.into();
             }
+            AskKind::Members(change) => change.write(&mut body),
             AskKind::Cancel { run: None } | AskKind::Close => {}
         }
         body.to_string()

@@ -4,6 +4,7 @@ use crate::error::ClientError;
 use crate::event::{Bookmark, Event};
 use crate::invoke::{Invoke, Open, Subscribe, fresh_id};
 use crate::limits;
+use crate::members::MemberChange;
 use crate::options::Options;
 use crate::road::Gateway;
 use crate::socket::Driver;
@@ -42,6 +43,7 @@ pub(crate) struct Command {
 pub(crate) enum What {
     Subscribe(Subscribe),
     Decide(Decision),
+    Members(MemberChange),
     Invoke(Invoke),
     Cancel(Option<String>),
     Open(Open),
@@ -169,6 +171,14 @@ impl Session {
     /// lost connection until it is answered.
     pub async fn decide(&self, handover: &str, confirm: bool) -> Result<(), ClientError> {
         self.ask(What::Decide(Decision { handover: handover.to_owned(), confirm })).await
+    }
+
+    /// Changes who is a member of the session, or which of them is active; answered by [`Event::Members`] once the
+    /// change is done, or by [`Event::Error`] with the name of the request (`switch_agent`, `invite_agent`,
+    /// `remove_agent`). Said again after a lost connection until it is answered: the second saying of a removal that was
+    /// done already is answered with an error, the agent being no member any more.
+    pub async fn change_members(&self, change: MemberChange) -> Result<(), ClientError> {
+        self.ask(What::Members(change)).await
     }
 
     /// Creates the session, or opens it again; answered by [`Event::Opened`].

@@ -141,6 +141,9 @@ pub enum Event {
         /// Which session.
         session: String,
     },
+    /// The answer to `Session::change_members`, once the change is done: who is a member now. A change that came to
+    /// nothing is told as [`Event::Error`] where the session is followed.
+    Members(Members),
     /// The answer to `Session::bookmark`: holds everything the events before it told, nothing after.
     Bookmark(Box<Bookmark>),
     /// A fact as it came, before its typed event; only where `Subscribe::with_facts` asked for it.
@@ -152,6 +155,17 @@ pub enum Event {
         /// The message.
         body: Map<String, Value>,
     },
+}
+
+/// See [`Event::Members`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Members {
+    /// Which session.
+    pub session: String,
+    /// Its members, in the order in which they came.
+    pub agents: Vec<String>,
+    /// Who answers where nobody is addressed.
+    pub active_agent: Option<String>,
 }
 
 /// See [`Event::Accepted`].

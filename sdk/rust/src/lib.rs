@@ -32,6 +32,7 @@ mod hello;
 mod invoke;
 pub mod limits;
 mod listen;
+mod members;
 mod number;
 mod options;
 mod place;
@@ -51,11 +52,12 @@ pub use backoff::Backoff;
 pub use client::{Client, Session};
 pub use error::ClientError;
 pub use event::{
-    Accepted, Bookmark, Cursor, Done, Event, Failure, Message, Note, OpenRun, Place, RunMark, Snapshot,
-    Status,
+    Accepted, Bookmark, Cursor, Done, Event, Failure, Members, Message, Note, OpenRun, Place, RunMark,
+    Snapshot, Status,
 };
 pub use fx::{Lost, Output};
 pub use invoke::{Invoke, Open, Start, Strategy, Subscribe};
+pub use members::MemberChange;
 pub use options::Options;
 #[cfg(feature = "planted")]
 pub use planted::PLANTED;

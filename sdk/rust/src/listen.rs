@@ -14,10 +14,11 @@ impl Conversation {
         match frame.kind() {
             "turn_accepted" => self.handle_accepted(frame, fx),
             "subscribed" => self.handle_subscribed(frame, fx),
-            // One with a place is a fact: somebody's request came to nothing, and all are told.
+            // One with a place is a fact: a request came to nothing, and all are told.
             "error" if frame.place().is_none() => self.handle_error(frame, fx),
             "session_opened" => self.handle_opened(frame, fx),
             "session_closed" => self.handle_closed(frame, fx),
+            "members" => self.handle_members(frame, fx),
             _ => self.handle_shown(frame, fx),
         }
     }
@@ -75,6 +76,7 @@ impl Conversation {
                 let _ = self.take_text(frame, fx);
                 self.handle_note(place, frame, fx);
             }
+            ("error", _) => self.handle_failed_change(place, frame, fx),
             (_, _) => self.handle_note(place, frame, fx),
         }
         if let Some(place) = place {
@@ -206,7 +208,7 @@ impl Conversation {
         });
     }
 
-    fn handle_note(&mut self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
+    pub(crate) fn handle_note(&mut self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
         let name = match frame.kind() {
             "event" => frame.string("name").unwrap_or_default(),
             "error" => frame.string("code").unwrap_or_default(),
@@ -270,7 +272,7 @@ impl Conversation {
         self.inputs.retain(|input| input.run.as_ref() != Some(&id));
         self.asks.retain(|ask| match &ask.kind {
             AskKind::Cancel { run } => run.as_ref().is_some_and(|run| *run != id),
-            AskKind::Open(_) | AskKind::Close | AskKind::Decide(_) => true,
+            AskKind::Open(_) | AskKind::Close | AskKind::Decide(_) | AskKind::Members(_) => true,
         });
         self.remember_end(&id);
         run.last_words.into_iter().for_each(|note| fx.tell(Event::Note(Box::new(note))));
@@ -298,7 +300,7 @@ impl Conversation {
         let before = self.asks.len();
         let answers = |ask: &crate::ask::Ask| match ask.kind {
             AskKind::Open(_) => frame.text("request_id").is_none_or(|id| id == ask.request_id),
-            AskKind::Close | AskKind::Cancel { .. } | AskKind::Decide(_) => false,
+            AskKind::Close | AskKind::Cancel { .. } | AskKind::Decide(_) | AskKind::Members(_) => false,
         };
         self.asks.retain(|ask| !answers(ask));
         let answered = self.asks.len() < before;

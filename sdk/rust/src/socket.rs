@@ -304,6 +304,7 @@ impl Driver {
             What::Invoke(invoke) => state.invoke(now, &session, invoke),
             What::Cancel(run) => state.cancel(now, &session, run),
             What::Decide(what) => state.decide(now, &session, what),
+            What::Members(change) => state.change_members(now, &session, change),
             What::Open(open) => state.open(now, &session, open),
             What::Close => state.close(now, &session),
             What::Bookmark => state.bookmark(now, &session),

@@ -10,6 +10,7 @@ use crate::fx::{Fx, Lost, Output};
 use crate::hello::Hello;
 use crate::invoke::{Invoke, Open, Subscribe};
 use crate::limits;
+use crate::members::MemberChange;
 use crate::options::Options;
 use crate::planted::{Planted, planted};
 use crate::refuse::failure_of;
@@ -227,6 +228,16 @@ impl ClientState {
     /// Decides on a handover.
     pub fn decide(&mut self, now: Duration, session: &str, what: Decision) -> Result<(), ClientError> {
         self.with(now, session, |conversation, fx| conversation.ask(AskKind::Decide(what), fx))
+    }
+
+    /// Changes who is a member of a session, or which of them is active.
+    pub fn change_members(
+        &mut self,
+        now: Duration,
+        session: &str,
+        change: MemberChange,
+    ) -> Result<(), ClientError> {
+        self.with(now, session, |conversation, fx| conversation.ask(AskKind::Members(change), fx))
     }
 
     /// Tells a bookmark, between what it holds and what it does not.

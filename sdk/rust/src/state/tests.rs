@@ -5,6 +5,7 @@ use crate::event::{Cursor, Status};
 use crate::invoke::Start;
 use serde_json::Value;
 
+mod members;
 mod model;
 mod reconnect;
 mod requests;
@@ -185,6 +186,13 @@ fn told(event: &Event) -> String {
         Event::Reset { reason, .. } => format!("reset {reason}"),
         Event::Opened { .. } => "opened".to_owned(),
         Event::Closed { .. } => "closed".to_owned(),
+        Event::Members(members) => {
+            format!(
+                "members {} active {}",
+                members.agents.join(","),
+                members.active_agent.as_deref().unwrap_or("-")
+            )
+        }
         Event::Bookmark(_) => "bookmark".to_owned(),
         Event::Fact { place, .. } => format!("fact {}", place.seq),
     }

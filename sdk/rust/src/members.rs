@@ -1,0 +1,103 @@
+//! Members of a session: what an application asks about them, and the gateway's answers. Called by the session's
+//! client; keeps no list of members.
+use crate::conversation::Conversation;
+use crate::event::{Event, Members, Place};
+use crate::frame::Frame;
+use crate::fx::Fx;
+use crate::refuse::failure_of;
+use serde_json::Value;
+
+/// A change of a session's members, for [`crate::Session::change_members`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberChange {
+    /// The message's type.
+    pub(crate) name: &'static str,
+    agent: String,
+    is_active: bool,
+    reason: Option<String>,
+}
+
+// === impl MemberChange ===
+
+impl MemberChange {
+    fn new(name: &'static str, agent: impl Into<String>) -> Self {
+        Self { name, agent: agent.into(), is_active: false, reason: None }
+    }
+    /// Lets a member answer from now on where nobody is addressed.
+    pub fn switch(agent: impl Into<String>) -> Self {
+        Self::new("switch_agent", agent)
+    }
+    /// Makes an agent a member. To invite a member changes nothing.
+    pub fn invite(agent: impl Into<String>) -> Self {
+        Self::new("invite_agent", agent)
+    }
+    /// Takes a member out of the session; if it speaks, its turn is cancelled first.
+    pub fn remove(agent: impl Into<String>) -> Self {
+        Self::new("remove_agent", agent)
+    }
+    /// With [`MemberChange::invite`]: the agent also answers from then on where nobody is addressed.
+    #[must_use]
+    pub fn active(mut self) -> Self {
+        self.is_active = self.name == "invite_agent";
+        self
+    }
+    /// Adds a line for people, at most 1 KiB.
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Adds the fields of the message to its body.
+    pub(crate) fn write(&self, body: &mut Value) {
+        body["agent_id"] = self.agent.clone().into();
+        if self.is_active {
+            body["active"] = true.into();
+        }
+        if let Some(reason) = &self.reason {
+            body["reason"] = reason.clone().into();
+        }
+    }
+}
+
+// === impl Members ===
+
+impl Members {
+    /// Reads who is a member; not a name: left out.
+    fn read(session: &str, frame: &Frame) -> Self {
+        let agents = frame.get("agents").and_then(Value::as_array).into_iter().flatten();
+        Self {
+            session: session.to_owned(),
+            agents: agents.filter_map(Value::as_str).map(str::to_owned).collect(),
+            active_agent: frame.string("active_agent"),
+        }
+    }
+}
+
+// === impl Conversation ===
+
+impl Conversation {
+    /// Takes the answer to a change of members; one that nobody waits for is left aside.
+    pub(crate) fn handle_members(&mut self, frame: &Frame, fx: &mut Fx) {
+        if self.answer_change(frame).is_some() {
+            fx.tell(Event::Members(Members::read(&self.id, frame)));
+        }
+    }
+
+    /// Takes an `error` that is a fact. It is the end of this client's own request, and told as its error, or that of
+    /// somebody else's, and told as a note like any other fact.
+    pub(crate) fn handle_failed_change(&mut self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
+        let Some(name) = self.answer_change(frame) else { return self.handle_note(place, frame, fx) };
+        let mut failure = failure_of(frame);
+        failure.session = Some(self.id.clone());
+        failure.asked = name.to_owned();
+        fx.tell(Event::Error(Box::new(failure)));
+    }
+
+    /// Forgets the change of members that a message answers; gives the name of its request.
+    fn answer_change(&mut self, frame: &Frame) -> Option<&'static str> {
+        let id = frame.text("request_id")?;
+        let at = self.asks.iter().position(|ask| ask.request_id == id && ask.is_change_of_members())?;
+        Some(self.asks.remove(at).name())
+    }
+}
