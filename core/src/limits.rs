@@ -486,3 +486,18 @@ pub const QUIC_CONNECTIONS_MAX: usize = 100_000;
 pub const ADDRESS_CONNECTIONS_MAX: usize = 100;
 /// `state` events of one attempt that are recorded; more are dropped and counted.
 pub const AGENT_STATES_MAX: u32 = 1_000;
+
+// === the chat in a terminal ===
+
+/// Lines that are typed, or read from a pipe, ahead of the conversation.
+pub const CHAT_LINES_MAX: usize = 64;
+/// Text that waits to be shown while the editor is busy with keys (a search in the history): past it the chat waits,
+/// and the gateway is not read.
+pub const CHAT_UNSHOWN_BYTES_MAX: usize = 256 * 1024;
+/// Lines in the file of the history: some weeks of talking, and read in a moment.
+pub const CHAT_HISTORY_LINES_MAX: usize = 1_000;
+/// The longest line that is remembered: what is longer was pasted, and nobody looks for it line by line.
+pub const CHAT_HISTORY_LINE_BYTES_MAX: usize = 4 * 1024;
+/// A file of the history that is larger is not one of ours, each byte escaped as two, and is not read.
+pub const CHAT_HISTORY_BYTES_MAX: u64 =
+    2 * (CHAT_HISTORY_LINES_MAX * (CHAT_HISTORY_LINE_BYTES_MAX + 1)) as u64;

@@ -1,4 +1,5 @@
 //! What a node says once it serves: one line for programs, then some for people.
+use crate::agent::directory::{AgentSpec, Builtin, Endpoint};
 use crate::cli::plan::Plan;
 use crate::cli::say;
 use std::net::SocketAddr;
@@ -33,6 +34,12 @@ fn demo(plan: &Plan, Addresses { http, quic, admin }: Addresses) -> String {
     let scheme = if plan.config.tls.is_some() { "wss" } else { "ws" };
     let program = std::env::args().next().unwrap_or_else(|| "turnway".to_owned());
     let quic = quic.map(|quic| format!("QUIC       quic://{quic}\n  ")).unwrap_or_default();
+    // An operator's own agent may have the name of one of the demo; then that one is not there.
+    let counts =
+        |spec: &&AgentSpec| spec.policy.joins && spec.endpoint == Endpoint::Builtin(Builtin::Counter);
+    let counter = plan.agents.iter().find(counts);
+    let count =
+        counter.map(|spec| format!("\n{:18}@{} count to 20 every 500ms", "", spec.id)).unwrap_or_default();
     // What a client needs besides the address.
     let trust = if plan.config.tls.is_some() { "SSL_CERT_FILE=its-ca.pem " } else { "" };
     let key = if plan.config.auth.mode.takes_keys() { "TURNWAY_API_KEY=twk_… " } else { "" };
@@ -42,7 +49,10 @@ fn demo(plan: &Plan, Addresses { http, quic, admin }: Addresses) -> String {
            Operators  http://{admin}/readyz  http://{admin}/metrics\n  \
            Agents     {}\n\n  \
            Talk to it:     {trust}{key}{program} chat --url {scheme}://{http}\n  \
+           In the chat:    hello{count}\n  \
+           {gap:16}/agents lists agents, /help shows all commands\n  \
            See how it is:  curl http://{admin}/readyz\n\n",
-        agents.join(", ")
+        agents.join(", "),
+        gap = "",
     )
 }

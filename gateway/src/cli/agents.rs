@@ -22,9 +22,9 @@ struct Agents {
 }
 
 /// What has a column.
-#[derive(Deserialize)]
-struct Agent {
-    agent_id: String,
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Agent {
+    pub(super) agent_id: String,
     kind: String,
     default: bool,
     healthy: bool,
@@ -37,15 +37,12 @@ struct Agent {
 
 /// Prints them.
 pub async fn run(args: AgentsArgs, json: bool) -> Result<Exit, Trouble> {
-    let server = Server::parse(&args.gateway.url)?;
-    let (method, path, who) = (Method::GET, "/v1/agents", Some(&args.gateway));
-    let told = server.ask(Ask { method, path, who, body: None, patience: PATIENCE }).await?;
+    let told = ask(&args.gateway).await?;
     if json {
         say_json(&told)?;
         return Ok(Exit::Fine);
     }
-    let Agents { agents } = serde_json::from_value(told)
-        .map_err(|error| Trouble::Failed(format!("an answer of another release: {error}")))?;
+    let agents = read(told)?;
     let mut table = Table::new(vec![
         Column::Left("AGENT"),
         Column::Left("KIND"),
@@ -56,7 +53,7 @@ pub async fn run(args: AgentsArgs, json: bool) -> Result<Exit, Trouble> {
     ]);
     for agent in agents {
         let default = if agent.default { "yes" } else { "" };
-        let health = if agent.healthy { "healthy" } else { "unreachable" };
+        let health = agent.health();
         let can = agent.capabilities.iter().filter(|(_, able)| **able == Value::Bool(true));
         let can: Vec<&str> = can.map(|(name, _)| name.as_str()).collect();
         let endpoint = agent.endpoint.unwrap_or_default();
@@ -64,4 +61,29 @@ pub async fn run(args: AgentsArgs, json: bool) -> Result<Exit, Trouble> {
     }
     say(&table.text())?;
     Ok(Exit::Fine)
+}
+
+/// Asks a gateway which agents it has for this user.
+pub(super) async fn list(gateway: &Gateway) -> Result<Vec<Agent>, Trouble> {
+    read(ask(gateway).await?)
+}
+
+async fn ask(gateway: &Gateway) -> Result<Value, Trouble> {
+    let server = Server::parse(&gateway.url)?;
+    let (method, path, who) = (Method::GET, "/v1/agents", Some(gateway));
+    server.ask(Ask { method, path, who, body: None, patience: PATIENCE }).await
+}
+
+fn read(told: Value) -> Result<Vec<Agent>, Trouble> {
+    let read = serde_json::from_value(told).map(|Agents { agents }| agents);
+    read.map_err(|error| Trouble::Failed(format!("an answer of another release: {error}")))
+}
+
+// === impl Agent ===
+
+impl Agent {
+    /// Whether it could be reached, in a word.
+    pub(super) fn health(&self) -> &'static str {
+        if self.healthy { "healthy" } else { "unreachable" }
+    }
 }

@@ -1,14 +1,26 @@
 //! `turnway chat`: a conversation in a terminal, or by lines from a pipe.
+mod command;
+mod company;
+mod errands;
+mod history;
+mod input;
+mod layout;
 mod screen;
+mod terminal;
 
+use self::command::Command;
+use self::company::Wish;
+use self::errands::{Errand, Errands, Step};
+use self::input::Typed;
 use self::screen::Screen;
+use super::agents::{self, Agent};
 use super::gateway::{Gateway, URL, refused};
 use super::said::{answerer, ending, said};
 use super::{Exit, Trouble, say};
 use clap::Args;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{BufRead, IsTerminal};
+use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -16,15 +28,12 @@ use tokio::time::{Instant, sleep_until};
 use turnway_client::{
     Client, ClientError, Done, Event, Failure, Invoke, Note, Session, Start, Strategy, Subscribe,
 };
+use turnway_core::limits::CHAT_LINES_MAX;
 
-/// Lines read ahead of the conversation.
-const LINES_MAX: usize = 64;
 /// The past is shown before one can speak, but nobody waits for it longer than this.
 const HISTORY_WAIT: Duration = Duration::from_secs(10);
-/// What follows is for whoever answers just now.
-const STEER: &str = "/steer ";
-const HELP: &str = "/cancel  stop the answer\n/steer   say the rest of the line to the agent that answers\n/yes, /no  whether another agent may go on, as the one before has asked\n/close   close the session and leave\n/quit    leave; the \
-                    session stays\n/help    this\n";
+
+const NOTHING_TO_CANCEL: &str = "nothing to cancel";
 
 /// With whom to talk.
 #[derive(Clone, Debug, Args)]
@@ -32,7 +41,7 @@ pub struct ChatArgs {
     /// Go on with this session; without it a new one
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// The agent to talk to; without it the session's own
+    /// The agent that answers from the start on, as by `/switch`; without it the session's own
     #[arg(long, value_name = "ID")]
     pub agent: Option<String>,
     /// Where, and as whom.
@@ -47,23 +56,29 @@ pub async fn run(args: ChatArgs) -> Result<Exit, Trouble> {
         Some(id) => client.session(id.clone()),
         None => client.new_session(),
     };
-    let chat = Chat::new(session, &args);
     if args.session.is_some() {
         // Every type, so that the last fact of the past is seen to be the last.
         let wish = Subscribe::from(Start::Beginning).with_types([">"]);
-        chat.session.subscribe(wish).await.map_err(|error| refused(&error))?;
+        session.subscribe(wish).await.map_err(|error| refused(&error))?;
     }
     let elsewhere =
         if args.gateway.url == URL { String::new() } else { format!(" --url {}", args.gateway.url) };
-    let id = chat.session.id();
+    let id = session.id();
     say(&format!("session {id}\ncome back with: turnway chat --session {id}{elsewhere}\n"))?;
-    chat.talk(client).await
+    Chat::new(session, &args).talk(client).await
 }
+
+/// What came of asking which agents there are, or why that is not known.
+type Listed = Result<Vec<Agent>, String>;
 
 /// One conversation.
 struct Chat {
     session: Session,
-    agent: Option<String>,
+    gateway: Gateway,
+    /// The agent that is to answer from the start on, until that has begun.
+    first_agent: Option<String>,
+    errands: Errands,
+    lists: mpsc::Sender<Listed>,
     /// A person sees what they type; a pipe's lines are shown, and wait for the answer before.
     person: bool,
     screen: Screen,
@@ -71,7 +86,7 @@ struct Chat {
     open: BTreeMap<String, Option<String>>,
     /// Who answers in which run.
     agents: BTreeMap<String, String>,
-    /// Lines of a pipe that wait for the answer before.
+    /// Lines that wait: for an errand, and those of a pipe for the answer before.
     backlog: VecDeque<String>,
     /// The past is being shown; until when at most.
     history: Option<Instant>,
@@ -93,11 +108,16 @@ enum Next {
 
 impl Chat {
     fn new(session: Session, args: &ChatArgs) -> Self {
+        // Replaced by the one that is listened to.
+        let (lists, _) = mpsc::channel(1);
         Self {
             session,
-            agent: args.agent.clone(),
+            gateway: args.gateway.clone(),
+            first_agent: args.agent.clone(),
+            errands: Errands::new(args.session.is_none()),
+            lists,
             person: std::io::stdin().is_terminal(),
-            screen: Screen::new(),
+            screen: Screen::new(command::words()),
             open: BTreeMap::new(),
             agents: BTreeMap::new(),
             backlog: VecDeque::new(),
@@ -112,19 +132,24 @@ impl Chat {
     }
 
     async fn talk(mut self, mut client: Client) -> Result<Exit, Trouble> {
-        let mut lines = read_lines();
-        let mut stops = 0;
+        let unheard = |error: std::io::Error| Trouble::Unavailable(error.to_string());
         // One ear for all of it: between two of them a Ctrl-C would go unheard.
-        let mut interrupts =
-            signal(SignalKind::interrupt()).map_err(|error| Trouble::Unavailable(error.to_string()))?;
+        let mut interrupts = signal(SignalKind::interrupt()).map_err(unheard)?;
+        let mut terminations = signal(SignalKind::terminate()).map_err(unheard)?;
+        let mut lines = self.screen.read();
+        let (lists, mut listed) = mpsc::channel(1);
+        self.lists = lists;
+        let mut stops = 0;
         loop {
             if self.step().await == Next::Leave || self.screen.is_over() {
                 break;
             }
-            if self.person && self.open.is_empty() && self.history.is_none() && !self.closing {
+            if self.person && self.open.is_empty() && self.is_ready() {
                 self.screen.prompt();
             }
-            let room = !self.input_over && self.history.is_none() && self.backlog.len() < LINES_MAX;
+            // A person may press Ctrl-C at any time; a pipe is read no faster than it is needed.
+            let may_read = self.person || self.history.is_none();
+            let room = !self.input_over && may_read && self.backlog.len() < CHAT_LINES_MAX;
             let patience = self.history;
             let patience = async move {
                 match patience {
@@ -137,15 +162,21 @@ impl Chat {
                     Some(event) => self.hear(event).await,
                     None => Next::Leave,
                 },
-                line = lines.recv(), if room => self.read(line).await,
+                typed = lines.recv(), if room => match typed {
+                    Some(Typed::Interrupt { had_text: true }) if self.open.is_empty() => Next::Go,
+                    Some(Typed::Interrupt { .. }) => self.interrupt(&mut stops).await,
+                    typed => self.read(typed).await,
+                },
+                Some(found) = listed.recv() => {
+                    self.errands.listed(found);
+                    self.perform().await
+                }
                 () = patience => {
                     self.history = None;
                     Next::Go
                 }
-                _ = interrupts.recv() => {
-                    stops += 1;
-                    if stops > 1 || self.open.is_empty() { Next::Leave } else { self.cancel().await }
-                }
+                _ = interrupts.recv() => self.interrupt(&mut stops).await,
+                _ = terminations.recv() => Next::Leave,
             };
             if next == Next::Leave {
                 break;
@@ -154,86 +185,98 @@ impl Chat {
                 stops = 0;
             }
         }
-        self.screen.fresh_line();
         client.close().await;
+        self.screen.close();
         self.screen.ended().map(|()| self.exit)
     }
 
     // --- what is typed ---
 
-    /// Takes the next line of a pipe, once the answer before it is there.
+    /// Whether the next line may be taken.
+    fn is_ready(&self) -> bool {
+        let may_speak = self.history.is_none() && !self.closing;
+        may_speak && self.errands.is_ready() && (self.person || self.open.is_empty())
+    }
+
+    /// Takes the lines that wait, once what is before them is done.
     async fn step(&mut self) -> Next {
-        while self.open.is_empty() && !self.closing && self.history.is_none() {
-            let Some(line) = self.backlog.pop_front() else {
-                return if self.input_over { Next::Leave } else { Next::Go };
+        while self.is_ready() {
+            let next = if let Some(agent) = self.first_agent.take() {
+                self.errands.start(agent);
+                self.perform().await
+            } else if let Some(line) = self.backlog.pop_front() {
+                self.obey(&line).await
+            } else if self.input_over && self.open.is_empty() {
+                self.errands.drop_question();
+                self.perform().await;
+                return Next::Leave;
+            } else {
+                return Next::Go;
             };
-            if self.obey(&line).await == Next::Leave {
+            if next == Next::Leave {
                 return Next::Leave;
             }
         }
         Next::Go
     }
 
-    async fn read(&mut self, line: Option<String>) -> Next {
-        let Some(line) = line else {
-            self.input_over = true;
-            return Next::Go;
+    async fn read(&mut self, typed: Option<Typed>) -> Next {
+        let line = match typed {
+            Some(Typed::Line(line)) => line,
+            Some(Typed::Remark(remark)) => {
+                self.screen.aside(&remark);
+                return Next::Go;
+            }
+            Some(Typed::Interrupt { .. }) => return Next::Go,
+            None => {
+                self.input_over = true;
+                return Next::Go;
+            }
         };
         if self.person {
-            self.screen.entered();
-            return self.obey(line.trim()).await;
+            self.screen.entered(&line);
         }
-        match line.trim() {
-            // What is to be stopped is the answer before it, so it does not wait for that.
-            "/cancel" => self.cancel().await,
-            line if line.starts_with(STEER) => self.obey(line).await,
-            line => {
-                self.backlog.push_back(line.to_owned());
-                Next::Go
-            }
+        // What is about the answer that runs does not wait for its end.
+        if Command::parse(&line).is_urgent() {
+            return self.obey(&line).await;
         }
+        self.backlog.push_back(line);
+        Next::Go
     }
 
     async fn obey(&mut self, line: &str) -> Next {
-        match line {
-            "" => Next::Go,
-            "/quit" | "/exit" => Next::Leave,
-            "/cancel" => self.cancel().await,
-            "/yes" | "/no" => {
-                let Some(handover) = self.handover.take() else {
-                    self.screen.aside("nobody has asked");
-                    return Next::Go;
-                };
-                let asked = self.session.decide(&handover, line == "/yes").await;
-                self.check(asked)
+        let command = Command::parse(line);
+        let is_answer = !matches!(command, Command::Cancel | Command::Close | Command::Quit | Command::Help);
+        if is_answer && self.errands.is_asking() {
+            self.errands.answer(line);
+            return self.perform().await;
+        }
+        match command {
+            Command::Nothing => {}
+            Command::Help => self.screen.print(&command::help()),
+            Command::Agents => self.errands.begin(Errand::Show),
+            Command::Switch(agent) => self.errands.begin(Errand::Do(Wish::Switch(agent))),
+            Command::SayTo { agent, text } => self.errands.begin(Errand::Do(Wish::Say { agent, text })),
+            Command::Say(text) => {
+                let mut invoke = Invoke::text(text);
+                invoke.agent_id = self.errands.addressed().map(str::to_owned);
+                self.speak(invoke).await;
             }
-            "/close" => {
+            Command::Steer(text) => self.speak(Invoke::text(text).strategy(Strategy::Steer)).await,
+            Command::Cancel => return self.cancel().await,
+            Command::Decide(confirm) => return self.decide(confirm).await,
+            Command::Close => {
                 self.closing = true;
                 let asked = self.session.close().await;
-                self.check(asked)
+                return self.check(asked);
             }
-            "/help" => {
-                self.screen.print(HELP.trim_end());
-                Next::Go
-            }
-            line if line.starts_with(STEER) => {
-                let words = line[STEER.len()..].trim();
-                self.speak(Invoke::text(words).strategy(Strategy::Steer)).await;
-                Next::Go
-            }
-            line if line.starts_with('/') => {
-                self.screen.aside(&format!("no such command: {line}; /help"));
-                Next::Go
-            }
-            line => {
-                self.speak(Invoke::text(line)).await;
-                Next::Go
-            }
+            Command::Quit => return Next::Leave,
+            Command::Wrong(hint) => self.screen.aside(&hint),
         }
+        self.perform().await
     }
 
-    async fn speak(&mut self, mut invoke: Invoke) {
-        invoke.agent_id.clone_from(&self.agent);
+    async fn speak(&mut self, invoke: Invoke) {
         match self.session.invoke(invoke).await {
             Ok(id) => drop(self.open.insert(id, None)),
             Err(error) => {
@@ -243,16 +286,37 @@ impl Chat {
         }
     }
 
+    async fn decide(&mut self, confirm: bool) -> Next {
+        let Some(handover) = self.handover.take() else {
+            self.screen.aside("nobody has asked");
+            return Next::Go;
+        };
+        let asked = self.session.decide(&handover, confirm).await;
+        self.check(asked)
+    }
+
+    /// Ctrl-C: takes back a question, stops an answer, or leaves.
+    async fn interrupt(&mut self, stops: &mut u32) -> Next {
+        if self.errands.drop_question() {
+            return self.perform().await;
+        }
+        *stops += 1;
+        if *stops > 1 || self.open.is_empty() { Next::Leave } else { self.cancel().await }
+    }
+
     /// Stops what this chat has asked for: by name, so that nothing else is hit.
     async fn cancel(&mut self) -> Next {
+        if self.errands.drop_question() {
+            return self.perform().await;
+        }
         let runs: Vec<String> = self.open.values().flatten().cloned().collect();
         // What has no name yet is stopped as soon as it has one.
-        self.cancel_wanted = runs.len() < self.open.len();
+        self.cancel_wanted = runs.len() < self.open.len() || self.errands.is_saying();
         for run in &runs {
             let asked = self.session.cancel(Some(run)).await;
             self.check(asked);
         }
-        if self.open.is_empty() && self.backlog.is_empty() {
+        if self.open.is_empty() && self.backlog.is_empty() && !self.cancel_wanted {
             // Nothing of ours is open: whatever is in flight, then.
             let asked = self.session.cancel(None).await;
             self.check(asked);
@@ -267,12 +331,56 @@ impl Chat {
         Next::Go
     }
 
+    /// Does what errands want done.
+    async fn perform(&mut self) -> Next {
+        while let Some(step) = self.errands.poll() {
+            let asked = match step {
+                Step::Open(open) => self.session.open(open).await,
+                Step::Change(change) => self.session.change_members(change).await,
+                Step::List => {
+                    let (gateway, lists) = (self.gateway.clone(), self.lists.clone());
+                    // A chat that has left meanwhile does not listen.
+                    tokio::spawn(async move { lists.send(list(&gateway).await).await });
+                    Ok(())
+                }
+                Step::Say { agent, text } => {
+                    self.speak(Invoke::text(text).agent(agent)).await;
+                    Ok(())
+                }
+                Step::Print(text) => {
+                    self.screen.print(&text);
+                    Ok(())
+                }
+                Step::Remark(text) => {
+                    self.screen.aside(&text);
+                    Ok(())
+                }
+                Step::Fail => {
+                    self.failed();
+                    Ok(())
+                }
+                Step::Leave => {
+                    self.exit = Exit::Failed;
+                    return Next::Leave;
+                }
+            };
+            self.check(asked);
+        }
+        Next::Go
+    }
+
+    /// Something that a pipe has asked for was not done.
+    fn failed(&mut self) {
+        self.exit = if self.person { self.exit } else { Exit::Failed };
+    }
+
     // --- what is heard ---
 
     #[allow(clippy::wildcard_enum_match_arm, reason = "newer clients tell of more")]
     async fn hear(&mut self, event: Event) -> Next {
         match event {
             Event::Accepted(accepted) => {
+                self.errands.exists();
                 if let Some(run) = self.open.get_mut(&accepted.message_id) {
                     *run = Some(accepted.run);
                     if std::mem::take(&mut self.cancel_wanted) {
@@ -293,10 +401,16 @@ impl Chat {
             }
             Event::Restarted { run, .. } => self.screen.void(&run),
             Event::Done(done) => self.end(&done),
-            Event::Error(failure) => return self.fail(&failure),
+            Event::Error(failure) => return self.fail(&failure).await,
+            Event::Subscribed { snapshot, .. } => self.errands.learn(&snapshot),
+            Event::Opened { snapshot: Some(snapshot), .. } => self.errands.learn(&snapshot),
+            Event::Members(members) => self.errands.changed(&members),
             Event::CaughtUp { .. } => self.history = None,
-            Event::Reset { reason, .. } => {
+            Event::Reset { reason, snapshot, .. } => {
                 self.history = None;
+                if let Some(snapshot) = snapshot {
+                    self.errands.learn(&snapshot);
+                }
                 self.screen.aside(&format!("what was said before may be gone: {reason}"));
             }
             Event::Closed { .. } => {
@@ -309,11 +423,20 @@ impl Chat {
                 return Next::Leave;
             }
             Event::Disconnected { reason, .. } => self.lost(&reason),
-            Event::Note(note) => self.handed(&note),
+            Event::Note(note) => {
+                self.handed(&note);
+                // Of the past only the end counts, which is known already.
+                if self.history.is_none() {
+                    self.errands.note(&note);
+                    if note.name == "NO_ACTIVE_SPEAKING" {
+                        self.screen.aside(NOTHING_TO_CANCEL);
+                    }
+                }
+            }
             Event::Connected { .. } => self.found(),
             _ => {}
         }
-        Next::Go
+        self.perform().await
     }
 
     /// An agent asks that another one answer, and what comes of it.
@@ -360,15 +483,24 @@ impl Chat {
         }
     }
 
-    fn fail(&mut self, failure: &Failure) -> Next {
-        if failure.asked == "subscribe" && failure.code == "not_found" {
-            self.history = None;
-            self.screen.aside("nothing has been said in it yet");
-            return Next::Go;
+    async fn fail(&mut self, failure: &Failure) -> Next {
+        match failure.asked.as_str() {
+            "subscribe" if failure.code == "not_found" => {
+                self.history = None;
+                self.errands.is_missing();
+                self.screen.aside("nothing has been said in it yet");
+                return Next::Go;
+            }
+            "cancel_run" if failure.code == "not_found" => {
+                self.screen.aside(NOTHING_TO_CANCEL);
+                return Next::Go;
+            }
+            _ if self.errands.refused(failure) => return self.perform().await,
+            _ => {}
         }
         if let Some(id) = &failure.message_id {
             self.open.remove(id);
-            self.exit = if self.person { self.exit } else { Exit::Failed };
+            self.failed();
         }
         self.screen.aside(&format!("{}: {}", failure.code, failure.message));
         if failure.asked == "session_close" {
@@ -379,17 +511,10 @@ impl Chat {
     }
 }
 
-/// Lines of the standard input. A thread of its own: a read that nobody can interrupt must not
-/// keep the process from ending.
-fn read_lines() -> mpsc::Receiver<String> {
-    let (sender, lines) = mpsc::channel(LINES_MAX);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            if sender.blocking_send(line).is_err() {
-                break;
-            }
-        }
-    });
-    lines
+/// Asks which agents there are: by HTTP, where the gateway is reached by it.
+async fn list(gateway: &Gateway) -> Listed {
+    if gateway.url.starts_with("quic:") {
+        return Err("the list of all agents is asked for by HTTP, and this chat is by QUIC".to_owned());
+    }
+    agents::list(gateway).await.map_err(|trouble| trouble.to_string())
 }

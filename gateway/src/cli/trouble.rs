@@ -2,6 +2,7 @@
 use super::complain;
 use crate::config::Mistake;
 use serde::Serialize;
+use std::fmt;
 use std::process::ExitCode;
 
 /// How the process ends.
@@ -87,18 +88,13 @@ impl Trouble {
 
     /// Prints it on stderr: lines for people, or one JSON object.
     pub fn tell(&self, json: bool) {
-        let (code, message) = match self {
-            Self::Unread => return,
-            Self::Mistakes(mistakes) if !json => {
-                return mistakes.iter().for_each(|mistake| complain(&format!("turnway: {mistake}\n")));
-            }
-            Self::Mistakes(_) => ("configuration", "the configuration is wrong"),
-            Self::Usage(what) => ("usage", what.as_str()),
-            Self::Failed(what) => ("failed", what.as_str()),
-            Self::Refused { code, message } => (code.as_str(), message.as_str()),
-            Self::Unavailable(what) => ("unavailable", what.as_str()),
-            Self::Bug(what) => ("internal_error", what.as_str()),
-        };
+        if let (Self::Mistakes(mistakes), false) = (self, json) {
+            return mistakes.iter().for_each(|mistake| complain(&format!("turnway: {mistake}\n")));
+        }
+        let (code, message) = self.words();
+        if *self == Self::Unread {
+            return;
+        }
         if !json {
             return complain(&format!("turnway: {message}\n"));
         }
@@ -106,5 +102,25 @@ impl Trouble {
         let told = Told { error: Error { code, message, mistakes } };
         // These shapes can always be written.
         complain(&format!("{}\n", serde_json::to_string(&told).unwrap_or_default()));
+    }
+
+    /// Its code, and what it says.
+    fn words(&self) -> (&str, &str) {
+        match self {
+            Self::Mistakes(_) => ("configuration", "the configuration is wrong"),
+            Self::Usage(what) => ("usage", what),
+            Self::Failed(what) => ("failed", what),
+            Self::Refused { code, message } => (code, message),
+            Self::Unavailable(what) => ("unavailable", what),
+            Self::Bug(what) => ("internal_error", what),
+            Self::Unread => ("unread", "the reader has left"),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    /// Prints what it says, without its code.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words().1)
     }
 }

@@ -1,0 +1,217 @@
+//! What a line means that somebody types in a chat. Pure; called by the chat, which does it.
+use crate::config::nearest::nearest;
+
+/// Every command: how it is typed, and what it does.
+const COMMANDS: [(&str, &str); 10] = [
+    ("/agents", "list the agents, and who of them is a member of this session"),
+    ("/switch AGENT", "let AGENT answer from now on"),
+    ("@AGENT TEXT", "say TEXT to AGENT, this once"),
+    ("/steer TEXT", "say TEXT to the agent that is answering"),
+    ("/cancel", "stop the answer (or Ctrl-C)"),
+    ("/yes, /no", "whether another agent may go on, as one has asked"),
+    ("/close", "close the session and leave"),
+    ("/quit", "leave; the session stays (or Ctrl-D)"),
+    ("/help", "show this"),
+    (",help", "ask the gateway itself what it can do"),
+];
+
+/// A line that was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    /// Nothing at all.
+    Nothing,
+    /// Show the commands.
+    Help,
+    /// List agents and members.
+    Agents,
+    /// Let this agent answer from now on.
+    Switch(String),
+    /// Say something to the agent that answers.
+    Say(String),
+    /// Say something to this agent, once.
+    SayTo {
+        /// Which.
+        agent: String,
+        /// What.
+        text: String,
+    },
+    /// Say something to the agent that is answering.
+    Steer(String),
+    /// Stop the answer.
+    Cancel,
+    /// Decide on a handover.
+    Decide(bool),
+    /// Close the session, and leave.
+    Close,
+    /// Leave.
+    Quit,
+    /// None of these; with a hint for a person.
+    Wrong(String),
+}
+
+// === impl Command ===
+
+impl Command {
+    /// Reads a line.
+    pub(super) fn parse(line: &str) -> Self {
+        let line = line.trim();
+        if let Some((agent, text)) = mention(line) {
+            return Self::mentioned(agent, text);
+        }
+        if !line.starts_with('/') {
+            return if line.is_empty() { Self::Nothing } else { Self::Say(line.to_owned()) };
+        }
+        let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let rest = rest.trim();
+        match (name, rest) {
+            ("/switch", "") => Self::Wrong("to whom? /switch AGENT; /agents lists them".to_owned()),
+            ("/switch", agent) if is_agent(agent.trim_start_matches('@')) => {
+                Self::Switch(agent.trim_start_matches('@').to_owned())
+            }
+            ("/switch", agent) => Self::Wrong(format!("{agent:?} cannot be an agent; /agents lists them")),
+            ("/steer", "") => Self::Wrong("with what? /steer TEXT".to_owned()),
+            ("/steer", text) => Self::Steer(text.to_owned()),
+            (name, rest) => match Self::alone(name) {
+                None => Self::unknown(name),
+                Some(command) if rest.is_empty() => command,
+                Some(_) => Self::Wrong(format!("{name} stands alone; /help shows all commands")),
+            },
+        }
+    }
+
+    fn unknown(name: &str) -> Self {
+        let meant = nearest(name, names()).map(|name| format!("did you mean {name}? "));
+        Self::Wrong(format!("no such command: {name}; {}/help shows all", meant.unwrap_or_default()))
+    }
+
+    /// A command of one word.
+    fn alone(name: &str) -> Option<Self> {
+        Some(match name {
+            "/help" => Self::Help,
+            "/agents" => Self::Agents,
+            "/cancel" => Self::Cancel,
+            "/yes" => Self::Decide(true),
+            "/no" => Self::Decide(false),
+            "/close" => Self::Close,
+            "/quit" | "/exit" => Self::Quit,
+            _ => return None,
+        })
+    }
+
+    fn mentioned(agent: &str, text: &str) -> Self {
+        if text.is_empty() {
+            return Self::Wrong(format!(
+                "what? @{agent} TEXT says it to {agent} once; /switch {agent} for more"
+            ));
+        }
+        Self::SayTo { agent: agent.to_owned(), text: text.to_owned() }
+    }
+
+    /// Whether it is for the answer that runs, so that it does not wait for its end.
+    pub(super) fn is_urgent(&self) -> bool {
+        matches!(self, Self::Cancel | Self::Steer(_))
+    }
+}
+
+/// Returns what `/help` shows.
+pub(super) fn help() -> String {
+    let width = COMMANDS.iter().map(|(form, _)| form.len()).max().unwrap_or_default();
+    let line = |(form, what): &(&str, &str)| format!("{form:<width$}  {what}");
+    COMMANDS.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the words that an editor completes; one that wants more ends with a space.
+pub(super) fn words() -> Vec<String> {
+    let space = |name: &str| if matches!(name, "/switch" | "/steer") { " " } else { "" };
+    names().map(|name| format!("{name}{}", space(name))).collect()
+}
+
+/// Reads an answer to a question: yes, no, or neither.
+pub(super) fn yes_or_no(line: &str) -> Option<bool> {
+    match line.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" | "/yes" => Some(true),
+        "n" | "no" | "/no" => Some(false),
+        _ => None,
+    }
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    let words = COMMANDS.iter().flat_map(|(form, _)| form.split([' ', ',']));
+    words.filter(|word| word.starts_with('/'))
+}
+
+/// `@AGENT TEXT`, as the gateway reads it: another word after `@` is just text.
+fn mention(line: &str) -> Option<(&str, &str)> {
+    let rest = line.strip_prefix('@')?;
+    let (agent, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    is_agent(agent).then_some((agent, text.trim()))
+}
+
+/// Whether it can be the id of an agent.
+fn is_agent(text: &str) -> bool {
+    turnway_core::id::AgentId::parse(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_commands_or_text() {
+        for (line, command) in [
+            ("", Command::Nothing),
+            (" hello there ", Command::Say("hello there".to_owned())),
+            (",help", Command::Say(",help".to_owned())),
+            ("/agents", Command::Agents),
+            ("/switch  counter ", Command::Switch("counter".to_owned())),
+            ("/switch @counter", Command::Switch("counter".to_owned())),
+            ("/steer\tstop there", Command::Steer("stop there".to_owned())),
+            ("/exit", Command::Quit),
+            ("/no", Command::Decide(false)),
+            (
+                "@counter  count to 3",
+                Command::SayTo { agent: "counter".to_owned(), text: "count to 3".to_owned() },
+            ),
+            ("@a.b hello", Command::Say("@a.b hello".to_owned())),
+            ("@ hello", Command::Say("@ hello".to_owned())),
+        ] {
+            assert_eq!(Command::parse(line), command, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_gets_a_hint() {
+        for (line, hint) in [
+            ("/swich echo", "no such command: /swich; did you mean /switch? /help shows all"),
+            ("/frobnicate", "no such command: /frobnicate; /help shows all"),
+            ("/switch", "to whom? /switch AGENT; /agents lists them"),
+            ("/switch a b", "\"a b\" cannot be an agent; /agents lists them"),
+            ("/quit now", "/quit stands alone; /help shows all commands"),
+            ("@echo", "what? @echo TEXT says it to echo once; /switch echo for more"),
+            ("/steer", "with what? /steer TEXT"),
+        ] {
+            assert_eq!(Command::parse(line), Command::Wrong(hint.to_owned()), "{line:?}");
+        }
+    }
+
+    /// Every command that `/help` shows is one, and is completed.
+    #[test]
+    fn help_shows_what_there_is() {
+        let help = help();
+        for name in names() {
+            assert!(help.contains(name), "{name}");
+            let line =
+                if matches!(name, "/switch" | "/steer") { format!("{name} a") } else { name.to_owned() };
+            assert!(!matches!(Command::parse(&line), Command::Wrong(_)), "{name}");
+            assert!(words().iter().any(|word| word.trim_end() == name), "{name}");
+        }
+        assert_eq!(names().count(), 9);
+    }
+
+    #[test]
+    fn answers_are_yes_no_or_neither() {
+        assert_eq!(["Y", "yes ", "/yes"].map(yes_or_no), [Some(true); 3]);
+        assert_eq!(["n", "NO", "/no"].map(yes_or_no), [Some(false); 3]);
+        assert_eq!(["", "hello", "yes please"].map(yes_or_no), [None; 3]);
+    }
+}

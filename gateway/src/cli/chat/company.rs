@@ -1,0 +1,225 @@
+//! Who is in a session, and who answers what is typed: what a chat knows of it. Pure; called by the chat.
+use crate::cli::agents::Agent;
+use crate::cli::table::{Column, Table};
+use serde_json::Value;
+use turnway_client::{Members, Note, Snapshot};
+
+/// Something that is wanted of an agent, which has to be a member for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// To answer from now on.
+    Switch(String),
+    /// To answer this, once.
+    Say {
+        /// Which agent.
+        agent: String,
+        /// What.
+        text: String,
+    },
+}
+
+/// The members of a session, as far as they are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Company {
+    /// None: nobody has told yet.
+    agents: Option<Vec<String>>,
+    /// Who answers where nobody is addressed.
+    active: Option<String>,
+    /// Who is to answer here although the session's active agent is another one: it was before another agent was
+    /// addressed once, which makes that one active.
+    addressed: Option<String>,
+}
+
+// === impl Wish ===
+
+impl Wish {
+    /// Of whom.
+    pub(super) fn agent(&self) -> &str {
+        match self {
+            Self::Switch(agent) | Self::Say { agent, .. } => agent,
+        }
+    }
+}
+
+// === impl Company ===
+
+impl Company {
+    pub(super) fn is_known(&self) -> bool {
+        self.agents.is_some()
+    }
+
+    pub(super) fn has(&self, agent: &str) -> bool {
+        self.agents.iter().flatten().any(|member| member == agent)
+    }
+
+    /// Whether this agent answers in the session where nobody is addressed.
+    pub(super) fn is_active(&self, agent: &str) -> bool {
+        self.active.as_deref() == Some(agent)
+    }
+
+    /// Whom to address with what is for nobody in particular; none: the session's active agent.
+    pub(super) fn addressed(&self) -> Option<&str> {
+        self.addressed.as_deref()
+    }
+
+    /// Who answers what is for nobody in particular.
+    fn answering(&self) -> Option<&str> {
+        self.addressed().or(self.active.as_deref())
+    }
+
+    /// Takes over a session's state.
+    pub(super) fn learn(&mut self, snapshot: &Snapshot) {
+        let agents = snapshot.agents.iter().filter_map(Value::as_str).map(str::to_owned);
+        self.agents = Some(agents.collect());
+        self.active.clone_from(&snapshot.active_agent);
+    }
+
+    /// Takes over the answer to a change.
+    pub(super) fn changed(&mut self, members: &Members) {
+        self.agents = Some(members.agents.clone());
+        self.active.clone_from(&members.active_agent);
+    }
+
+    /// Somebody was chosen to answer from now on.
+    pub(super) fn chosen(&mut self, agent: &str) {
+        self.addressed = None;
+        self.active = Some(agent.to_owned());
+    }
+
+    /// An agent is addressed once: who has answered before does so again afterwards.
+    pub(super) fn addressed_once(&mut self, agent: &str) {
+        self.addressed = self.answering().map(str::to_owned);
+        self.active = Some(agent.to_owned());
+    }
+
+    /// Takes in a fact about members. Returns who answers from now on, where somebody has chosen that.
+    pub(super) fn note(&mut self, note: &Note) -> Option<String> {
+        let word = |body: &serde_json::Map<String, Value>, key: &str| {
+            body.get(key).and_then(Value::as_str).map(str::to_owned)
+        };
+        let detail = || note.body.get("detail").and_then(Value::as_object);
+        match note.name.as_str() {
+            "AGENT_ADDED" => self.enter(word(&note.body, "agent_id")?),
+            "REMOVE_AGENT_FAILED" => self.enter(word(detail()?, "agent_id")?),
+            "AGENT_REMOVING" | "AGENT_REMOVED" => self.strike(&word(&note.body, "agent_id")?),
+            "ACTIVE_AGENT_CHANGED" => {
+                let to = word(&note.body, "to")?;
+                self.active = Some(to.clone());
+                // One that is addressed becomes active by that: here, or at another client.
+                if word(&note.body, "trigger").as_deref() != Some("mention") {
+                    self.addressed = None;
+                    return Some(to);
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn enter(&mut self, agent: String) {
+        if let Some(agents) = self.agents.as_mut().filter(|agents| !agents.contains(&agent)) {
+            agents.push(agent);
+        }
+    }
+
+    /// An agent is no member any more, or the gateway has said that it is none.
+    pub(super) fn strike(&mut self, agent: &str) {
+        if let Some(agents) = &mut self.agents {
+            agents.retain(|member| member != agent);
+        }
+        self.addressed = self.addressed.take().filter(|addressed| addressed != agent);
+    }
+
+    /// Shows the agents there are, with who of them is a member; without a list the members.
+    pub(super) fn table(&self, listed: Option<&[Agent]>) -> String {
+        let mut table =
+            Table::new(vec![Column::Left("AGENT"), Column::Left("MEMBER"), Column::Left("HEALTH")]);
+        let listed = listed.unwrap_or_default();
+        let is_unlisted = |member: &&String| !listed.iter().any(|agent| agent.agent_id == **member);
+        let rows = listed.iter().map(|agent| (agent.agent_id.as_str(), agent.health()));
+        // A member that has left the gateway's configuration, or is on no list.
+        let others = self.agents.iter().flatten().filter(is_unlisted).map(|member| (member.as_str(), ""));
+        for (agent, health) in rows.chain(others) {
+            let member = match (self.has(agent), self.answering() == Some(agent)) {
+                (true, true) => "answers",
+                (true, false) => "yes",
+                (false, _) => "",
+            };
+            table.row([agent.to_owned(), member.to_owned(), health.to_owned()]);
+        }
+        table.text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn company(agents: &[&str], active: &str) -> Company {
+        let mut company = Company::default();
+        let agents = agents.iter().map(|agent| Value::from(*agent)).collect();
+        company.learn(&Snapshot { agents, active_agent: Some(active.to_owned()), ..Snapshot::default() });
+        company
+    }
+
+    fn note(name: &str, body: Value) -> Note {
+        let Value::Object(body) = body else { panic!("an object") };
+        Note { session: "s".to_owned(), place: None, name: name.to_owned(), run: None, body }
+    }
+
+    #[test]
+    fn one_addressed_once_does_not_stay() {
+        let mut company = company(&["echo", "counter"], "echo");
+        assert_eq!(company.addressed(), None, "the session's own agent is not named");
+        company.addressed_once("counter");
+        assert_eq!(company.addressed(), Some("echo"));
+        let mention = json!({"from": "echo", "to": "counter", "trigger": "mention"});
+        assert_eq!(company.note(&note("ACTIVE_AGENT_CHANGED", mention)), None);
+        company.addressed_once("counter");
+        assert_eq!(company.addressed(), Some("echo"), "twice is not for good");
+        assert!(company.is_active("counter"));
+        company.chosen("counter");
+        assert_eq!(company.addressed(), None);
+    }
+
+    #[test]
+    fn what_others_choose_counts_here() {
+        let mut company = company(&["echo", "counter"], "echo");
+        company.addressed_once("counter");
+        let switch = json!({"from": "counter", "to": "echo", "trigger": "switch_agent"});
+        assert_eq!(company.note(&note("ACTIVE_AGENT_CHANGED", switch)), Some("echo".to_owned()));
+        assert_eq!((company.addressed(), company.is_active("echo")), (None, true));
+    }
+
+    #[test]
+    fn members_come_and_go() {
+        let mut company = company(&["echo"], "echo");
+        for (name, body, is_member) in [
+            ("AGENT_ADDED", json!({"agent_id": "ada"}), true),
+            ("AGENT_REMOVING", json!({"agent_id": "ada"}), false),
+            ("REMOVE_AGENT_FAILED", json!({"detail": {"agent_id": "ada"}}), true),
+            ("AGENT_REMOVING", json!({"agent_id": "ada"}), false),
+            ("AGENT_REMOVED", json!({"agent_id": "ada"}), false),
+        ] {
+            company.note(&note(name, body));
+            assert_eq!(company.has("ada"), is_member, "{name}");
+        }
+        assert!(company.has("echo") && company.is_known() && !Company::default().is_known());
+    }
+
+    #[test]
+    fn all_agents_are_shown_with_who_is_a_member() {
+        let agents = json!([
+            {"agent_id": "ada", "kind": "http", "default": true, "healthy": false},
+            {"agent_id": "echo", "kind": "builtin", "default": false, "healthy": true},
+        ]);
+        let agents: Vec<Agent> = serde_json::from_value(agents).expect("agents");
+        let company = company(&["echo", "gone"], "echo");
+        assert_eq!(
+            company.table(Some(&agents)),
+            "AGENT  MEMBER   HEALTH\nada             unreachable\necho   answers  healthy\ngone   yes\n"
+        );
+        assert_eq!(company.table(None), "AGENT  MEMBER   HEALTH\necho   answers\ngone   yes\n");
+    }
+}

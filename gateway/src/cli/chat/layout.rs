@@ -1,0 +1,106 @@
+//! Where text ends in a terminal's rows and columns. Pure; writes nothing. Called by the terminal.
+use rustyline::GraphemeClusterMode;
+
+/// Columns between two stops of a tab.
+const TAB: usize = 8;
+/// Columns of a terminal that does not tell its size.
+pub(super) const COLUMNS: usize = 80;
+
+/// The end of what was printed above the line that is edited: the next piece of an unfinished line goes on there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tail {
+    /// The last line has not ended.
+    is_open: bool,
+    /// Columns of its last row that are used.
+    column: usize,
+}
+
+// === impl Tail ===
+
+impl Tail {
+    /// Makes what is to be written for more text. Before and after it the cursor stands at the start of the row below
+    /// all text.
+    pub(super) fn write(&mut self, text: &str, columns: usize) -> String {
+        let mut out = String::with_capacity(text.len() + 16);
+        // A row that is full goes on in the next one, where the cursor is.
+        if self.is_open && self.column < columns {
+            out.push_str("\x1b[A");
+            if self.column > 0 {
+                out.push_str(&format!("\x1b[{}C", self.column));
+            }
+        }
+        out.push_str(text);
+        let from = if self.is_open { self.column } else { 0 };
+        self.column = end(text, from, columns).1;
+        self.is_open = if text.is_empty() { self.is_open } else { !text.ends_with('\n') };
+        if !out.ends_with('\n') {
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// Rows that a line takes below its first one, where the editor has shown it: a full row is followed by another.
+pub(super) fn rows_below(line: &str, columns: usize) -> usize {
+    let (rows, column) = end(line, 0, columns);
+    rows + usize::from(column >= columns)
+}
+
+/// Rows down from the first one, and columns used in the last one.
+fn end(text: &str, mut column: usize, columns: usize) -> (usize, usize) {
+    let (mode, mut rows) = (GraphemeClusterMode::from_env(), 0);
+    for c in text.chars() {
+        let width = match c {
+            '\n' => {
+                (rows, column) = (rows + 1, 0);
+                continue;
+            }
+            '\t' => TAB - column % TAB,
+            c => usize::from(mode.width(c.encode_utf8(&mut [0; 4]))),
+        };
+        if c == '\t' {
+            // A tab stays within its row.
+            column = (column + width).min(columns.saturating_sub(1).max(column));
+        } else if column + width > columns {
+            (rows, column) = (rows + 1, width);
+        } else {
+            column += width;
+        }
+    }
+    (rows, column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_line_are_put_behind_each_other() {
+        let mut tail = Tail::default();
+        assert_eq!(tail.write("echo: a", 20), "echo: a\n");
+        assert_eq!(tail.write(" b", 20), "\x1b[A\x1b[7C b\n");
+        assert_eq!(tail.write("\nnext\n", 20), "\x1b[A\x1b[9C\nnext\n");
+        assert_eq!(tail.write("x", 20), "x\n", "the line before has ended");
+    }
+
+    #[test]
+    fn a_full_row_goes_on_in_the_next_one() {
+        let mut tail = Tail::default();
+        assert_eq!(tail.write("12345678", 8), "12345678\n");
+        assert_eq!(tail.write("9", 8), "9\n");
+        assert_eq!(tail.write("0", 8), "\x1b[A\x1b[1C0\n");
+        let mut tail = Tail::default();
+        tail.write("1234567", 8);
+        // A wide character does not fit into the last column.
+        assert_eq!(tail.write("日", 8), "\x1b[A\x1b[7C日\n");
+        assert_eq!(tail.write("!", 8), "\x1b[A\x1b[2C!\n");
+    }
+
+    #[test]
+    fn rows_are_counted_as_the_editor_shows_them() {
+        for (line, rows) in [("> ", 0), ("> 12345", 0), ("> 123456", 1), ("> a\nb", 1), ("> 日日日日", 1)]
+        {
+            assert_eq!(rows_below(line, 8), rows, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! A terminal in which a line is edited while text appears above it. Called by the screen; decides nothing about the
+//! conversation.
+use super::history;
+use super::input::Typed;
+use super::layout::{COLUMNS, Tail, rows_below};
+use crate::cli::table::width;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustyline::completion::{Completer, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::Validator;
+use rustyline::{
+    Behavior, Cmd, CompletionType, ConditionalEventHandler, Config, Context, Editor, Event, EventContext,
+    EventHandler, ExternalPrinter, Helper, KeyCode, KeyEvent, Modifiers, Prompt, RepeatCount,
+};
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use turnway_core::limits::{CHAT_HISTORY_LINES_MAX, CHAT_LINES_MAX, CHAT_UNSHOWN_BYTES_MAX};
+
+/// What stands before a line that is typed.
+pub(super) const PROMPT: &str = "> ";
+/// The editor's threads answer in a moment, unless a key holds them (a search in the history): nobody waits longer.
+const MOMENT: Duration = Duration::from_millis(500);
+/// From a pressed key until a print that has begun must be in the editor's queue.
+const SHORT: Duration = Duration::from_millis(20);
+/// Goes up a row and down again: shows nothing, and is taken by the editor after what was printed before.
+const NOTHING: &str = "\x1b[A\n";
+
+/// What the editor's thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It has not begun, or has ended: text is written at once.
+    Away,
+    /// A line is about to begin.
+    Starting,
+    /// A line is edited: text is printed above it.
+    Editing,
+    /// A line was left, and is erased.
+    Leaving,
+}
+
+/// What the chat and the two threads share.
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// The chat has ended: no line is begun any more.
+    is_over: bool,
+    /// A print is on its way to the editor.
+    is_printing: bool,
+    /// The printing thread has seen the end, and everything before it is shown.
+    is_drained: bool,
+    /// Text that is not shown yet.
+    unshown: String,
+    tail: Tail,
+    /// The line at which the last key was pressed that leaves the editor.
+    left_at: String,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A terminal that a person types at. Dropped, it is as it was before.
+///
+/// The editor reads keys on a thread of its own, and prints above its line what another thread hands to it. Before and
+/// after each print the cursor stands at the start of the row below all text. So a line that is entered is erased by the
+/// editor's thread, and printed by the chat like any other text: a print that crosses a pressed key finds the place that
+/// it was made for.
+pub(super) struct Terminal {
+    shared: Arc<Shared>,
+    before: Termios,
+    /// Words that are completed.
+    words: Vec<String>,
+}
+
+// === impl Terminal ===
+
+impl Terminal {
+    /// Takes the terminal, where there is one for both ways and it can move its cursor.
+    pub(super) fn open(words: Vec<String>) -> Option<Self> {
+        let term = std::env::var("TERM").unwrap_or_default();
+        let can_edit = !["", "dumb", "cons25", "emacs"].contains(&term.as_str());
+        if !can_edit || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            return None;
+        }
+        let before = tcgetattr(io::stdin()).ok()?;
+        let mut quiet = before.clone();
+        // Between two lines keys are kept, and shown once the next line begins.
+        quiet.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Now, &quiet).ok()?;
+        Some(Self { shared: Arc::new(Shared::new()), before, words })
+    }
+
+    /// Begins to read lines. Without an editor there is nothing to read from.
+    pub(super) fn begin(&self) -> Result<mpsc::Receiver<Typed>, ReadlineError> {
+        let (sender, typed) = mpsc::channel(CHAT_LINES_MAX);
+        let mut editor = editor(&self.shared, self.words.clone())?;
+        let printer = editor.create_external_printer()?;
+        let (shared, printing) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        std::thread::spawn(move || print_all(&printing, printer));
+        std::thread::spawn(move || edit_all(&shared, editor, &sender));
+        Ok(typed)
+    }
+
+    /// Shows text above the line that is edited. Waits where too much of it is not shown yet.
+    pub(super) fn write(&self, text: &str) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        let is_full = |state: &State| state.unshown.len() > CHAT_UNSHOWN_BYTES_MAX && !state.is_over;
+        while state.phase != Phase::Away && is_full(&state) {
+            state = self.shared.wait(state);
+        }
+        state.unshown.push_str(text);
+        if state.phase == Phase::Away {
+            let unshown = std::mem::take(&mut state.unshown);
+            return show(&state.tail.write(&unshown, columns()));
+        }
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Ends the editing, shows the rest, and gives the terminal back as it was.
+    pub(super) fn close(&self) {
+        let mut state = self.shared.lock();
+        if std::mem::replace(&mut state.is_over, true) {
+            return;
+        }
+        self.shared.changed.notify_all();
+        let is_begun = state.phase != Phase::Away;
+        if is_begun {
+            let is_between = |phase: Phase| matches!(phase, Phase::Starting | Phase::Leaving);
+            let unsettled = |state: &mut State| is_between(state.phase) || !state.is_drained;
+            let waited = self.shared.changed.wait_timeout_while(state, MOMENT, unsettled);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let mut out = String::new();
+        if state.phase == Phase::Editing {
+            // The line that nobody is going to enter, and the mode in which a terminal tells of pasting.
+            out.push_str("\r\x1b[J\x1b[?2004l");
+        }
+        let rest = std::mem::take(&mut state.unshown);
+        if !rest.is_empty() {
+            out.push_str(&state.tail.write(&rest, columns()));
+        }
+        // Who has left the terminal is shown nothing.
+        let _ = show(&out);
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl std::fmt::Debug for Terminal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Terminal").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn new() -> Self {
+        let state = State {
+            phase: Phase::Away,
+            is_over: false,
+            is_printing: false,
+            is_drained: false,
+            unshown: String::new(),
+            tail: Tail::default(),
+            left_at: String::new(),
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// A thread that has panicked leaves nothing half done here: each change is one assignment.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a phase; false where the chat has ended meanwhile.
+    fn enter(&self, phase: Phase) -> bool {
+        let mut state = self.lock();
+        state.phase = phase;
+        self.changed.notify_all();
+        !state.is_over
+    }
+
+    /// A key was pressed that ends the line: nothing is printed until it has been erased.
+    fn leave(&self, line: &str) {
+        let mut state = self.lock();
+        line.clone_into(&mut state.left_at);
+        // A print that waits for room in the editor's queue is shown with the next line, and may be waited for in vain.
+        let waited = self.changed.wait_timeout_while(state, SHORT, |state| state.is_printing);
+        waited.unwrap_or_else(PoisonError::into_inner).0.phase = Phase::Leaving;
+    }
+}
+
+// --- the editor's thread ---
+
+/// Reads line after line, until somebody leaves.
+fn edit_all(shared: &Arc<Shared>, mut editor: Editor<Words, FileHistory>, typed: &mpsc::Sender<Typed>) {
+    let mut file = history_of(&mut editor, typed);
+    let begun = Begun(Arc::clone(shared));
+    while shared.enter(Phase::Starting) {
+        let read = editor.readline(&begun);
+        let left_at = std::mem::take(&mut shared.lock().left_at);
+        let event = match read {
+            Ok(line) => {
+                erase(&line);
+                if let Err(error) = remember(&mut editor, &line, file.as_ref()) {
+                    file = None;
+                    let _ = typed.blocking_send(unkept(&error));
+                }
+                Typed::Line(line)
+            }
+            Err(ReadlineError::Interrupted) => {
+                erase(&left_at);
+                Typed::Interrupt { had_text: !left_at.is_empty() }
+            }
+            // Ctrl-D, or a terminal that is gone.
+            Err(_) => {
+                erase("");
+                break;
+            }
+        };
+        if typed.blocking_send(event).is_err() {
+            break;
+        }
+    }
+    shared.enter(Phase::Away);
+}
+
+/// Takes the line away that was just left: its text is printed as all text is.
+fn erase(line: &str) {
+    let rows = 1 + rows_below(&format!("{PROMPT}{line}"), columns());
+    // A terminal that is gone is noticed by the next read.
+    let _ = show(&format!("\x1b[{rows}A\r\x1b[J"));
+}
+
+fn editor(shared: &Arc<Shared>, words: Vec<String>) -> Result<Editor<Words, FileHistory>, ReadlineError> {
+    let config = Config::builder()
+        .behavior(Behavior::Stdio)
+        .completion_type(CompletionType::List)
+        .max_history_size(CHAT_HISTORY_LINES_MAX)?
+        .history_ignore_dups(true)?
+        .auto_add_history(false)
+        .build();
+    let mut editor = Editor::with_config(config)?;
+    editor.set_helper(Some(Words(words)));
+    for (key, leaving) in [
+        (KeyEvent(KeyCode::Enter, Modifiers::NONE), Leaving::Entered),
+        (KeyEvent::ctrl('J'), Leaving::Entered),
+        (KeyEvent::ctrl('C'), Leaving::Interrupted),
+        (KeyEvent::ctrl('D'), Leaving::Ended),
+    ] {
+        let left = Box::new(Left { shared: Arc::clone(shared), leaving });
+        editor.bind_sequence(key, EventHandler::Conditional(left));
+    }
+    Ok(editor)
+}
+
+/// Reads what was typed before, and returns where to add to it; none: nowhere.
+fn history_of(editor: &mut Editor<Words, FileHistory>, typed: &mpsc::Sender<Typed>) -> Option<PathBuf> {
+    let path = history::path()?;
+    let read = history::prepare(&path).map_err(ReadlineError::from);
+    match read.and_then(|is_there| if is_there { editor.load_history(&path) } else { Ok(()) }) {
+        Ok(()) => Some(path),
+        Err(error) => {
+            let _ = typed.blocking_send(unkept(&error));
+            None
+        }
+    }
+}
+
+fn remember(
+    editor: &mut Editor<Words, FileHistory>,
+    line: &str,
+    file: Option<&PathBuf>,
+) -> Result<(), ReadlineError> {
+    if history::is_kept(line) && editor.add_history_entry(line)? {
+        return file.map_or(Ok(()), |file| editor.append_history(file));
+    }
+    Ok(())
+}
+
+fn unkept(error: &ReadlineError) -> Typed {
+    Typed::Remark(format!("lines are not kept for the next chat: {error}"))
+}
+
+// --- the printing thread ---
+
+/// Hands text to the editor, all that there is at a time.
+fn print_all(shared: &Shared, mut printer: impl ExternalPrinter) {
+    let mut is_sound = true;
+    while is_sound {
+        let mut state = shared.lock();
+        while !state.is_over && (state.unshown.is_empty() || state.phase != Phase::Editing) {
+            state = shared.wait(state);
+        }
+        if state.phase != Phase::Editing || state.unshown.is_empty() {
+            break;
+        }
+        let text = std::mem::take(&mut state.unshown);
+        let out = state.tail.write(&text, columns());
+        state.is_printing = true;
+        drop(state);
+        shared.changed.notify_all();
+        is_sound = printer.print(out).is_ok();
+        shared.lock().is_printing = false;
+        shared.changed.notify_all();
+    }
+    if shared.lock().phase == Phase::Editing {
+        // The editor's queue has room for one: once it has taken two more, the last text is shown.
+        let _ = printer.print(NOTHING.to_owned()).and_then(|()| printer.print(NOTHING.to_owned()));
+    }
+    shared.lock().is_drained = true;
+    shared.changed.notify_all();
+}
+
+// --- what the editor asks ---
+
+/// The prompt. The editor looks at it once it reads keys, and prints only from then on.
+struct Begun(Arc<Shared>);
+
+impl Prompt for Begun {
+    fn raw(&self) -> &str {
+        let mut state = self.0.lock();
+        if state.phase == Phase::Starting {
+            state.phase = Phase::Editing;
+            self.0.changed.notify_all();
+        }
+        PROMPT
+    }
+}
+
+/// Why a line is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    Entered,
+    Interrupted,
+    Ended,
+}
+
+/// A key that leaves the line.
+struct Left {
+    shared: Arc<Shared>,
+    leaving: Leaving,
+}
+
+impl ConditionalEventHandler for Left {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, at: &EventContext<'_>) -> Option<Cmd> {
+        match self.leaving {
+            Leaving::Entered => {
+                self.shared.leave(at.line());
+                Some(Cmd::AcceptLine)
+            }
+            Leaving::Interrupted => {
+                self.shared.leave(at.line());
+                Some(Cmd::Interrupt)
+            }
+            Leaving::Ended if at.line().is_empty() => {
+                self.shared.leave("");
+                Some(Cmd::EndOfFile)
+            }
+            // In a line it deletes a character.
+            Leaving::Ended => None,
+        }
+    }
+}
+
+/// Words that are completed at the start of a line.
+struct Words(Vec<String>);
+
+impl Helper for Words {}
+impl Hinter for Words {
+    type Hint = String;
+}
+impl Highlighter for Words {}
+impl Validator for Words {}
+
+impl Completer for Words {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let begun = line.get(..at).unwrap_or_default();
+        let pair = |word: &String| Pair { display: word.trim_end().to_owned(), replacement: word.clone() };
+        let fitting = self.0.iter().filter(|word| !begun.is_empty() && word.starts_with(begun));
+        Ok((0, fitting.map(pair).collect()))
+    }
+}
+
+// --- the terminal itself ---
+
+fn columns() -> usize {
+    width().unwrap_or(COLUMNS)
+}
+
+fn show(out: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(out.as_bytes())?;
+    stdout.flush()
+}
