@@ -20,6 +20,7 @@ pub mod slow;
 mod stale;
 pub mod steers;
 mod tape;
+pub mod terminal;
 pub mod tls;
 pub mod web;
 pub mod wire;

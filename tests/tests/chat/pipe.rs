@@ -1,0 +1,115 @@
+//! A chat by lines: each waits for the answer before it, and what was not done is told by the exit code.
+use std::path::Path;
+use std::process::Stdio;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::time::timeout;
+use turnway_tests::real::PATIENCE;
+use turnway_tests::real::command::Ended;
+use turnway_tests::real::node::{Node, binary};
+
+/// A node of the demo with a third agent, which is no member of new sessions.
+pub(crate) async fn node(dir: &Path) -> Node {
+    let args = ["--demo", "--agent", "ada=builtin:echo", "--default-agent", "echo"];
+    Node::start(dir, &args).await
+}
+
+pub(crate) fn url(node: &Node) -> String {
+    format!("ws://{}", node.http)
+}
+
+/// Runs a chat with these lines to its end.
+pub(crate) async fn chat(node: &Node, args: &[&str], lines: &str) -> Ended {
+    let mut command = Command::new(binary());
+    command.arg("chat").args(args).env("TURNWAY_URL", url(node)).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(lines.as_bytes()).await.expect("it reads");
+    drop(stdin);
+    let output = timeout(PATIENCE, child.wait_with_output()).await.expect("it ends").expect("it ran");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// What was said in a chat, without the lines at its beginning.
+pub(crate) fn said(ended: &Ended) -> Vec<&str> {
+    ended.out.lines().skip(2).collect()
+}
+
+/// The session that a chat has told.
+pub(crate) fn session(ended: &Ended) -> &str {
+    let first = ended.out.lines().next().expect("a line");
+    first.strip_prefix("session ").expect("a session")
+}
+
+#[tokio::test]
+async fn lines_are_said_one_after_the_other() {
+    let dir = TempDir::new().expect("a directory");
+    let node = node(dir.path()).await;
+    let ended = chat(&node, &["--user", "ann"], "one\n\ntwo\n").await;
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
+    assert_eq!(said(&ended), ["ann: one", "echo: one", "ann: two", "echo: two"]);
+    // Who comes back is shown what was said.
+    let again = chat(&node, &["--user", "ann", "--session", session(&ended)], "three\n").await;
+    let whole = ["ann: one", "echo: one", "ann: two", "echo: two", "ann: three", "echo: three"];
+    assert_eq!((again.code, said(&again)), (Some(0), whole.to_vec()));
+}
+
+#[tokio::test]
+async fn help_shows_all_commands_and_a_slip_is_hinted_at() {
+    let dir = TempDir::new().expect("a directory");
+    let node = node(dir.path()).await;
+    let ended = chat(&node, &[], "/help\n/swich ada\n/frob\n/switch\n").await;
+    for command in ["/agents", "/switch AGENT", "@AGENT TEXT", "/steer TEXT", "/cancel", "/close", "/quit"] {
+        assert!(said(&ended).iter().any(|line| line.starts_with(command)), "{command}: {ended:?}");
+    }
+    let hints = [
+        "[no such command: /swich; did you mean /switch? /help shows all]",
+        "[no such command: /frob; /help shows all]",
+        "[to whom? /switch AGENT; /agents lists them]",
+    ];
+    assert_eq!(ended.err.lines().collect::<Vec<_>>(), hints);
+    assert_eq!(ended.code, Some(0));
+}
+
+#[tokio::test]
+async fn an_answer_is_cancelled_by_a_line() {
+    let dir = TempDir::new().expect("a directory");
+    let node = node(dir.path()).await;
+    let lines = "@counter count to 1000 every 50ms\n/cancel\nafterwards\n";
+    let ended = chat(&node, &["--user", "ann"], lines).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let said = said(&ended);
+    assert!(said.iter().any(|line| line.ends_with(": [cancelled]")), "{said:?}");
+    assert_eq!(said[said.len() - 2..], ["ann: afterwards", "echo: afterwards"]);
+}
+
+/// What a node of the demo says to try can be tried as it stands there.
+#[tokio::test]
+async fn the_hints_of_the_demo_work() {
+    let dir = TempDir::new().expect("a directory");
+    let mut node = Node::start(dir.path(), &["--demo"]).await;
+    let mut hints = Vec::new();
+    loop {
+        let line = node.line().await.expect("hints");
+        match line.split_once("In the chat:") {
+            Some((_, first)) => hints.push(first.trim().to_owned()),
+            None if line.contains("See how it is:") => break,
+            None if hints.is_empty() => {}
+            None => hints.push(line.trim().to_owned()),
+        }
+    }
+    let commands = hints.pop().expect("hints");
+    let commands = commands.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned);
+    hints.extend(commands);
+    assert_eq!(hints, ["hello", "@counter count to 20 every 500ms", "/agents", "/help"]);
+    for hint in hints {
+        // A count of ten seconds is stopped.
+        let stop = if hint.starts_with('@') { "/cancel\n" } else { "" };
+        let ended = chat(&node, &["--user", "ann"], &format!("{hint}\n{stop}")).await;
+        assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{hint}: {ended:?}");
+        assert!(!said(&ended).is_empty(), "{hint}: {ended:?}");
+    }
+}

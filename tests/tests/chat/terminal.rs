@@ -1,0 +1,305 @@
+//! A chat at a terminal: a line is edited while answers appear above it, and lines are remembered.
+use crate::pipe::{node, url};
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use turnway_tests::real::agent::{Agents, Reply, Voice};
+use turnway_tests::real::node::Node;
+use turnway_tests::real::terminal::Terminal;
+
+const UP: &str = "\x1b[A";
+const LEFT: &str = "\x1b[D";
+const CTRL_A: &str = "\x01";
+const CTRL_C: &str = "\x03";
+const CTRL_D: &str = "\x04";
+const CTRL_R: &str = "\x12";
+const CTRL_U: &str = "\x15";
+
+fn dir() -> TempDir {
+    TempDir::new().expect("a directory")
+}
+
+fn sit_down(node: &Node, home: &Path, args: &[&str]) -> Terminal {
+    let url = url(node);
+    Terminal::start(home, &[&["chat", "--url", &url, "--user", "ann"], args].concat(), &[], 60)
+}
+
+/// An agent that says its next piece when the test says so.
+async fn slow_agent() -> (Agents, mpsc::Sender<&'static str>) {
+    let (sender, pieces) = mpsc::channel::<&'static str>(8);
+    let pieces = Arc::new(Mutex::new(Some(pieces)));
+    let agents = Agents::start(move |_| {
+        let mut pieces = pieces.lock().expect("whole").take();
+        Reply::speak(async move |voice: Voice| {
+            // Whatever it is asked next, it has nothing more to say.
+            while let Some(pieces) = &mut pieces
+                && let Some(piece) = pieces.recv().await
+            {
+                voice.delta(piece).await?;
+            }
+            voice.event("done", &json!({})).await
+        })
+    });
+    (agents.await, sender)
+}
+
+#[tokio::test]
+async fn a_line_is_edited_and_said() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    let mut ann = sit_down(&node, dir.path(), &[]);
+    ann.edits("").await;
+    ann.press("helo");
+    ann.edits("helo").await;
+    ann.press(&format!("{LEFT}l{CTRL_A}oh, "));
+    ann.edits("oh, hello").await;
+    ann.press("\r");
+    ann.sees("echo: oh, hello").await;
+    let rows = ann.edits("").await;
+    assert!(rows[0].starts_with("session ") && rows[1].starts_with("come back with: "), "{rows:?}");
+    assert_eq!(rows[2..], ["> oh, hello", "echo: oh, hello", ">"]);
+    // Commands are completed.
+    ann.press("/sw\t");
+    ann.edits("/switch ").await;
+    ann.press("counter\r");
+    ann.sees("[counter answers from now on]").await;
+    ann.press(CTRL_D);
+    let (code, rows) = ann.ended().await;
+    assert_eq!((code, rows.last().map(String::as_str)), (Some(0), Some("[counter answers from now on]")));
+    assert!(ann.is_as_before());
+}
+
+#[tokio::test]
+async fn an_answer_appears_above_the_line_that_is_typed() {
+    let dir = dir();
+    let (agents, pieces) = slow_agent().await;
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("ada")]).await;
+    let mut ann = sit_down(&node, dir.path(), &[]);
+    ann.edits("").await;
+    ann.press("tell me\r");
+    pieces.send("It begins").await.expect("it listens");
+    ann.sees("ada: It begins").await;
+    ann.press("but wai");
+    ann.edits("but wai").await;
+    // The piece goes on where the one before ended, and the line that is typed stays below.
+    for piece in [
+        " with a long story that does not",
+        " fit into one row of this terminal, 日本",
+        "語 neither\nand ends.",
+    ] {
+        pieces.send(piece).await.expect("it listens");
+    }
+    ann.sees("and ends.").await;
+    let rows = ann.edits("but wai").await;
+    let told = [
+        "> tell me",
+        "ada: It begins with a long story that does not fit into one",
+        " row of this terminal, 日本語 neither",
+        "and ends.",
+        "> but wai",
+    ];
+    assert_eq!(rows[2..], told);
+    // What is entered meanwhile is shown above, and the answer goes on below it.
+    ann.press("t\r");
+    ann.edits("").await;
+    pieces.send(" Or not.").await.expect("it listens");
+    drop(pieces);
+    let rows = ann.until("the end", |rows| rows.iter().any(|row| row == "ada:  Or not.")).await;
+    let at = rows.iter().position(|row| row == "> but wait").expect("it was entered");
+    assert_eq!(rows[at - 1], "and ends.");
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_during_a_search_is_shown_afterwards() {
+    let dir = dir();
+    let (agents, pieces) = slow_agent().await;
+    let node = Node::start(dir.path(), &["--agent", &agents.flag("ada")]).await;
+    let mut ann = sit_down(&node, dir.path(), &[]);
+    ann.edits("").await;
+    ann.press("tell me\r");
+    pieces.send("one").await.expect("it listens");
+    ann.sees("ada: one").await;
+    ann.press(&format!("{CTRL_R}tel"));
+    ann.until("the search", |rows| rows.last().is_some_and(|row| row.ends_with("tell me"))).await;
+    for _ in 0..8 {
+        pieces.send(", more").await.expect("it listens");
+    }
+    ann.press("\r");
+    drop(pieces);
+    let rows = ann.until("all of it", |rows| rows.concat().matches(", more").count() == 8).await;
+    assert!(rows.iter().any(|row| row == "> tell me"), "{rows:?}");
+    ann.press(CTRL_C);
+    ann.press(CTRL_D);
+    ann.ended().await;
+    assert!(ann.is_as_before());
+}
+
+/// Covers: SR-E6.
+#[tokio::test]
+async fn a_question_is_answered_by_a_line() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    let mut ann = sit_down(&node, dir.path(), &[]);
+    ann.edits("").await;
+    ann.press("/cancel\r");
+    ann.sees("[nothing to cancel]").await;
+    ann.press("/switch ada\r");
+    ann.sees("[ada is not a member of this session. Invite it? (y/n)]").await;
+    ann.press(CTRL_C);
+    ann.sees("[ada is not invited]").await;
+    ann.press("@ada hi\r");
+    ann.until("the question", |rows| rows.iter().filter(|row| row.contains("(y/n)")).count() == 2).await;
+    ann.press("y\r");
+    ann.sees("ada: hi").await;
+    ann.press("/agents\r");
+    let rows = ann.until("the list", |rows| rows.iter().any(|row| row.starts_with("counter "))).await;
+    let member = |name: &str| rows.iter().any(|row| row.split_whitespace().take(2).eq([name, "yes"]));
+    assert!(member("ada") && member("counter"), "{rows:?}");
+    ann.press("/quit\r");
+    assert_eq!(ann.ended().await.0, Some(0), "a person has seen what was not done");
+}
+
+#[tokio::test]
+async fn ctrl_c_stops_an_answer_clears_a_line_and_leaves() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    let mut ann = sit_down(&node, dir.path(), &["--agent", "counter"]);
+    ann.sees("[counter answers from now on]").await;
+    ann.press("count to 1000 every 20ms\r");
+    ann.sees("2").await;
+    ann.press(CTRL_C);
+    ann.sees("counter: [cancelled]").await;
+    ann.press("not this");
+    ann.edits("not this").await;
+    ann.press(CTRL_C);
+    ann.edits("").await;
+    ann.press("count to 3\r");
+    ann.until("the count", |rows| rows.iter().rev().take(3).any(|row| row == "3")).await;
+    let rows = ann.edits("").await;
+    assert!(!rows.iter().any(|row| row.contains("not this")), "{rows:?}");
+    ann.press(CTRL_C);
+    assert_eq!(ann.ended().await.0, Some(0));
+    assert!(ann.is_as_before());
+}
+
+#[tokio::test]
+async fn lines_are_remembered_for_the_user_alone() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    let mut ann = sit_down(&node, dir.path(), &[]);
+    ann.edits("").await;
+    for line in ["first", " a secret", "second", "second"] {
+        ann.press(&format!("{line}\r"));
+        let rows = format!("echo: {}", line.trim());
+        ann.sees(&rows).await;
+    }
+    ann.press(CTRL_D);
+    assert_eq!(ann.ended().await.0, Some(0));
+    let file = dir.path().join(".local/state/turnway/chat_history");
+    let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!((mode(&file), mode(file.parent().expect("a directory"))), (0o600, 0o700));
+    let text = std::fs::read_to_string(&file).expect("text");
+    assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), ["first", "second"]);
+
+    let mut again = sit_down(&node, dir.path(), &[]);
+    again.edits("").await;
+    again.press(UP);
+    again.edits("second").await;
+    again.press(UP);
+    again.edits("first").await;
+    again.press(&format!("{CTRL_U}/quit\r"));
+    assert_eq!(again.ended().await.0, Some(0));
+}
+
+#[tokio::test]
+async fn the_history_is_where_the_user_keeps_state_and_bounded() {
+    let (home, state) = (dir(), dir());
+    let node = node(home.path()).await;
+    let file = state.path().join("turnway/chat_history");
+    std::fs::create_dir(file.parent().expect("a directory")).expect("made");
+    let lines: String = (0..1500).map(|n| format!("line {n}\n")).collect();
+    std::fs::write(&file, format!("#V2\n{lines}")).expect("written");
+    let url = url(&node);
+    let name = state.path().to_str().expect("UTF-8");
+    let mut ann = Terminal::start(home.path(), &["chat", "--url", &url], &[("XDG_STATE_HOME", name)], 60);
+    ann.edits("").await;
+    ann.press(UP);
+    ann.edits("line 1499").await;
+    ann.press(&format!("{CTRL_U}the last\r"));
+    ann.sees("echo: the last").await;
+    ann.press(CTRL_D);
+    assert_eq!(ann.ended().await.0, Some(0));
+    let kept = std::fs::read_to_string(&file).expect("text");
+    assert_eq!((kept.lines().count(), kept.lines().last()), (1001, Some("the last")));
+    let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "a file that others could read is closed");
+    assert!(!home.path().join(".local").exists());
+}
+
+#[tokio::test]
+async fn without_a_home_nothing_is_remembered() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    let url = url(&node);
+    let mut ann = Terminal::start(dir.path(), &["chat", "--url", &url], &[("HOME", "")], 60);
+    ann.edits("").await;
+    ann.press("hello\r");
+    ann.sees("echo: hello").await;
+    ann.press(UP);
+    ann.edits("hello").await;
+    ann.press(&format!("{CTRL_U}{CTRL_D}"));
+    let (code, rows) = ann.ended().await;
+    assert_eq!(code, Some(0));
+    assert!(!rows.iter().any(|row| row.contains("not kept")), "{rows:?}");
+    assert!(!dir.path().join(".local").exists());
+}
+
+/// A history that cannot be kept is told once, and the chat goes on.
+#[tokio::test]
+async fn a_history_that_cannot_be_kept_is_told() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    std::fs::write(dir.path().join(".local"), "a file in its place").expect("written");
+    let mut ann = sit_down(&node, dir.path(), &[]);
+    ann.sees("[lines are not kept for the next chat: ").await;
+    ann.press("hello\r");
+    ann.sees("echo: hello").await;
+    ann.press(CTRL_D);
+    let (code, rows) = ann.ended().await;
+    assert_eq!((code, rows.iter().filter(|row| row.contains("not kept")).count()), (Some(0), 1));
+}
+
+/// A terminal that cannot move its cursor has lines as they come.
+#[tokio::test]
+async fn a_dumb_terminal_has_plain_lines() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    let url = url(&node);
+    let mut ann = Terminal::start(dir.path(), &["chat", "--url", &url], &[("TERM", "dumb")], 60);
+    ann.edits("").await;
+    assert!(ann.is_as_before());
+    ann.press("hello\n");
+    ann.sees("echo: hello").await;
+    ann.press(CTRL_D);
+    assert_eq!(ann.ended().await.0, Some(0));
+    assert!(!dir.path().join(".local").exists());
+}
+
+/// The node goes away for good, or the chat is told to end: the terminal is as before.
+#[tokio::test]
+async fn the_terminal_is_given_back_when_the_chat_is_ended() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    let mut ann = sit_down(&node, dir.path(), &[]);
+    ann.edits("").await;
+    ann.press("half a li");
+    ann.edits("half a li").await;
+    assert!(!ann.is_as_before());
+    ann.signal("-TERM").await;
+    let (code, rows) = ann.ended().await;
+    assert!(ann.is_as_before() && code == Some(0), "{code:?}");
+    assert!(!rows.iter().any(|row| row.contains("half a li")), "{rows:?}");
+}
