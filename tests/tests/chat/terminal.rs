@@ -137,7 +137,7 @@ async fn an_answer_that_comes_during_a_search_is_shown_afterwards() {
     assert!(ann.is_as_before());
 }
 
-/// Covers: SR-E6.
+/// Covers: SR-S5.
 #[tokio::test]
 async fn a_question_is_answered_by_a_line() {
     let dir = dir();
