@@ -70,6 +70,8 @@ pub enum Output {
     },
     /// Ask the switchboard. Only after `Admitted`.
     Command(Command),
+    /// Nothing: what the client asks waits for what it asked before, or too much of that waits already.
+    Waits,
     /// Write a text message.
     Write(String),
     /// Write a text message beside the others: those of one attempt are in order among each other.
@@ -180,6 +182,7 @@ impl fmt::Debug for Output {
             Self::Hello(hello) => write!(f, "Hello({hello:?})"),
             Self::Refresh { token, .. } => write!(f, "Refresh({token:?})"),
             Self::Command(command) => write!(f, "Command({command:?})"),
+            Self::Waits => f.write_str("Waits"),
             Self::Write(text) => write!(f, "Write(<{} bytes>)", text.len()),
             Self::Aside(aside) => write!(f, "Aside({}, <{} bytes>)", aside.attempt, aside.text.len()),
             Self::NoMoreAside { .. } => f.write_str("NoMoreAside"),

@@ -81,7 +81,8 @@ fn hear(link: &mut Link, text: &str) {
                 assert!(said["type"].is_string() && said["ts"].is_u64(), "{said}");
             }
             Output::Aside(_) | Output::NoMoreAside { .. } => panic!("nobody said that it takes them"),
-            Output::Command(_) | Output::Ping | Output::Written(_) | Output::Close { .. } => {}
+            Output::Command(_) | Output::Waits | Output::Ping | Output::Written(_) | Output::Close { .. } => {
+            }
         }
     }
 }

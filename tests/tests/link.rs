@@ -60,7 +60,7 @@ fn what_is_sent_meanwhile_is_done_after_welcome() {
     check("hello; invoke; ping; say x", "asks the door");
     check(
         "hello-resuming 2; invoke; ping; say x; admit",
-        "asks the door; welcome; subscribe; invoke; pong r1; error invalid_message",
+        "asks the door; welcome; subscribe; waits; invoke; pong r1; error invalid_message",
     );
     check("hello; ping *16; deny", "asks the door; error unauthorized; CLOSE 4401");
     check("hello; ping *17; admit", "asks the door; error rate_limited; CLOSE 4429");

@@ -297,8 +297,9 @@ impl Link {
     fn ask(&mut self, now: Now, command: Command, bytes: usize) {
         match self.order.get_or_insert_default().ask(now, command, bytes) {
             Ok(Some(command)) => self.begin(command),
-            Ok(None) => {}
+            Ok(None) => self.outputs.push_back(Output::Waits),
             Err(TooMany { request_id }) => {
+                self.outputs.push_back(Output::Waits);
                 let refusal = Refusal::new(Code::RateLimited, "too many requests wait on this connection");
                 self.refuse(now, &request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }

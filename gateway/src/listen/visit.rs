@@ -270,6 +270,7 @@ impl<'a, W: Wire> Visit<'a, W> {
                     Some(note) => self.tell(Input::Note(note)),
                     None => self.reception.board.room().await?.say(self.seat.id(), command),
                 },
+                Output::Waits => self.asked = true,
                 Output::Written(weight) => self.reception.board.room().await?.written(self.seat.id(), weight),
                 Output::Close { code, reason } => return Err(End::Close(code, reason)),
             }
@@ -332,6 +333,7 @@ impl<'a, W: Wire> Visit<'a, W> {
                     | Output::Hello(_)
                     | Output::Refresh { .. }
                     | Output::Command(_)
+                    | Output::Waits
                     | Output::Written(_) => self.held.push_back(output),
                 }
             }

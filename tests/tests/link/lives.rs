@@ -18,6 +18,7 @@ fn show(output: &Output) -> String {
         Output::Hello(_)
         | Output::Refresh { .. }
         | Output::Command(_)
+        | Output::Waits
         | Output::Ping
         | Output::Aside(_)
         | Output::NoMoreAside { .. }

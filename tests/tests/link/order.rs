@@ -125,6 +125,7 @@ impl Board {
                 Output::Command(command) => self.begun.push(command),
                 Output::Write(text) => self.written.push(serde_json::from_str(&text).expect("JSON")),
                 Output::Hello(_)
+                | Output::Waits
                 | Output::Refresh { .. }
                 | Output::Aside(_)
                 | Output::NoMoreAside { .. }
@@ -258,7 +259,7 @@ fn only_so_many_requests_wait() {
     assert_eq!(board.shown(), [last], "the last is refused");
     let long = "x".repeat(40_000);
     let say = format!(r#"say {{"type":"agent_invoke","session_id":"s1","message":{{"content":"{long}"}}}}"#);
-    check_open(&format!("type-open s1; {say}; {say}; flush"), "open; error rate_limited");
+    check_open(&format!("type-open s1; {say}; {say}; flush"), "open; waits; waits; error rate_limited");
 }
 
 /// Covers: RX-3.

@@ -168,6 +168,7 @@ pub(crate) fn brief(output: &Output) -> String {
             let code = message["code"].as_str().map(|code| format!(" {code}")).unwrap_or_default();
             format!("{kind}{code}{echo}")
         }
+        Output::Waits => "waits".to_owned(),
         Output::Aside(aside) => format!("aside {} {}", aside.attempt, aside.text),
         Output::NoMoreAside { run_id, .. } => format!("no more aside, {run_id:?}"),
         Output::Ping => "PING".to_owned(),
