@@ -121,8 +121,10 @@ impl Errands {
             return self.go_on(errand);
         }
         let active_agent = match &errand {
-            // A new session has it as a member from its first moment on.
-            Errand::Do(Wish::Switch(agent)) => Some(agent.clone()).filter(|_| self.is_new),
+            // A new session that begins with an agent has it as a member: there is nothing to ask.
+            Errand::Do(Wish::Switch(agent)) => {
+                Some(agent).filter(|_| self.is_new && self.is_starting).cloned()
+            }
             Errand::Do(Wish::Say { .. }) | Errand::Show => None,
         };
         self.steps.push_back(Step::Open(Open { agents: Vec::new(), active_agent }));
