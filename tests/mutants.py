@@ -157,7 +157,7 @@ def environment():
         "CARGO_INCREMENTAL": "1",
         "CARGO_TERM_COLOR": "never",
         "TURNWAY_BIN": str(BUILD / "debug" / "turnway"),
-        "TURNWAY_TEST_LOGS": str(LOGS / "nodes"),
+        "TEST_LOGS": str(LOGS / "nodes"),
         "RUST_BACKTRACE": "0",
     }
     return {**os.environ, **changed}

@@ -217,9 +217,9 @@ impl Node {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Writes its log to a file of the folder that `TURNWAY_TEST_LOGS` names, if it names one.
+    /// Writes its log to a file of the folder that `TEST_LOGS` names, if it names one.
     fn keep_log(&self) -> Option<PathBuf> {
-        let folder = PathBuf::from(std::env::var_os("TURNWAY_TEST_LOGS")?);
+        let folder = PathBuf::from(std::env::var_os("TEST_LOGS")?);
         std::fs::create_dir_all(&folder).ok()?;
         let path = folder.join(format!("{}-{}.log", std::process::id(), self.id));
         std::fs::write(&path, self.whole_log()).ok()?;

@@ -60,19 +60,7 @@ impl Shared {
                 Ok(Opened::of(Arc::new(store), &config.store))
             }
             StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes } => {
-                let (fatal, life) = (Arc::clone(fatal), self.life.clone());
-                let failed = move |fault| match fault {
-                    // To leave would lose what the process still knows; a supervisor would start an empty one.
-                    Fault::Gone { .. } => life.store_gone(),
-                    Fault::Disk(_)
-                    | Fault::Damaged { .. }
-                    | Fault::Structure(_)
-                    | Fault::Panicked
-                    | Fault::Dead => fatal.notify_one(),
-                };
-                let mut options = embedded::Options::new(clock, Arc::new(failed));
-                let life = self.life.clone();
-                options.closed_off = Arc::new(move |sessions| life.store_damaged(sessions));
+                let mut options = self.embedded_options(clock, fatal);
                 options.durability = match durability {
                     Durability::Mem => embedded::Durability::Os,
                     // What is not synced yet may still be in the process, and would die with it: only a
@@ -85,10 +73,6 @@ impl Shared {
                 options.reserve_bytes = *reserve_bytes;
                 options.quotas = quotas;
                 options.filled = filled;
-                let life = self.life.clone();
-                options.short_of_room = Arc::new(move |is_short| life.report(Reason::DiskReserve, is_short));
-                let metrics = Arc::clone(&self.metrics);
-                options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
                 let store = Arc::new(Embedded::open(dir, options, answers)?);
                 let opened = Opened::of(Arc::<Embedded>::clone(&store), &config.store);
                 Ok(Opened { embedded: Some(store), ..opened })
@@ -113,6 +97,26 @@ impl Shared {
                 Ok(Opened { promise, store: Arc::new(store), embedded: None })
             }
         }
+    }
+
+    /// Options of an embedded store that tells this node of what becomes of it.
+    fn embedded_options(&self, clock: embedded::Clock, fatal: &Arc<Notify>) -> embedded::Options {
+        let (fatal, life) = (Arc::clone(fatal), self.life.clone());
+        let failed = move |fault| match fault {
+            // To leave would lose what the process still knows; a supervisor would start an empty one.
+            Fault::Gone { .. } => life.store_gone(),
+            Fault::Disk(_) | Fault::Damaged { .. } | Fault::Structure(_) | Fault::Panicked | Fault::Dead => {
+                fatal.notify_one()
+            }
+        };
+        let mut options = embedded::Options::new(clock, Arc::new(failed));
+        let life = self.life.clone();
+        options.closed_off = Arc::new(move |sessions| life.store_damaged(sessions));
+        let life = self.life.clone();
+        options.short_of_room = Arc::new(move |is_short| life.report(Reason::DiskReserve, is_short));
+        let metrics = Arc::clone(&self.metrics);
+        options.committed = Arc::new(move |commit| metrics.store.committed(commit.ops, commit.took));
+        options
     }
 
     /// Takes the store's time before anything is recorded, kept or refused by a time: a node of a fleet has no other.
