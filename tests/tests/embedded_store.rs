@@ -7,11 +7,11 @@ use std::time::Duration;
 use turnway::store::Store;
 use turnway::store::embedded::{Embedded, Fault, OpenError, Options, check, copy};
 use turnway_core::id::{
-    Cursor, Epoch, EventId, Holder, Nonce, Principal, Seen, Seq, SessionId, SessionKey, TenantId, UserId,
-    Version,
+    Cursor, Epoch, EventId, Holder, MessageId, Nonce, Principal, RunId, Seen, Seq, SessionId, SessionKey,
+    TenantId, UserId, Version,
 };
 use turnway_core::protocol::entry::{Entry, Fact};
-use turnway_core::protocol::input::Strategy;
+use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::store::quota::{Quota, Quotas};
 use turnway_core::store::{Accepted, Append, Keep, Op, Refused, Reply, Shelf, StoreError};
 use turnway_core::time::Mono;
@@ -320,6 +320,26 @@ fn an_older_store_gets_its_index_when_it_is_opened() {
     assert_eq!(report.damages, 2, "{report:#?}");
 }
 
+/// A short input of one user.
+fn said(message: &str) -> Op {
+    let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false, writes: true };
+    let (user, message_id) = (principal.user.clone(), MessageId::parse(message).expect("a name"));
+    let input = Input {
+        run_id: RunId::derive(&key(), &user, &message_id),
+        message_id,
+        request_id: None,
+        user,
+        agent_id: None,
+        message: Message { role: Role::User, content: Content::Text("hi".to_owned()) },
+        history: None,
+        replaces: None,
+        strategy: Strategy::Enqueue,
+        metadata: None,
+        traceparent: None,
+    };
+    Op::Accept { key: key(), principal, hash: input.body_hash(), input: Arc::new(input) }
+}
+
 /// A snapshot takes the place of the one before, in the books as in the file.
 ///
 /// Covers: S-48.
@@ -330,15 +350,7 @@ fn snapshots_count_once_for_their_users_quota() {
         Embedded::with_backend(Disk::new(0), Options { quotas, ..options }, answers)
     });
     let Ok(Reply::Claimed(claimed)) = rig.ask(claim()) else { panic!("not claimed") };
-    let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false, writes: true };
-    let mut script = Script::new(1, false);
-    let mut accepts = std::iter::from_fn(|| Some(script.next(DAWN))).filter_map(|op| {
-        let Op::Accept { input, hash, .. } = op else { return None };
-        let fits = input.strategy != Strategy::Reject && input.weight() < 4096;
-        fits.then(|| Op::Accept { key: key(), principal: principal.clone(), input, hash })
-    });
-    let mut accept = || accepts.next().expect("an input");
-    assert!(matches!(rig.ask(accept()), Ok(Reply::Accepted(_))));
+    assert!(matches!(rig.ask(said("m1")), Ok(Reply::Accepted(_))));
     let token = claimed.token;
     for n in 0..10 {
         let fact = Fact::SessionNotice { name: format!("n{n}"), request_id: None };
@@ -368,6 +380,6 @@ fn snapshots_count_once_for_their_users_quota() {
         let keep = Keep { key: key(), token, at, state: vec![7; 16 * 1024].into() };
         assert_eq!(rig.ask(Op::Keep(Box::new(keep))), Ok(Reply::Done));
     }
-    let more = rig.ask(accept());
+    let more = rig.ask(said("m2"));
     assert!(matches!(more, Ok(Reply::Accepted(_))), "one snapshot of 16 KiB and a few facts: {more:?}");
 }

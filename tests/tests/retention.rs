@@ -73,10 +73,13 @@ async fn an_open_turn_is_kept_from_its_first_fact() {
     let args = ["--demo", "--retention", "facts=10", "--agent", &agents.flag("slow")];
     let node = Node::start(dir.path(), &args).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("a link");
+    let members = json!({"type": "session_open", "session_id": "s1", "agents": ["echo", "slow"]});
+    wire.ask("o", members).await.expect("an answer");
     for turn in 0..5 {
         wire.turn("s1", "echo", &format!("m{turn}"), "hi").await.expect("a turn");
     }
     let accepted = wire.ask("long", invoke("s1", "slow", "what was asked")).await.expect("accepted");
+    assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
     let run = &accepted["run_id"];
     let first = wire.until(|message| message["type"] == "message" && message["run_id"] == *run).await;
     let first = first.expect("the question")["seq"].as_u64().expect("a place");

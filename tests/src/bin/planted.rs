@@ -154,8 +154,11 @@ fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, Str
     let lines = built.stdout.split(|byte| *byte == b'\n');
     let told = lines.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
     let program = |told: serde_json::Value| {
-        let path = told["executable"].as_str()?;
-        Some((told["target"]["name"].as_str()?.to_owned(), PathBuf::from(path)))
+        let (path, target) = (told["executable"].as_str()?, &told["target"]);
+        // Other crates have test files of the same names.
+        let is_ours = target["src_path"].as_str()?.starts_with(env!("CARGO_MANIFEST_DIR"));
+        let fits = is_ours || target["kind"][0] != "test";
+        fits.then(|| Some((target["name"].as_str()?.to_owned(), PathBuf::from(path))))?
     };
     Ok(told.filter_map(program).collect())
 }

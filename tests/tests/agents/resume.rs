@@ -193,3 +193,19 @@ async fn who_outlives_the_connection_is_told_to_stop() {
     world.is_quiet().await;
     assert!(world.reports.try_recv().is_err(), "nobody waits for what comes of it");
 }
+
+/// It runs since another owner asked: it is told to stop also where this one has sent it nothing yet.
+///
+/// Covers: SR-S10, LN-SR2.
+#[tokio::test]
+async fn who_was_asked_by_another_owner_is_told_to_stop_at_once() {
+    let mut world = lasting().await;
+    let ask = again(&order("a", "m1", "hi"), None, 0);
+    world.invoke(ask.clone());
+    world.cancel(&ask);
+    let mut call = world.call().await;
+    while call.head.uri.path() != "/base/cancel" {
+        call = world.call().await;
+    }
+    assert_eq!(call.header("x-owner-epoch"), "8");
+}

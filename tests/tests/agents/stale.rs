@@ -302,7 +302,8 @@ async fn connection_announced_to_close_is_not_kept() {
         "HTTP/1.1 200 OK\r\nconnection: close\r\n",
         "HTTP/1.0 200 OK\r\n",
     ] {
-        let (mut world, listener) = World::raw().await;
+        // For longer than this test waits, so that it is what the server says that closes it.
+        let (mut world, listener) = World::raw_with(",keep_alive=60s").await;
         let is_chunked = head.contains("chunked");
         for number in 0..3 {
             let ask = order("a", &format!("m{number}"), "hi");

@@ -181,10 +181,15 @@ impl World {
 
     /// With an agent `a` that is no HTTP server but a listener.
     pub(crate) async fn raw() -> (Self, TcpListener) {
+        Self::raw_with("").await
+    }
+
+    /// The same with these keys.
+    pub(crate) async fn raw_with(keys: &str) -> (Self, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (_, calls) = mpsc::unbounded_channel();
-        (Self::with(&format!("a=http://{address}"), calls, 64), listener)
+        (Self::with(&format!("a=http://{address}{keys}"), calls, 64), listener)
     }
 
     /// The same behind plugins.

@@ -6,6 +6,7 @@ use tokio::time::{Instant, interval};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use turnway_core::limits;
 use turnway_tests::real::wire::{Wire, invoke as input};
 
 /// All the text a turn may have, as fast as it is taken: over one connection, beside a small answer.
@@ -52,6 +53,31 @@ async fn too_much_text_ends_the_turn_alone() {
     };
     let (_, (text, done)) = tokio::join!(speak, end(&mut ann, &run));
     assert_eq!((text.len(), &done["status"]), (4 * 1024 * 1024, &json!("failed")));
+    let run = ask(&mut ann, "s1", "and now?").await;
+    let invoke = order(&mut agent, "invoke").await;
+    say(&mut agent, &invoke, "done", json!({})).await;
+    assert_eq!(end(&mut ann, &run).await.1["status"], "completed");
+}
+
+/// What is no text of the answer counts too.
+///
+/// Covers: S-48.
+#[tokio::test]
+async fn too_much_of_anything_ends_the_turn_alone() {
+    let (node, _dir) = node("").await;
+    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
+    let run = ask(&mut ann, "s1", "flood").await;
+    let invoke = order(&mut agent, "invoke").await;
+    let speak = async {
+        let thought = json!({"kind": "reasoning", "text": "x".repeat(60 * 1024)});
+        for _ in 0..=limits::AGENT_BODY_BYTES_MAX / (60 * 1024) {
+            say(&mut agent, &invoke, "delta", thought.clone()).await;
+        }
+        order(&mut agent, "cancel").await;
+    };
+    let ends = until(&mut ann, &run, |message| message["type"] == "done");
+    let (_, done) = tokio::join!(speak, ends);
+    assert_eq!(done["status"], "failed", "{done}");
     let run = ask(&mut ann, "s1", "and now?").await;
     let invoke = order(&mut agent, "invoke").await;
     say(&mut agent, &invoke, "done", json!({})).await;

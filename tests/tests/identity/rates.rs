@@ -75,6 +75,27 @@ async fn who_asks_too_often_is_told_when_to_ask_again() {
     assert!(counted.parse::<f64>().expect("a count") >= waits.len() as f64, "{counted}");
 }
 
+/// Covers: S-17.
+#[tokio::test]
+async fn keys_of_one_tenant_share_what_it_may() {
+    let dir = tempdir().expect("a directory");
+    let node = node(&dir, "connection = \"off\"\nkey = \"off\"\ntenant = \"10/s\"").await;
+    let (ann, bob) = (Key::make(&node, &["--user", "ann"]).await, Key::make(&node, &["--user", "bob"]).await);
+    let (mut one, mut two) = (
+        ann.hello(node.http, None).await.expect("let in"),
+        bob.hello(node.http, None).await.expect("let in"),
+    );
+    let begun = Instant::now();
+    let (first, _) = flood(&mut one, 40).await;
+    let (second, _) = flood(&mut two, 40).await;
+    let meanwhile = begun.elapsed().as_millis() as usize / 100 + 1;
+    assert!(
+        (20..=20 + meanwhile).contains(&(first + second)),
+        "{first} and {second} in {:?}",
+        begun.elapsed()
+    );
+}
+
 /// Pings of both kinds, and what nobody knows, are answered within the rate, and do not keep work out. Over it there is
 /// nothing to say that would be less than the answer.
 ///

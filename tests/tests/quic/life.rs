@@ -222,6 +222,5 @@ async fn a_user_has_a_share_of_the_connections_by_quic() {
     };
     let inside = [hello().await.expect("welcome"), hello().await.expect("welcome")];
     assert_eq!(hello().await.err(), Some(Gone::Closed(4429)), "nine sixteenths of four");
-    key.hello(node.http, None).await.expect("those by TCP are counted apart");
     drop(inside);
 }

@@ -1,14 +1,18 @@
 //! What a session may have in Redis, and what is left of it when it is over.
-use crate::desk::{Desk, holder};
+use crate::desk::{Desk, ann, holder, key};
 use redis::Value;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::tempdir;
 use tokio::time::interval;
 use turnway::config::Durability;
+use turnway_core::id::ControlId;
 use turnway_core::limits;
+use turnway_core::protocol::input::{Ask, Control};
+use turnway_core::store::{Op, Refused, Reply};
 use turnway_tests::real::PATIENCE;
-use turnway_tests::real::agent::{Agents, Reply};
+use turnway_tests::real::agent::{self, Agents};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
@@ -36,9 +40,9 @@ async fn ended_inputs_leave_room_in_their_inbox() {
 async fn an_inbox_has_so_many_bytes() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
-    let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
-    let slow = slow.flag("slow");
-    let flags = [&FLAGS[..], &["--agent", &slow]].concat();
+    let slow = Agents::start(|_| agent::Reply::speak(async |voice| voice.hung_up().await)).await;
+    let agent = slow.flag("slow");
+    let flags = [&FLAGS[..], &["--agent", &agent]].concat();
     let node = Node::start_on(&server.url(), dir.path(), &flags).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
     let long = "x".repeat(60_000);
@@ -115,4 +119,64 @@ async fn a_listener_that_shows_nothing_takes_its_leave() {
     }
     let told = wire.ask("n", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
     assert_eq!(told["type"], "subscribed", "who shows it still listens");
+}
+
+/// Covers: G8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_control_lane_has_so_many_entries() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    desk.era(holder(1, 1), true).await;
+    desk.accept("s", "m").await.expect("accepted");
+    let mut close = async |n: usize| {
+        let (id, user) = (ControlId::parse(&format!("c{n}")).expect("a name"), ann().user);
+        let control = Arc::new(Control { id, user, request_id: None, what: Ask::Close });
+        desk.ask(Op::Control { key: key("s"), principal: ann(), control, create: false }).await
+    };
+    for n in 0..limits::CONTROL_ENTRIES_MAX {
+        assert!(matches!(close(n).await, Ok(Reply::Accepted(_))), "{n}");
+    }
+    assert_eq!(close(limits::CONTROL_ENTRIES_MAX).await, Ok(Reply::Refused(Refused::TooMany)));
+    assert!(matches!(close(0).await, Ok(Reply::Accepted(_))), "one that is there is there");
+}
+
+/// An input of a session that nobody owns is taken only where a sweep is going to find it.
+///
+/// Covers: G9, I3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_input_of_a_free_session_wants_a_registration() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let _functions = Desk::open(&server.url(), Durability::Mem).await;
+    let accept = |registered: &str| -> Vec<String> {
+        let keys = ["own:{t/s}", "in:{t/s}", "dd:{t/s}"];
+        let input = ["1000000", "ann", "0", "s.r", "hash", "10", "0", "{}", "21", "1000000"];
+        let words = [&["FCALL", "turnway1_accept", "3"][..], &keys, &input, &[registered, "1000000", "", ""]];
+        server.command(&words.concat())
+    };
+    for stale in ["0", "900000"] {
+        assert_eq!(accept(stale)[0], "REGISTER", "{stale}");
+    }
+    assert_eq!(accept("990000")[0], "OK");
+}
+
+/// Whoever clears an old registration away leaves one that was made since.
+///
+/// Covers: G9, I3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registration_that_was_renewed_stays() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let _functions = Desk::open(&server.url(), Durability::Mem).await;
+    let register = || -> Vec<String> {
+        server.command(&["FCALL", "turnway1_register", "1", "nidx:{n}:l", "1000000", "t/s"])
+    };
+    let unregister = |stamp: &str| {
+        let _: Value = server.command(&["FCALL", "turnway1_unregister", "1", "nidx:{n}:l", "t/s", stamp]);
+        server.command::<u64>(&["ZCARD", "nidx:{n}:l"])
+    };
+    let (first, second) = (register(), register());
+    assert_eq!(unregister(&first[0]), 1, "the second one stands");
+    assert_eq!(unregister(&second[0]), 0);
 }

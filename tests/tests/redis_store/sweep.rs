@@ -332,3 +332,24 @@ async fn lease_ends_with_the_wrong_clock_that_gave_it() {
     let (reply, _) = alive.ask_until(&lease(2)).await;
     assert!(matches!(reply, Reply::Leased { left: Some(_) }), "{reply:?}");
 }
+
+/// What a node has released leaves its index while the node lives on, once nothing can lean on it any more.
+///
+/// Covers: G8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_released_leaves_the_index_of_its_node() {
+    let dir = tempdir().expect("a directory");
+    let scene = Scene::begin(dir.path());
+    let (mut node, me) = (scene.node(1).await, holder(1, 1));
+    let index = "nidx:{00000000000000000000000000000001}:00000000000000000000000000000001";
+    let claimed = node.claim("s", me, Seen::default()).await;
+    let release = Op::Release { key: key("s"), token: claimed.token, tail: Seq(0), drain: false };
+    assert_eq!(node.ask(release).await, Ok(Reply::Released));
+    for _ in 0..32 {
+        scene.pass(2);
+        assert!(matches!(node.renew(me, false).await, Ok(Reply::Renewed { .. })));
+    }
+    assert_eq!(scene.count(index), 1);
+    assert_eq!(found(&mut node).await, []);
+    assert_eq!(scene.count(index), 0, "each sweep would read it for as long as the node lives");
+}
