@@ -312,10 +312,11 @@ impl Agents {
             Some(Agent::Http(http)) => {
                 let place =
                     Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts run")?;
-                if planted(Planted::AttemptPlaceKept) {
-                    self.0.places.forget_permits(1);
-                }
                 let (token, auth) = self.credential(&invoke.key, &invoke.run_id)?;
+                if planted(Planted::AttemptPlaceKept) {
+                    place.forget();
+                    return Ok((Work::Http(Arc::clone(http), auth), Some(token), None));
+                }
                 Ok((Work::Http(Arc::clone(http), auth), Some(token), Some(place)))
             }
             // They run in this process and have nothing to prove.

@@ -200,3 +200,33 @@ async fn a_body_is_refused_at_the_byte_that_is_too_many() {
     timeout(PATIENCE, socket.read_exact(&mut line)).await.expect("in time").expect("it answers");
     assert_eq!(std::str::from_utf8(&line), Ok("HTTP/1.1 413"));
 }
+
+/// A request that was being written when the node began to leave is not begun there.
+///
+/// Covers: G-14, ST-18.
+#[tokio::test]
+async fn turn_whose_body_comes_to_a_leaving_node_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    let body = json!({"agent_id": "echo", "message": {"content": "x"}}).to_string();
+    let head = format!(
+        "POST /v1/sessions/s/turns HTTP/1.1\r\nhost: {}\r\nx-user-id: ann\r\nexpect: 100-continue\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        node.http,
+        body.len()
+    );
+    let mut socket = connect_and_say(&node, &head).await;
+    let mut go_on = [0; 25];
+    timeout(PATIENCE, socket.read_exact(&mut go_on)).await.expect("in time").expect("it waits for the body");
+    assert_eq!(go_on, *b"HTTP/1.1 100 Continue\r\n\r\n");
+    // A stream of the log tells when it leaves.
+    let ann = Web::new(node.http, Some("ann"));
+    ann.turn("other", "echo", "m", "hi", None).await.rest().await;
+    let accept = [("accept", "text/event-stream")];
+    let mut log = ann.open("GET", "/v1/sessions/other/events", &accept, "").await;
+    node.signal("-TERM").await;
+    log.until(|event| event.name.as_deref() == Some("go_away")).await;
+    socket.write_all(body.as_bytes()).await.expect("it takes it");
+    let answer = rest(socket).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\"draining\""), "{answer}");
+}

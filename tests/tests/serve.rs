@@ -7,9 +7,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, interval, timeout};
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::node::{Node, binary};
+use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
 fn directory() -> TempDir {
@@ -139,6 +140,31 @@ async fn what_passes_is_counted_and_content_is_not_logged() {
     }
     for text in [&metrics, &node.log()] {
         assert!(!text.contains("canary"), "{text}");
+    }
+}
+
+/// Requests are counted by what they asked for, and connections while they are open.
+#[tokio::test]
+async fn requests_and_open_connections_are_counted_as_they_are() {
+    let dir = directory();
+    let node = Node::start(dir.path(), &["--demo"]).await;
+    Web::new(node.http, Some("ann")).turn("s1", "echo", "m1", "hi", None).await.rest().await;
+    let turns = "turnway_http_requests_total{method=\"POST\",route=\"/v1/sessions/{session_id}/turns\",status=\"2xx\"} 1\n";
+    let (_, metrics) = get(node.admin, "/metrics").await;
+    assert!(metrics.contains(turns), "{turns} is not in {metrics}");
+    let wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    until_open(&node, 1).await;
+    drop(wire);
+    until_open(&node, 0).await;
+}
+
+/// Waits until so many WebSockets are open, as the node sees it.
+async fn until_open(node: &Node, count: usize) {
+    let sample = format!("turnway_link_connections{{transport=\"websocket\"}} {count}\n");
+    let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(20)));
+    while !get(node.admin, "/metrics").await.1.contains(&sample) {
+        assert!(begun.elapsed() < PATIENCE, "not {sample}");
+        again.tick().await;
     }
 }
 

@@ -123,9 +123,10 @@ async fn what_users_held_is_given_back() {
     for n in 0..3 {
         wire.turn(&format!("s{n}"), "echo", "m", "hi").await.expect("a turn");
     }
-    let run = wire.ask("long", invoke("s0", "slow", "think")).await.expect("accepted");
+    let run = wire.ask("long", invoke("s3", "slow", "think")).await.expect("an answer");
+    assert_eq!(run["type"], "turn_accepted", "{run}");
     until_held(&node, "attempts", 1).await;
-    until_held(&node, "subscriptions", 3).await;
+    until_held(&node, "subscriptions", 4).await;
     assert!(held(&node, "content_bytes").await > 0 && held(&node, "sessions").await > 0);
     wire.say(json!({"type": "cancel_run", "run_id": run["run_id"]})).await.expect("said");
     wire.until(|message| message["type"] == "done").await.expect("its end");
@@ -141,13 +142,10 @@ async fn places_for_attempts_come_back() {
     let dir = tempdir().expect("a directory");
     let good = Agents::start(|_| Reply::speak(async |voice| voice.done().await)).await;
     // Beside the one there are 256 for attempts that are being ended.
-    let (node, eve, _) = shared(
-        &dir,
-        "[limit]\nattempts = \"1\"\n[rate]\nconnection = \"off\"",
-        &["--agent", &good.flag("good")],
-    )
-    .await;
-    let mut wire = eve.hello(node.http, None).await.expect("welcome");
+    let file = configuration(dir.path(), "[limit]\nattempts = \"1\"");
+    let args = ["--config", &file, "--agent", &good.flag("good")];
+    let node = Node::start_on("memory:", dir.path(), &args).await;
+    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
     for n in 0..260 {
         let (_, done) = wire.turn("s", "good", &format!("m{n}"), "hi").await.expect("a turn");
         assert_eq!(done["status"], "completed", "{n}: {done}");

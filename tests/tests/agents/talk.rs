@@ -2,12 +2,13 @@
 use crate::world::{World, done, order};
 use bytes::Bytes;
 use serde_json::json;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, StopReason, TextKind};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Content;
 use turnway_core::protocol::json::Json;
+use turnway_tests::real::PATIENCE;
 
 /// Covers: MP-E1, SR-A4, SR-S10, MP-G1, MP-G2, SR-A9, SR-K1, EV-E2.
 #[tokio::test]
@@ -258,11 +259,13 @@ async fn whatever_an_agent_sends_is_a_sign_of_life() {
         let ask = order("a", sign, "hi");
         let (stream, _) = world.begin(&ask).await;
         // One that follows another too soon is not worth a report; many at once would be too large an event.
+        let begun = Instant::now();
         loop {
             stream.send(sign).await;
             if tokio::time::timeout(Duration::from_millis(20), world.alive()).await.is_ok() {
                 break;
             }
+            assert!(begun.elapsed() < PATIENCE, "{sign:?} is none");
         }
         stream.send("\n\n").await;
         stream.done().await;

@@ -3,7 +3,9 @@ use crate::forgeries::{forged, with, without};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tempfile::{TempDir, tempdir};
+use tokio::time::timeout;
 use turnway_core::limits;
+use turnway_tests::real::PATIENCE;
 use turnway_tests::real::identity::{Key, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::provider::{AUDIENCE, Provider, Signer, claims, flags, seconds};
@@ -152,7 +154,8 @@ async fn a_connection_dies_with_its_token_unless_it_shows_the_next() {
     let mut stream = web.open("GET", "/v1/sessions/s1/events", &events, "").await;
     assert_eq!(stream.status, 200);
     let ends = async {
-        while stream.more().await {}
+        let all = async { while stream.more().await {} };
+        timeout(PATIENCE, all).await.expect("it ends with its token");
         seconds(0)
     };
     let dies = async {

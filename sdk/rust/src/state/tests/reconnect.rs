@@ -202,6 +202,24 @@ fn go_away_is_obeyed_within_its_time() {
     assert_eq!(rig.connect()[0], "> hello [subscribe after 2.1 s.r@1+0]");
 }
 
+/// All who were at a node do not come to the next in the same moment.
+#[test]
+fn leaving_is_spread_over_the_time_there_is() {
+    let mut rig = Rig::new();
+    let mut wait_once = || {
+        rig.hear(
+            json!({"type": "go_away", "reason": "drain", "reconnect_within_ms": 2000, "jitter_ms": 2000}),
+        );
+        let wait = rig.state.poll_timeout().expect("it leaves") - rig.now;
+        rig.wait(Duration::from_secs(2));
+        rig.connect();
+        wait
+    };
+    let mut waits: Vec<_> = (0..16).map(|_| wait_once()).collect();
+    waits.sort();
+    assert!(waits[15] - waits[0] > Duration::from_secs(1), "{waits:?}");
+}
+
 /// The gateway reads no long `hello` of a stranger.
 #[test]
 fn what_does_not_fit_into_hello_is_subscribed_to_afterwards() {

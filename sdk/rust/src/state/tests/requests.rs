@@ -42,9 +42,10 @@ fn the_budget_of_a_request_ends() {
             rig.state.handle_bytes(rig.now);
         }
         asked += 1;
+        assert!(asked < 60, "it goes on for ever");
     };
     assert_eq!(told, ["error agent_invoke store_unavailable", "> invoke b"]);
-    assert!((10..60).contains(&asked), "{asked}");
+    assert!(asked >= 10, "{asked}");
 }
 
 #[test]
