@@ -260,18 +260,19 @@ impl Script {
         let named = format!("m{}", if self.rng.chance(85) { self.count } else { self.rng.below(self.count) });
         let message_id = name(MessageId::parse(&named));
         let strategies = [Strategy::Enqueue, Strategy::Interrupt, Strategy::Reject];
-        let text = if self.mood == Mood::Heavy || self.rng.chance(50) { self.text() } else { String::new() };
+        let text = match self.mood {
+            Mood::Bulky => "höh ".repeat(18_000 + self.rng.below(5_000) as usize),
+            Mood::Heavy => self.text(),
+            Mood::Even | Mood::Crowded | Mood::Public if self.rng.chance(50) => self.text(),
+            Mood::Even | Mood::Crowded | Mood::Public => String::new(),
+        };
         let input = Input {
             run_id: RunId::derive(&key, &user, &message_id),
             message_id,
             request_id: None,
             user: user.clone(),
             agent_id: None,
-            history: if self.mood == Mood::Bulky {
-                Some(said_before(&"höh ".repeat(18_000 + self.rng.below(5_000) as usize)))
-            } else {
-                self.rng.chance(20).then(|| said_before(&text))
-            },
+            history: (self.mood != Mood::Bulky && self.rng.chance(20)).then(|| said_before(&text)),
             message: Message { role: Role::User, content: Content::Text(text) },
             strategy: if self.mood == Mood::Bulky || self.rng.chance(80) {
                 strategies[0]

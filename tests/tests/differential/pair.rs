@@ -71,7 +71,7 @@ impl Pair {
         });
         let (store, answers) = open();
         let (measure, quotas) = ways.quotas;
-        let script = if seed % 6 == 5 { Script::bulky(seed, true) } else { Script::new(seed, true) };
+        let script = if seed % 12 == 5 { Script::bulky(seed, true) } else { Script::new(seed, true) };
         let shelf = Shelf::metered(measure, quotas, None);
         let (store, now, given) = (Some(store), DAWN, BTreeMap::new());
         Self { script, shelf, store, open, answers, clock, now, era: None, ways, given, forgotten: 0 }
