@@ -394,7 +394,7 @@ impl Script {
                 self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage });
             }
             ["done"] => self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None }),
-            [word @ ("fail" | "gone" | "refuse" | "not-known" | "head" | "503" | "429")] => {
+            [word @ ("fail" | "gone" | "refuse" | "not-known" | "head" | "502" | "503" | "429")] => {
                 self.report(AgentEvent::Failed(failure(word)));
             }
             ["disconnect"] => self.report(lost()),
