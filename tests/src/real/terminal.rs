@@ -7,9 +7,13 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+
+/// Between two keys of somebody who wants to leave.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// A command that runs at a terminal. Killed when dropped.
 #[derive(Debug)]
@@ -94,6 +98,17 @@ impl Terminal {
     pub async fn edits(&mut self, line: &str) -> Vec<String> {
         let line = format!("> {line}");
         self.until(&line, |rows| rows.last().is_some_and(|row| *row == line.trim_end())).await
+    }
+
+    /// Presses a key until it ends, as a person does: keys between two lines may be lost. The exit code, and what is shown then.
+    pub async fn leaves(&mut self, key: &str) -> (Option<i32>, Vec<String>) {
+        let begun = Instant::now();
+        self.press(key);
+        while timeout(AGAIN, self.child.wait()).await.is_err() {
+            assert!(begun.elapsed() < PATIENCE, "it does not end:\n{}", self.screen.shown().join("\n"));
+            self.press(key);
+        }
+        self.ended().await
     }
 
     /// Waits for the end: the exit code, and what is shown then.

@@ -169,7 +169,7 @@ async fn the_rust_client_changes_members() {
         (MemberChange::remove("counter").reason("enough"), Ok(told(&["echo", "ada"], "ada"))),
         (MemberChange::switch("counter"), Err(("switch_agent", "agent_not_in_session"))),
         (MemberChange::remove("counter"), Err(("remove_agent", "REMOVE_AGENT_FAILED"))),
-        (MemberChange::invite("nobody"), Err(("invite_agent", "not_found"))),
+        (MemberChange::invite("nobody"), Err(("invite_agent", "ADD_AGENT_FAILED"))),
     ] {
         session.change_members(change.clone()).await.expect("asked");
         let came = loop {

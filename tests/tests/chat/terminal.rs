@@ -138,9 +138,7 @@ async fn an_answer_that_comes_during_a_search_is_shown_afterwards() {
     drop(pieces);
     let rows = ann.until("all of it", |rows| rows.concat().matches(", more").count() == 8).await;
     assert!(rows.iter().any(|row| row == "> tell me"), "{rows:?}");
-    ann.press(CTRL_C);
-    ann.press(CTRL_D);
-    ann.ended().await;
+    ann.leaves(CTRL_C).await;
     assert!(ann.is_as_before());
 }
 
@@ -190,8 +188,7 @@ async fn ctrl_c_stops_an_answer_clears_a_line_and_leaves() {
     let rows = ann.edits("").await;
     assert!(!rows.iter().any(|row| row.contains("not this")), "{rows:?}");
     // The end of the answer may be on its way: then the first stops it.
-    ann.press(&format!("{CTRL_C}{CTRL_C}"));
-    assert_eq!(ann.ended().await.0, Some(0));
+    assert_eq!(ann.leaves(CTRL_C).await.0, Some(0));
     assert!(ann.is_as_before());
 }
 
@@ -206,8 +203,7 @@ async fn lines_are_remembered_for_the_user_alone() {
         let rows = format!("echo: {}", line.trim());
         ann.sees(&rows).await;
     }
-    ann.press(CTRL_D);
-    assert_eq!(ann.ended().await.0, Some(0));
+    assert_eq!(ann.leaves(CTRL_D).await.0, Some(0));
     let file = dir.path().join(".local/state/turnway/chat_history");
     let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     assert_eq!((mode(&file), mode(file.parent().expect("a directory"))), (0o600, 0o700));
@@ -240,8 +236,7 @@ async fn the_history_is_where_the_user_keeps_state_and_bounded() {
     ann.edits("line 1499").await;
     ann.press(&format!("{CTRL_U}the last\r"));
     ann.sees("echo: the last").await;
-    ann.press(CTRL_D);
-    assert_eq!(ann.ended().await.0, Some(0));
+    assert_eq!(ann.leaves(CTRL_D).await.0, Some(0));
     let kept = std::fs::read_to_string(&file).expect("text");
     assert_eq!((kept.lines().count(), kept.lines().last()), (1001, Some("the last")));
     let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
@@ -293,8 +288,7 @@ async fn a_dumb_terminal_has_plain_lines() {
     assert!(ann.is_as_before());
     ann.press("hello\n");
     ann.sees("echo: hello").await;
-    ann.press(CTRL_D);
-    assert_eq!(ann.ended().await.0, Some(0));
+    assert_eq!(ann.leaves(CTRL_D).await.0, Some(0));
     assert!(!dir.path().join(".local").exists());
 }
 
