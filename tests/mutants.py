@@ -47,7 +47,8 @@ NODE_TESTS = [
 ]
 # A test binary may take so many times as long as without a mutant, and at least so many seconds.
 TIMES, SECONDS_MIN = 5, 60
-BUILD_SECONDS_MAX = 900
+# One mutant may take so long to build; more, and it has timed out.
+BUILD_SECONDS_MAX = 600
 # Mutants of one crate in a row, so that others need not be built anew for each: a run that stops early has run a fair
 # part of the sample all the same.
 ROUND = 10
@@ -187,7 +188,7 @@ def build(arguments, log, seconds):
     out.unlink(missing_ok=True)
     command = f'exec "$@" >{out}'
     cargo = ["cargo", "test", "--locked", "--no-run", "--message-format", "json", *arguments]
-    built = run(["bash", "-c", command, "build", *cargo], TREE, log, min(seconds, BUILD_SECONDS_MAX))
+    built = run(["bash", "-c", command, "build", *cargo], TREE, log, seconds)
     if not built:
         return None, built is None
     found = []
@@ -208,13 +209,14 @@ class Suite:
     def left(self):
         return self.end - time.monotonic()
 
-    def own(self, crate, log):
-        """Builds a crate's own tests, and the node where it is the crate of the node."""
+    def own(self, crate, log, seconds):
+        """Builds a crate's own tests within so many seconds, and the node where it is the crate of the node."""
+        end = time.monotonic() + seconds
         bins = ["--bins"] if crate == "turnway" else []
-        found, late = build(["-p", crate, "--lib", "--tests", *bins], log, self.left())
+        found, late = build(["-p", crate, "--lib", "--tests", *bins], log, seconds)
         if found is not None and crate == "turnway":
             node = ["cargo", "build", "--locked", "-p", crate, "--bins"]
-            built = run(node, TREE, log, min(self.left(), BUILD_SECONDS_MAX))
+            built = run(node, TREE, log, end - time.monotonic())
             if not built:
                 return None, built is None
         return found, late
@@ -224,7 +226,8 @@ class Suite:
         log = LOGS / f"without-{crate}.log"
         log.unlink(missing_ok=True)
         begun = time.monotonic()
-        tests, late = self.own(crate, log)
+        # The first build has all the time there is: it builds what the crate leans on.
+        tests, late = self.own(crate, log, self.left())
         if tests is not None and crate == "turnway":
             files = [word for name in NODE_TESTS for word in ("--test", name)]
             self.node_tests, late = build(["-p", "turnway-tests", *files], log, self.left())
@@ -246,7 +249,7 @@ class Suite:
 
     def verdict(self, crate, log):
         """What tests say of the copy as it is: an outcome, and who gave it; none where the time of the run is up."""
-        tests, late = self.own(crate, log)
+        tests, late = self.own(crate, log, min(self.left(), BUILD_SECONDS_MAX))
         if tests is None:
             return None if self.left() < 1 else ("timeout" if late else "unviable", "build")
         for name, executable, folder in tests + (self.node_tests if crate == "turnway" else []):
