@@ -148,11 +148,20 @@ async fn sessions_older_than_max_age_are_deleted_once_by_a_fleet() {
     for n in 4..8 {
         ann.turn(&format!("s{n}"), "echo", "m", &big, None).await.rest().await;
     }
-    let mut expired = 0;
-    for node in &nodes {
-        let (_, page) = get(node.admin, "/metrics").await.expect("metrics");
-        let line = page.lines().find_map(|line| line.strip_prefix("turnway_session_expired_total "));
-        expired += line.and_then(|number| number.trim().parse::<u64>().ok()).expect("a number");
-    }
+    // What a page of metrics says may be some moments old.
+    let counted = async {
+        loop {
+            let mut expired = 0;
+            for node in &nodes {
+                let (_, page) = get(node.admin, "/metrics").await.expect("metrics");
+                let line = page.lines().find_map(|line| line.strip_prefix("turnway_session_expired_total "));
+                expired += line.and_then(|number| number.trim().parse::<u64>().ok()).expect("a number");
+            }
+            if expired >= 4 {
+                return expired;
+            }
+        }
+    };
+    let expired = tokio::time::timeout(PATIENCE, counted).await.expect("they are counted");
     assert!((4..=8).contains(&expired), "each once: {expired}");
 }

@@ -77,7 +77,7 @@ pub(crate) struct Streams {
     made: u64,
     /// Attempts that an agent knows of though their requests may have ended.
     known: BTreeSet<(RunId, u32)>,
-    /// When an agent that was busy wants to be asked again, by who asked, for which attempt.
+    /// When an agent that was busy wants to be asked again, by the clock of who asked, for which attempt.
     busy: BTreeMap<(NodeId, RunId, Epoch, u32), Mono>,
     /// What it makes of inputs that it was handed, by input, run and attempt.
     pub(super) minds: BTreeMap<(RunId, RunId, u32), SteerOutcome>,
@@ -195,7 +195,7 @@ impl World {
         let manner = manner_of(saying.manner, n, attempt);
         let asked = self.streams.busy.remove(&(node, run_id.clone(), epoch, attempt.saturating_sub(1)));
         assert!(
-            asked.is_none_or(|until| self.now >= until),
+            asked.is_none_or(|until| self.mono_of(node) >= until),
             "G3: an agent that is busy is asked again when it has said: {run_id}.{attempt}"
         );
         if manner == Manner::Poison {
@@ -346,7 +346,8 @@ impl World {
             && let Some(wait) = answer.retry_after_ms
         {
             let asked = (node, run_id.clone(), epoch, attempt);
-            self.streams.busy.insert(asked, self.now + Duration::from_millis(wait));
+            let until = self.mono_of(node) + Duration::from_millis(wait);
+            self.streams.busy.insert(asked, until);
         }
         let stays = stream.manner == Manner::Mute || (stream.manner == Manner::Stubborn && stream.cancelled);
         if stream.rest.is_empty() && !stays {

@@ -403,6 +403,11 @@ impl World {
     }
 
     /// Gives an input to a process that may be gone.
+    /// The time of a node's own clock, which is faster or slower than the world's.
+    pub(crate) fn mono_of(&self, boot: NodeId) -> Mono {
+        self.at(boot).map_or(self.now, |at| self.nodes[at].mono(self.now))
+    }
+
     pub(crate) fn give_to(&mut self, boot: NodeId, input: Input) {
         if let Some(at) = self.at(boot) {
             self.give(at, input);
