@@ -136,19 +136,19 @@ impl LinkMetrics {
             held: workshop.gauges(
                 "turnway_link_held",
                 "Links that are admitted now, and requests that read pages, counted for their users.",
-                "by",
+                "resource",
                 &Way::NAMES,
             )?,
             capacity: workshop.gauges(
                 "turnway_link_capacity",
                 "As many of them as there may be.",
-                "by",
+                "resource",
                 &Way::NAMES,
             )?,
             over: workshop.counters(
                 "turnway_link_over_total",
                 "Links and reads that were refused because a bound or a share was met.",
-                "by",
+                "resource",
                 &Way::NAMES,
             )?,
         })
