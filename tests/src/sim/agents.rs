@@ -315,6 +315,7 @@ impl World {
 
     /// A stream says its next word.
     pub(crate) fn stream_on(&mut self, id: u64) {
+        let Some(mono) = self.streams.open.get(&id).map(|stream| self.mono_of(stream.node)) else { return };
         let Some(stream) = self.streams.open.get_mut(&id) else { return };
         // What comes in one packet is told at once.
         let at_once = if stream.manner == Manner::Eager { 3 } else { 1 };
@@ -346,7 +347,7 @@ impl World {
             && let Some(wait) = answer.retry_after_ms
         {
             let asked = (node, run_id.clone(), epoch, attempt);
-            let until = self.mono_of(node) + Duration::from_millis(wait);
+            let until = mono + Duration::from_millis(wait);
             self.streams.busy.insert(asked, until);
         }
         let stays = stream.manner == Manner::Mute || (stream.manner == Manner::Stubborn && stream.cancelled);
