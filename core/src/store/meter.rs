@@ -1,7 +1,6 @@
 //! Stored bytes in the model: what each session takes, found by looking at it after each op.
 //! The shelf calls it; a store that is asked without quotas has none.
 use crate::id::{Place, Seq, SessionKey, UserId};
-use crate::share::Account;
 use crate::store::quota::{Measure, Quotas, Usage, fact_bytes, state_bytes, waiting_bytes};
 use crate::store::{Refused, Slot};
 use serde::Serialize;
@@ -63,13 +62,11 @@ impl Meter {
         if let Some(user) = &slot.user
             && sizes.total != before
         {
-            let account = Account { tenant: key.tenant.clone(), user: user.clone() };
-            self.usage.add(&account, sizes.total.wrapping_sub(before).cast_signed());
+            self.usage.count(&Usage::account(key, user), sizes.total.wrapping_sub(before).cast_signed());
         }
         if sizes.total == 0 && slot.deleted {
             self.sessions.remove(key);
         }
-        self.usage.take_changed();
     }
 
     /// Returns the bytes of everybody.

@@ -104,25 +104,22 @@ impl Usage {
 
     /// Counts bytes that a user's session has gained, or lost.
     pub fn add(&mut self, account: &Account, bytes: i64) {
+        self.count(account, bytes);
+        self.changed.insert(account.clone());
+    }
+
+    /// Does the same where no number is written down.
+    pub(super) fn count(&mut self, account: &Account, bytes: i64) {
         let held = self.of_user(account).saturating_add_signed(bytes);
         self.shift(account, held);
-        if held == 0 {
-            self.users.remove(account);
-        } else {
-            self.users.insert(account.clone(), held);
-        }
-        self.changed.insert(account.clone());
+        set(&mut self.users, account, held);
     }
 
     /// Brings the sums of tenant and store up to date with a user's new number.
     fn shift(&mut self, account: &Account, held: u64) {
         let before = self.of_user(account);
         let of_tenant = (self.of_tenant(account) + held).saturating_sub(before);
-        if of_tenant == 0 {
-            self.tenants.remove(&account.tenant);
-        } else {
-            self.tenants.insert(account.tenant.clone(), of_tenant);
-        }
+        set(&mut self.tenants, &account.tenant, of_tenant);
         self.total = (self.total + held).saturating_sub(before);
     }
 
@@ -163,6 +160,17 @@ impl Usage {
     /// Returns the account of a session's owner.
     pub fn account(key: &SessionKey, user: &crate::id::UserId) -> Account {
         Account { tenant: key.tenant.clone(), user: user.clone() }
+    }
+}
+
+/// Keeps a sum under a name, and no name without a sum.
+fn set<K: Ord + Clone>(sums: &mut BTreeMap<K, u64>, name: &K, sum: u64) {
+    if sum == 0 {
+        sums.remove(name);
+    } else if let Some(held) = sums.get_mut(name) {
+        *held = sum;
+    } else {
+        sums.insert(name.clone(), sum);
     }
 }
 

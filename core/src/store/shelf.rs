@@ -51,7 +51,7 @@ impl Shelf {
             self.register.enter(key, slot);
         }
         if let Some(meter) = &mut self.meter
-            && !matches!(op, Op::Open { .. } | Op::Read { .. } | Op::Inbox { .. } | Op::Find { .. })
+            && changes_bytes(op)
         {
             meter.follow(key, slot);
         }
@@ -248,5 +248,36 @@ impl Shelf {
             self.slots.insert(key, slot);
         }
         self.register = Register::of(self.slots.iter());
+    }
+}
+
+/// Whether an op may add records to a session, or take some away.
+fn changes_bytes(op: &Op) -> bool {
+    match op {
+        Op::Accept { .. }
+        | Op::Control { .. }
+        | Op::Append(_)
+        | Op::Keep(_)
+        | Op::Trim { .. }
+        | Op::Delete { .. }
+        | Op::Forget { .. } => true,
+        Op::Renew { .. }
+        | Op::Retire { .. }
+        | Op::Lease { .. }
+        | Op::Claim { .. }
+        | Op::Release { .. }
+        | Op::Transfer { .. }
+        | Op::Listen { .. }
+        | Op::Unlisten { .. }
+        | Op::Open { .. }
+        | Op::Read { .. }
+        | Op::Inbox { .. }
+        | Op::Find { .. }
+        | Op::Sessions { .. }
+        | Op::Idle { .. }
+        | Op::Sweep { .. }
+        | Op::Get { .. }
+        | Op::Put { .. }
+        | Op::Expire { .. } => false,
     }
 }
