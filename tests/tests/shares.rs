@@ -234,8 +234,8 @@ async fn quotas_hold_with_redis_and_in_memory() {
         assert!(told("turnway_store_used_bytes").is_some_and(|bytes| bytes > 64 * 1024), "{name}: {page}");
         let most = if name == "memory" { 2 << 30 } else { 0 };
         assert_eq!(told("turnway_store_capacity_bytes"), Some(most), "{name}");
-        assert!(told("turnway_link_capacity{by=\"tcp\"}").is_some_and(|links| links > 0), "{name}");
-        assert_eq!(told("turnway_link_over_total{by=\"tcp\"}"), Some(0), "{name}");
+        assert!(told("turnway_link_capacity{resource=\"tcp\"}").is_some_and(|links| links > 0), "{name}");
+        assert_eq!(told("turnway_link_over_total{resource=\"tcp\"}"), Some(0), "{name}");
         let events = ann.turn("a", "echo", "m", &big, None).await.rest().await;
         assert_eq!(
             events.last().expect("an end").data["status"],
