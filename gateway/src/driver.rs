@@ -14,7 +14,7 @@ pub use perform::Hands;
 
 use crate::clock::Clock;
 use crate::driver::alarm::Alarm;
-use crate::links::LinkPool;
+use crate::links::Pool;
 use crate::metrics::Metrics;
 use crate::phase::{Life, Phase, Reason};
 use perform::Done;
@@ -218,9 +218,7 @@ impl Driver {
             self.counted = Some(now);
             let remaining = self.switchboard.drain_progress().unwrap_or_default();
             self.life.drain_remaining(remaining as u64);
-            let links = &self.hands.links;
-            let [tcp, quic] = [LinkPool::Tcp, LinkPool::Quic].map(|pool| links.admitted(pool));
-            self.metrics.links.hold([tcp, quic, links.readings()]);
+            self.metrics.links.hold(Pool::ALL.map(|pool| self.hands.links.held(pool)));
             self.metrics.switchboard.tell(&self.switchboard.stats(self.clock.now()));
         }
     }

@@ -23,10 +23,8 @@ const MAILBOX_BYTES_MAX: usize = 4 * limits::LINK_UNWRITTEN_BYTES_MAX;
 /// The open links of this process.
 #[derive(Debug)]
 pub struct Links {
-    /// Admitted links by TCP and by QUIC, by whom they are.
-    admitted: [Mutex<Ledger>; 2],
-    /// Requests that look through sessions or their logs, by who asks.
-    readings: Mutex<Ledger>,
+    /// Of each pool, by the users that hold places.
+    ledgers: [Mutex<Ledger>; Pool::ALL.len()],
     mailboxes: DashMap<LinkId, Arc<Mailbox>>,
     last: AtomicU64,
 }
@@ -37,24 +35,27 @@ pub struct Seat {
     id: LinkId,
     mailbox: Arc<Mailbox>,
     links: Arc<Links>,
-    /// Whom it is counted for, and among which.
-    account: OnceLock<(LinkPool, Account)>,
+    /// Where it is counted, once it is admitted.
+    place: OnceLock<Place>,
 }
 
-/// A request's place among those that look through sessions or their logs.
+/// A user's place in a pool; given back when it is dropped.
 #[derive(Debug)]
-pub struct Reading {
+pub struct Place {
     links: Arc<Links>,
+    pool: Pool,
     account: Account,
 }
 
-/// How a link comes: each way has connections of its own.
+/// Places of a node that tenants and users share, each kind for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkPool {
-    /// By a connection that is a file.
+pub enum Pool {
+    /// Links by connections that are files.
     Tcp,
-    /// By QUIC, whose connections share one.
+    /// Links by QUIC, whose connections share a file.
     Quic,
+    /// Requests over HTTP that look through sessions or their logs.
+    Reads,
 }
 
 /// What a link finds in its mailbox.
@@ -100,44 +101,30 @@ impl Links {
     pub fn new(shares: Option<Shares>, by_tcp: usize, by_quic: usize) -> Self {
         let ledger = |capacity: usize| Mutex::new(Ledger::new(capacity as u64, shares));
         Self {
-            admitted: [ledger(by_tcp), ledger(by_quic)],
-            readings: ledger(limits::READINGS_MAX),
+            ledgers: [by_tcp, by_quic, limits::READINGS_MAX].map(ledger),
             mailboxes: DashMap::new(),
             last: AtomicU64::new(0),
         }
     }
 
-    /// Returns how many links of one way are admitted, how many may be, and how many were refused.
-    pub fn admitted(&self, pool: LinkPool) -> (u64, u64, u64) {
+    /// Returns how many places of a pool are held, how many there are, and how often one was refused.
+    pub fn held(&self, pool: Pool) -> (u64, u64, u64) {
         let ledger = self.ledger(pool);
         (ledger.held(), ledger.capacity(), ledger.refused())
     }
 
-    /// Returns how many requests look through sessions or logs, how many may, and how many were refused.
-    pub fn readings(&self) -> (u64, u64, u64) {
-        let ledger = self.reading_ledger();
-        (ledger.held(), ledger.capacity(), ledger.refused())
-    }
-
-    /// Takes a place for a request that looks through sessions or a log, unless this user's share of them is used up.
-    pub fn begin_reading(self: &Arc<Self>, principal: &Principal) -> Result<Reading, Refusal> {
+    /// Takes a place for a user, unless that exceeds the pool or the user's share of it.
+    pub fn take(self: &Arc<Self>, pool: Pool, principal: &Principal) -> Result<Place, Refusal> {
         let account = Account::from(principal);
-        if planted(Planted::ReadsUncounted) {
-            return Ok(Reading { links: Arc::clone(self), account });
-        }
-        match self.reading_ledger().take(&account, 1) {
-            Ok(()) => Ok(Reading { links: Arc::clone(self), account }),
-            Err(over) => Err(refusal_of(over, "reads at a time")),
-        }
-    }
-
-    fn reading_ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.readings.lock().unwrap_or_else(PoisonError::into_inner)
+        let is_uncounted = pool == Pool::Reads && planted(Planted::ReadsUncounted);
+        let taken = if is_uncounted { Ok(()) } else { self.ledger(pool).take(&account, 1) };
+        taken.map_err(|over| refusal_of(over, pool.what()))?;
+        Ok(Place { links: Arc::clone(self), pool, account })
     }
 
     /// Nothing in here can panic half-way.
-    fn ledger(&self, pool: LinkPool) -> MutexGuard<'_, Ledger> {
-        self.admitted[pool as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    fn ledger(&self, pool: Pool) -> MutexGuard<'_, Ledger> {
+        self.ledgers[pool as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place for one more link, under a name that was never used.
@@ -145,7 +132,7 @@ impl Links {
         let id = LinkId(self.last.fetch_add(1, Ordering::Relaxed) + 1);
         let mailbox = Arc::new(Mailbox::default());
         self.mailboxes.insert(id, Arc::clone(&mailbox));
-        Seat { id, mailbox, links: Arc::clone(self), account: OnceLock::new() }
+        Seat { id, mailbox, links: Arc::clone(self), place: OnceLock::new() }
     }
 
     /// Shows a link something. Never waits; for a link that is gone it does nothing.
@@ -187,15 +174,9 @@ impl Seat {
     }
 
     /// Counts the link for whoever it is, unless that one has too many: then nothing is to be done for it.
-    pub fn admit(&self, pool: LinkPool, principal: &Principal) -> Result<(), Refusal> {
-        let account = Account::from(principal);
-        if let Err(over) = self.links.ledger(pool).take(&account, 1) {
-            return Err(refusal_of(over, "connections"));
-        }
-        if let Err((pool, account)) = self.account.set((pool, account)) {
-            // It was counted before.
-            self.links.ledger(pool).give_back(&account, 1);
-        }
+    pub fn admit(&self, pool: Pool, principal: &Principal) -> Result<(), Refusal> {
+        // The place of one that was counted before is given back at once.
+        drop(self.place.set(self.links.take(pool, principal)?));
         Ok(())
     }
 
@@ -237,22 +218,35 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         self.links.mailboxes.remove(&self.id);
-        if let Some((pool, account)) = self.account.take()
-            && !planted(Planted::ConnectionShareKept)
-        {
-            self.links.ledger(pool).give_back(&account, 1);
+    }
+}
+
+// === impl Place ===
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let is_kept = match self.pool {
+            Pool::Tcp | Pool::Quic => planted(Planted::ConnectionShareKept),
+            Pool::Reads => planted(Planted::ReadsKept),
+        };
+        if !is_kept {
+            self.links.ledger(self.pool).give_back(&self.account, 1);
         }
     }
 }
 
-// === impl Reading ===
+// === impl Pool ===
 
-impl Drop for Reading {
-    fn drop(&mut self) {
-        if planted(Planted::ReadsKept) {
-            return;
+impl Pool {
+    /// All of them, in the order of their metrics.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Quic, Self::Reads];
+
+    /// Names its places to whoever is refused one.
+    fn what(self) -> &'static str {
+        match self {
+            Self::Tcp | Self::Quic => "connections",
+            Self::Reads => "reads at a time",
         }
-        self.links.reading_ledger().give_back(&self.account, 1);
     }
 }
 
@@ -463,17 +457,17 @@ mod tests {
         let (eve, ann) = (principal("evil", "eve"), principal("acme", "ann"));
         let enter = |who: &Principal| {
             let seat = links.open();
-            seat.admit(LinkPool::Tcp, who).map(|()| seat)
+            seat.admit(Pool::Tcp, who).map(|()| seat)
         };
         let mut inside: Vec<Seat> = std::iter::from_fn(|| enter(&eve).ok()).collect();
         assert_eq!(inside.len(), 9, "nine sixteenths");
         assert_eq!(enter(&eve).expect_err("full").code, Code::OverShare);
         let other = enter(&ann).expect("room for others");
-        assert!(links.open().admit(LinkPool::Quic, &eve).is_ok(), "connections by QUIC are counted apart");
+        assert!(links.open().admit(Pool::Quic, &eve).is_ok(), "connections by QUIC are counted apart");
         inside.pop();
         inside.push(enter(&eve).expect("room again"));
         drop((inside, other));
-        assert_eq!(links.admitted(LinkPool::Tcp).0, 0, "all that was held is given back");
+        assert_eq!(links.held(Pool::Tcp).0, 0, "all that was held is given back");
     }
 
     /// Covers: S-16.
@@ -488,16 +482,20 @@ mod tests {
         };
         let (eve, ann) = (principal("evil"), principal("acme"));
         let all = 0..=limits::READINGS_MAX;
-        let mut readings: Vec<Reading> = all.map_while(|_| links.begin_reading(&eve).ok()).collect();
+        let mut readings: Vec<Place> = all.map_while(|_| links.take(Pool::Reads, &eve).ok()).collect();
         assert_eq!(readings.len(), limits::READINGS_MAX * 9 / 16, "nine sixteenths");
-        let refusal = links.begin_reading(&eve).expect_err("full");
+        let refusal = links.take(Pool::Reads, &eve).expect_err("full");
         assert_eq!(refusal.code, Code::OverShare);
         assert!(refusal.retry_after_ms.is_some(), "it says when to come again");
-        let other = links.begin_reading(&ann).expect("room for others");
+        let other = links.take(Pool::Reads, &ann).expect("room for others");
         readings.pop();
-        readings.push(links.begin_reading(&eve).expect("room again"));
+        readings.push(links.take(Pool::Reads, &eve).expect("room again"));
         drop((readings, other));
-        assert_eq!(links.readings(), (0, limits::READINGS_MAX as u64, 2), "all that was held is given back");
+        assert_eq!(
+            links.held(Pool::Reads),
+            (0, limits::READINGS_MAX as u64, 2),
+            "all that was held is given back"
+        );
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@
 use crate::door::token::LEEWAY;
 use crate::door::{Admitted, Proof};
 use crate::http::Desk;
-use crate::links::{Fate, Gone, LinkPool, Mail, Reading, Seat};
+use crate::links::{Fate, Gone, Mail, Place, Pool, Seat};
 use crate::rates::Pass;
 use crate::socket::Watch;
 use std::collections::VecDeque;
@@ -81,7 +81,7 @@ impl Guest {
             seat.mark(key.as_str());
         }
         if !planted(Planted::HttpShareUncounted) {
-            seat.admit(LinkPool::Tcp, &principal).map_err(Parted::Crowded)?;
+            seat.admit(Pool::Tcp, &principal).map_err(Parted::Crowded)?;
         }
         let now = desk.clock.now();
         if !desk.door.still_admits(&proof, now.store) {
@@ -139,8 +139,8 @@ impl Guest {
     }
 
     /// Takes a place among the requests that look through sessions or their logs; it is given back when this is dropped.
-    pub fn begin_reading(&self) -> Result<Reading, Parted> {
-        self.desk.links.begin_reading(&self.principal).map_err(Parted::Crowded)
+    pub fn begin_reading(&self) -> Result<Place, Parted> {
+        self.desk.links.take(Pool::Reads, &self.principal).map_err(Parted::Crowded)
     }
 
     /// Who it is.

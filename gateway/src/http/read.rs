@@ -1,7 +1,7 @@
 //! Facts of a session, read through a guest: from a place on, in order, without gaps.
 use crate::http::guest::{ANSWER_WAIT, Guest, Unanswered};
 use crate::http::problem::Problem;
-use crate::links::Reading;
+use crate::links::Place;
 use std::sync::Arc;
 use turnway_bindings::channel::command::{Command, Subscribe};
 use turnway_bindings::channel::note::{Note, Reset, SnapshotNote};
@@ -66,7 +66,7 @@ impl Reader {
     }
 
     /// Takes a place among the requests that look through sessions or their logs, see [`Guest::begin_reading`].
-    pub fn begin_reading(&self) -> Result<Reading, Unanswered> {
+    pub fn begin_reading(&self) -> Result<Place, Unanswered> {
         Ok(self.guest.begin_reading()?)
     }
 

@@ -1,7 +1,7 @@
 //! What a link shows of itself: its `hello`, and later the next token.
 use super::{Stage, Visit};
 use crate::door::{Admitted, Denied, Proof};
-use crate::links::LinkPool;
+use crate::links::Pool;
 use crate::listen::end::End;
 use crate::listen::wire::Wire;
 use crate::metrics::{Handshake, Transport};
@@ -100,10 +100,10 @@ impl<W: Wire> Visit<'_, W> {
 }
 
 /// Returns which connections a link of this transport is counted among.
-fn pool(transport: Transport) -> LinkPool {
+fn pool(transport: Transport) -> Pool {
     match transport {
-        Transport::WebSocket => LinkPool::Tcp,
-        _ if planted(Planted::QuicSharesTcpPool) => LinkPool::Tcp,
-        Transport::Quic | Transport::WebTransport => LinkPool::Quic,
+        Transport::WebSocket => Pool::Tcp,
+        _ if planted(Planted::QuicSharesTcpPool) => Pool::Tcp,
+        Transport::Quic | Transport::WebTransport => Pool::Quic,
     }
 }
