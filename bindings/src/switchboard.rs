@@ -70,7 +70,7 @@ pub struct Config {
     pub alone: bool,
     /// How many facts of a session are kept at least; none: all of them, for ever.
     pub keep_facts: Option<u64>,
-    /// How long a session is kept after its last fact; none: for ever.
+    /// Time that a session is kept after its last fact; none: for ever.
     pub max_age: Option<Duration>,
     /// What its users may hold of it.
     pub capacity: Capacity,

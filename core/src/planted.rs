@@ -31,7 +31,7 @@ define_planted! {
     LockoutDoubled,
     /// Addresses are remembered without bound for their bad credentials: memory for whoever has a network.
     LockoutTableUnbounded,
-    /// Who is not heard over HTTP is heard over QUIC: keys are guessed there.
+    /// An address that is locked out over HTTP is heard over QUIC: keys are guessed there.
     QuicLockoutUnchecked,
     /// A bad key in an HTTP request is not counted: keys are guessed there.
     HttpGuessUncounted,
@@ -47,7 +47,7 @@ define_planted! {
     QuicSharesTcpPool,
     /// Requests over HTTP count for nobody's share: one user takes all connections of a node.
     HttpShareUncounted,
-    /// What a link has been shown weighs on its mailbox for ever: each link ends as a slow consumer.
+    /// Notes that a link has been shown weigh on its mailbox for ever: each link ends as a slow consumer.
     MailboxWeightKept,
     /// A socket whose peer takes nothing is kept a hundred times as long: stalled requests fill a node.
     StalledSocketKept,
@@ -57,7 +57,7 @@ define_planted! {
     BadMessagesDoubled,
     /// Any number of messages waits before `welcome`.
     WaitingUnbounded,
-    /// What is written is credited twice: a slow reader has twice the bytes under way that it may.
+    /// Written bytes are credited twice: a slow reader has twice the bytes under way that it may.
     CreditTwice,
     /// What is asked behind a `session_open` begins at once: the session is not there yet.
     OrderOvertaken,

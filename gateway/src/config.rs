@@ -81,7 +81,7 @@ pub struct Config {
     pub store: StoreConfig,
     /// How many facts of each session are kept at least; none: all, for ever.
     pub keep_facts: Option<u64>,
-    /// How long a session is kept after its last fact; none: for ever.
+    /// Time that a session is kept after its last fact; none: for ever.
     pub max_age: Option<Duration>,
     /// The skew of the system's clock from which a node is not ready; none: it always is.
     pub skew_max: Option<Duration>,

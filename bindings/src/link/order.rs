@@ -26,7 +26,7 @@ struct Lane {
     begun: VecDeque<Begun>,
     /// Not begun, in the order they came.
     waiting: VecDeque<Waiting>,
-    /// What is to be shown once those of `begun` that came earlier are answered: first an answer, then whatever follows.
+    /// An answer that came too early, and the notes after it: shown once the requests before it are answered.
     held: VecDeque<Note>,
 }
 
@@ -57,7 +57,7 @@ enum Kind {
     Unsubscribe,
 }
 
-/// What is to be done now.
+/// Notes and requests that are due.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Due {
     /// Shown first, in this order.
@@ -93,7 +93,7 @@ fn place(command: &Command) -> Option<(&SessionId, Kind)> {
 // === impl Order ===
 
 impl Order {
-    /// Whether nothing is expected and nothing waits.
+    /// Returns whether no request is begun and none waits.
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
@@ -271,7 +271,7 @@ impl Begun {
             Note::Accepted(accepted) => (Kind::Invoke, &accepted.request_id),
             Note::Closed { request_id, .. } => (Kind::Close, request_id),
             Note::Refused { request_id, .. } => (self.kind, request_id),
-            // Who follows the session is shown this instead of an answer.
+            // A link that follows the session is shown this instead of an answer.
             Note::Fact { entry, .. } => {
                 let Fact::SessionClosed { request_id } = &entry.fact else { return false };
                 (Kind::Close, request_id)
@@ -306,7 +306,7 @@ fn session_of(note: &Note) -> Option<&SessionId> {
     }
 }
 
-/// Whether a note is the answer to a request that has no place in the order.
+/// Returns whether a note may answer a request that has no place in the order.
 fn overtakes(note: &Note) -> bool {
     matches!(note, Note::Handover(_) | Note::CancelTaken { .. } | Note::Refused { .. })
 }

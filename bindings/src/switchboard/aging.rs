@@ -9,7 +9,7 @@ use turnway_core::time::{Millis, Now};
 /// The walk of one node.
 #[derive(Debug)]
 pub(super) struct Aging {
-    /// How long a session is kept after its last fact; none: for ever.
+    /// Time that a session is kept after its last fact; none: for ever.
     max_age: Option<Duration>,
     /// The place where the walk goes on; none: it begins anew.
     place: Option<IdlePlace>,
@@ -29,7 +29,7 @@ impl Switchboard {
     /// Looks at the next sessions. Where the answer is lost, the walk begins anew after a while.
     pub(super) fn age(&mut self, now: Now) {
         let Some(max_age) = self.aging.max_age.filter(|_| self.drain.is_none()) else { return };
-        // What is kept for seconds only is looked for more often.
+        // Sessions that are kept for seconds only are looked for more often.
         let wait = self.jitter(limits::IDLE_WALK.min(max_age / 8).max(limits::IDLE_STEP));
         self.timers.set(Timer::Age, now.mono + wait);
         let max_age = u64::try_from(max_age.as_millis()).unwrap_or(u64::MAX);

@@ -54,7 +54,7 @@ impl TextPos {
     pub(super) fn at(attempt: u32, offset: u64) -> Self {
         Self { attempt, offset, sure: false, rescanned: false, named: false }
     }
-    /// What a link says that it has.
+    /// A position that a link names, which no fact has confirmed.
     pub(super) fn named(attempt: u32, offset: u64) -> Self {
         Self { named: true, ..Self::at(attempt, offset) }
     }

@@ -1,18 +1,17 @@
 //! Requests that are written without waiting, and a switchboard that answers them as they happen to end.
-use crate::words::{Stage, check_open};
+use crate::words::{self, Stage, check_open};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use turnway_bindings::channel::command::Command;
 use turnway_bindings::channel::note::{Accepted, Members, Note, SnapshotNote};
 use turnway_bindings::link::{Input, Output};
-use turnway_core::id::{Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId};
+use turnway_core::id::{Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::limits::{ANSWER_ORDER_PATIENCE, LINK_ASKS_MAX};
 use turnway_core::machine::Machine;
-use turnway_core::protocol::entry::{Entry, Fact};
+use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::rng::Rng;
-use turnway_core::time::Millis;
 
 const RUN: &str = "s1.abcdefghijklmnopqrstuvwxyz";
 
@@ -21,17 +20,7 @@ fn session(name: &str) -> SessionId {
 }
 
 fn fact(of: &str, seq: u64, fact: Fact) -> Note {
-    let entry = Entry {
-        id: EventId::default(),
-        time: Millis(1),
-        source: "turnway".into(),
-        correlation_id: "c".into(),
-        causation_id: None,
-        traceparent: None,
-        run_id: None,
-        fact,
-    };
-    Note::Fact { session: session(of), seq: Seq(seq), epoch: Epoch(1), entry: entry.into(), asked: false }
+    words::fact(session(of), seq, fact)
 }
 
 /// A fact that every link is shown.
@@ -158,7 +147,7 @@ impl Board {
 }
 
 #[test]
-fn a_subscription_waits_for_the_opening_and_a_turn_for_the_subscription() {
+fn requests_behind_an_opening_wait_for_its_answer() {
     let mut board = Board::new();
     board.ask("session_open", "s1", 1);
     board.ask("subscribe", "s1", 2);
@@ -175,7 +164,7 @@ fn a_subscription_waits_for_the_opening_and_a_turn_for_the_subscription() {
 }
 
 #[test]
-fn turns_begin_at_once_and_an_answer_that_comes_early_waits_with_what_follows_it() {
+fn early_answer_waits_with_the_notes_after_it() {
     let mut board = Board::new();
     for number in 1..=3 {
         board.ask("agent_invoke", "s1", number);

@@ -58,8 +58,8 @@ pub(crate) fn text_note(bytes: usize) -> Input {
     })
 }
 
-/// A checkpoint: shown as nothing, but on its way all the same.
-pub(crate) fn silent_note(bytes: usize) -> Input {
+/// A fact of a session, of no run.
+pub(crate) fn fact(session: SessionId, seq: u64, fact: Fact) -> Note {
     let entry = Entry {
         id: EventId::default(),
         time: Millis(1),
@@ -68,10 +68,15 @@ pub(crate) fn silent_note(bytes: usize) -> Input {
         causation_id: None,
         traceparent: None,
         run_id: None,
-        fact: Fact::AgentStreamDelta { attempt: 1, offset: 0, text: Private("x".repeat(bytes)), mark: None },
+        fact,
     };
-    let (session, seq, epoch, entry) = (session(), Seq(1), Epoch(1), entry.into());
-    Input::Note(Note::Fact { session, seq, epoch, entry, asked: false })
+    Note::Fact { session, seq: Seq(seq), epoch: Epoch(1), entry: entry.into(), asked: false }
+}
+
+/// A checkpoint: shown as nothing, but on its way all the same.
+pub(crate) fn silent_note(bytes: usize) -> Input {
+    let text = Private("x".repeat(bytes));
+    Input::Note(fact(session(), 1, Fact::AgentStreamDelta { attempt: 1, offset: 0, text, mark: None }))
 }
 
 pub(crate) fn refused_note() -> Input {
