@@ -107,12 +107,11 @@ impl Order {
     ) -> Result<Option<Command>, TooMany> {
         let Some((session, kind)) = place(&command) else { return Ok(Some(command)) };
         let lane = self.lanes.iter().position(|lane| lane.session == *session);
-        if lane.is_none_or(|at| self.lanes[at].may_begin(kind)) {
+        if lane.is_none_or(|at| self.lanes[at].waiting.is_empty() && self.lanes[at].has_room_for(kind)) {
             if kind != Kind::Unsubscribe {
-                let begun = Begun { kind, request_id: command.request_id().cloned(), since: now.mono };
                 let session = session.clone();
                 let at = lane.unwrap_or_else(|| self.add(session));
-                self.lanes[at].begun.push_back(begun);
+                self.lanes[at].expect_answer(now, kind, &command);
             }
             return Ok(Some(command));
         }
@@ -196,27 +195,25 @@ impl Order {
 
 impl Lane {
     /// Turns are begun beside turns, and everything else alone.
-    fn may_begin(&self, kind: Kind) -> bool {
+    fn has_room_for(&self, kind: Kind) -> bool {
         let is_turn = |kind: Kind| kind == Kind::Invoke;
-        if planted(Planted::OrderOvertaken) {
-            return true;
+        let are_turns = || is_turn(kind) && self.begun.iter().all(|begun| is_turn(begun.kind));
+        self.begun.is_empty() || are_turns() || planted(Planted::OrderOvertaken)
+    }
+
+    /// Notes that a request is begun; its answer is expected in this place.
+    fn expect_answer(&mut self, now: Now, kind: Kind, command: &Command) {
+        if kind != Kind::Unsubscribe {
+            self.begun.push_back(Begun { kind, request_id: command.request_id().cloned(), since: now.mono });
         }
-        self.waiting.is_empty()
-            && (self.begun.is_empty() || is_turn(kind) && self.begun.iter().all(|begun| is_turn(begun.kind)))
     }
 
     fn begin(&mut self, now: Now, due: &mut Due) {
-        while let Some((_, kind)) = self.waiting.front().and_then(|waiting| place(&waiting.command)) {
-            let waiting = std::mem::take(&mut self.waiting);
-            let may_begin = self.may_begin(kind);
-            self.waiting = waiting;
-            let Some(Waiting { command, .. }) = may_begin.then(|| self.waiting.pop_front()).flatten() else {
-                return;
-            };
-            if kind != Kind::Unsubscribe {
-                let request_id = command.request_id().cloned();
-                self.begun.push_back(Begun { kind, request_id, since: now.mono });
-            }
+        while let Some((_, kind)) = self.waiting.front().and_then(|waiting| place(&waiting.command))
+            && self.has_room_for(kind)
+            && let Some(Waiting { command, .. }) = self.waiting.pop_front()
+        {
+            self.expect_answer(now, kind, &command);
             due.commands.push(command);
         }
     }

@@ -30,11 +30,7 @@ impl Desk {
     }
 
     async fn tenants_from(&self, from: Option<&IdlePlace>) -> Done<Vec<TenantId>> {
-        let mut answer = self.call(Call::look("tenants", [key::TENANTS])).await?;
-        let mut tenants = Vec::new();
-        while !answer.is_over() {
-            tenants.extend(TenantId::parse(&answer.text()?).ok());
-        }
+        let mut tenants = self.tenants().await?;
         tenants.retain(|tenant| from.is_none_or(|place| *tenant >= place.tenant));
         tenants.sort();
         Ok(tenants)

@@ -29,6 +29,16 @@ struct Head {
 }
 
 impl Desk {
+    /// Tenants that have, or had, sessions, in no order.
+    pub(super) async fn tenants(&self) -> Done<Vec<TenantId>> {
+        let mut answer = self.call(Call::look("tenants", [key::TENANTS])).await?;
+        let mut tenants = Vec::new();
+        while !answer.is_over() {
+            tenants.extend(TenantId::parse(&answer.text()?).ok());
+        }
+        Ok(tenants)
+    }
+
     pub(super) async fn enter(&self, session: &SessionKey, user: &UserId) -> Done<u64> {
         let tenant = &session.tenant;
         let settled = self.book().is_settled(tenant);

@@ -9,7 +9,7 @@ use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key::{self, NOBODY};
 use crate::store::redis::listing::{self, FRESH_MS};
 use std::collections::{BTreeMap, BTreeSet};
-use turnway_core::id::{Holder, Seen, SessionKey, TenantId};
+use turnway_core::id::{Holder, Seen, SessionKey};
 use turnway_core::store::Reply;
 
 /// Registrations looked at in one go: as many as are asked for, within these.
@@ -262,10 +262,7 @@ impl Desk {
     async fn walk_on(&self, round: &mut Round) -> Done<()> {
         let mut walk = self.book().walk().clone();
         if walk.tenants.is_empty() {
-            let mut tenants = self.call(Call::look("tenants", [key::TENANTS])).await?;
-            while !tenants.is_over() {
-                walk.tenants.extend(TenantId::parse(&tenants.text()?).ok());
-            }
+            walk.tenants = self.tenants().await?;
         }
         let Some(tenant) = walk.tenants.last().cloned() else { return Ok(()) };
         let page = self.page(&key::index(&tenant, None), walk.line.as_deref(), WALK).await?;
