@@ -2,6 +2,7 @@
 """Makes the figures of docs/benchmarks.md.
 
     python3 benches/figures.py echo|first-delta|durable|idle|take-up|quic|many|idle-cpu|compare|all [--quick]
+    python3 benches/figures.py builds --before DIR [--quick]
 
 Needs the release binaries (`cargo build --release --workspace --bins`) and nothing beyond Python's standard
 library. It starts every server itself, on free ports and in directories of its own, pins servers to core 0
@@ -25,6 +26,7 @@ import tempfile
 import time
 
 from beside import compare
+from builds import builds
 from crowds import idle_cpu, many, quic
 from ground import CLIENT, SERVER, Bench, Server, end_all, leave_when_told, say, table, verdict
 
@@ -207,6 +209,7 @@ FIGURES = {
     "many": many,
     "idle-cpu": idle_cpu,
     "compare": compare,
+    "builds": builds,
 }
 # Nobody runs a durable node on one core beside a generator that has the other half idle; and systems that are
 # compared have the machine as it is.
@@ -272,7 +275,12 @@ def main():
     parser.add_argument("--peers", type=pathlib.Path, default=ROOT / "target" / "peers", metavar="DIR",
                         help="where benches/peers/install put the others of `compare`")
     parser.add_argument("--compare", default="", metavar="WORDS", help="more to say to `turnway-bench compare`, such as '--runs 5'")
+    parser.add_argument("--before", type=pathlib.Path, metavar="DIR", help="the binaries that `builds` compares with: `turnway` of an"
+                        " earlier commit, made in the same way")
+    parser.add_argument("--before-name", default="the build before", metavar="WORDS", help="what the page calls it, such as its commit")
     args = parser.parse_args()
+    if args.figure == "builds" and not (args.before and (args.before / "turnway").exists()):
+        sys.exit("builds wants --before DIR, a directory with the `turnway` to compare with")
     for program in ("turnway", "turnway-bench"):
         if not (args.binaries / program).exists():
             sys.exit(f"no {args.binaries / program}: cargo build --release --workspace --bins")
@@ -286,11 +294,13 @@ def main():
 
 
 def make(args):
-    for name in FIGURES if args.figure == "all" else [args.figure]:
+    every = [name for name in FIGURES if args.before or name != "builds"]
+    for name in every if args.figure == "all" else [args.figure]:
         with tempfile.TemporaryDirectory(prefix="figures-", dir=args.scratch.resolve()) as scratch:
             bench = Bench(args.binaries.resolve(), pathlib.Path(scratch), args.quick)
             bench.pinned &= name not in UNPINNED
             bench.peers, bench.more = args.peers.resolve(), args.compare
+            bench.before, bench.before_name = args.before and args.before.resolve(), args.before_name
             say(f"{name}:")
             where = conditions(bench)
             # Only now: the figure's function fills in its commands.

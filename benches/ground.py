@@ -72,6 +72,8 @@ class Bench:
         # Pictures of a figure, to be put beside the page; where other systems are installed, and what else to say to
         # `turnway-bench compare`.
         self.pictures, self.peers, self.more = [], None, ""
+        # Where the build before is, and what it is called.
+        self.before, self.before_name = None, None
         # Loads, and those in which the generator sent later than was due.
         self.loads = self.late = 0
         # The middle of many runs outlives a bad second; a quick run only shows that it works.
@@ -83,6 +85,8 @@ class Bench:
 
     def note(self, command, environment=None):
         """Remembers a command as a person would type it: ports, process ids and directories vary."""
+        if self.before:
+            command = [word.replace(str(self.before), "before") for word in command]
         words = [pathlib.Path(word).name if word.startswith(str(self.binaries)) else word for word in command]
         line = " ".join(f"{name}={value}" for name, value in (environment or {}).items())
         line = f"{line} {shlex.join(words)}".strip().replace(str(self.scratch), "DIR")
@@ -136,12 +140,13 @@ class Bench:
             sys.exit(f"{shlex.join(command)}\nleft with {process.returncode}:\n{said}")
         return said
 
-    def node(self, *args, store=None, quic=None):
-        """A node with the demo's agents; a fresh data directory where no store is named. With so many connections by QUIC."""
+    def node(self, *args, store=None, quic=None, program="turnway"):
+        """A node with the demo's agents; a fresh data directory where no store is named. With so many connections by
+        QUIC. Of another build, if its path is told."""
         place = tempfile.mkdtemp(dir=self.scratch)
         by_quic = ["--quic", "127.0.0.1:0", "--quic-connections", quic] if quic else ["--quic", "off"]
         listen = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *by_quic]
-        node = Server(self, SERVER, "turnway", "serve", "--demo", *listen, "--store", store or f"embedded:{place}", *args)
+        node = Server(self, SERVER, program, "serve", "--demo", *listen, "--store", store or f"embedded:{place}", *args)
         node.trust = pathlib.Path(place) / "quic" / "cert.pem"
         return node
 

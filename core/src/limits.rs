@@ -470,6 +470,10 @@ pub const STORE_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
 /// Bytes that a store in memory holds in all: with what the process needs beside them some 4 GiB, the memory of a small
 /// machine. It is for trials, and loses everything with the process; what needs more belongs on a disk.
 pub const MEMORY_STORE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Bytes from which on a session's gain or loss is counted for its user in Redis: in each turn two sums would be written
+/// some four times, a quarter of what the turn costs there. A quota is exceeded by less than this for each session that
+/// is owned.
+pub const UNCOUNTED_BYTES_MAX: u64 = 4096;
 /// Sessions that are looked at in one step of a walk for `store.max_age`: some 5 ms of Redis.
 pub const IDLE_SESSIONS_MAX: u32 = 256;
 /// Base of the wait between two such steps; doubled by jitter. A million sessions are walked through in an hour and a half.

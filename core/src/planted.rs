@@ -5,8 +5,7 @@
 macro_rules! define_planted {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// A mistake somebody could make.
-        #[cfg_attr(feature = "planted", derive(Debug))]
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Planted {
             $($(#[$doc])* $name,)*
         }
@@ -165,6 +164,10 @@ define_planted! {
     LuaRateKeyKept,
     /// An input of a session that nobody owns is taken without a registration: no sweep finds it.
     LuaAcceptUnregistered,
+    /// What a session has not counted for its user when it is let go is never counted.
+    LuaReleaseUncounted,
+    /// What a session has not counted yet does not count against the quota of its own inputs.
+    LuaQuotaSeesSumsOnly,
 
     // --- agents ---
     /// A long piece's mark goes with each stretch of it: an agent that resumes leaves out what was not recorded.

@@ -18,13 +18,19 @@ impl<K: Ord + Clone> Default for Timers<K> {
 impl<K: Ord + Clone> Timers<K> {
     /// Sets a timer, moving it if it is already set.
     pub fn set(&mut self, name: K, at: Mono) {
-        if let Some(was) = self.by_name.insert(name.clone(), at) {
-            if was == at {
-                return;
+        match self.by_name.get_mut(&name) {
+            Some(was) if *was == at => {}
+            Some(was) => {
+                let mut place = (std::mem::replace(was, at), name);
+                self.by_time.remove(&place);
+                place.0 = at;
+                self.by_time.insert(place);
             }
-            self.by_time.remove(&(was, name.clone()));
+            None => {
+                self.by_name.insert(name.clone(), at);
+                self.by_time.insert((at, name));
+            }
         }
-        self.by_time.insert((at, name));
     }
     /// Sets a timer unless an earlier or equal one is set.
     pub fn set_earlier(&mut self, name: K, at: Mono) {

@@ -41,6 +41,7 @@ use ::http::HeaderValue;
 use dashmap::{DashMap, Entry};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
@@ -293,10 +294,12 @@ impl Agents {
         let event = AgentEvent::Failed(AgentFailure::Unavailable("its attempt broke off".to_owned()));
         let (end, reports) = (Report { key, run_id, attempt, epoch, event }, self.0.reports.clone());
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
-        let run = supervise::caught("attempt", work::run(Arc::clone(&self.0), attempt, work));
+        let agents = Arc::clone(&self.0);
         let run = async move {
+            // Pinned in here: a future that is handed on is copied, and as large as all that it may wait for.
+            let run = pin!(work::run(agents, attempt, work));
             // Without a report its turn would wait for as long as a silent agent may take.
-            if run.await {
+            if supervise::caught("attempt", run).await {
                 _ = reports.send(end).await;
             }
         };

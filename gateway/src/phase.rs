@@ -70,7 +70,7 @@ impl Life {
 
     /// Reports that a condition holds, or no longer holds. Only a change is logged, so it may be said often.
     pub fn report(&self, reason: Reason, holds: bool) {
-        self.shared.readiness.set(reason, holds, self.phase() == Phase::Starting);
+        self.shared.readiness.set(reason, holds, || self.phase() == Phase::Starting);
     }
 
     /// Reports that the store does not answer, unless it has answered with its own reason.

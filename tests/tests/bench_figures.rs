@@ -63,6 +63,21 @@ async fn turnway_stands_beside_others_in_one_table_with_its_conditions() {
     );
 }
 
+#[tokio::test]
+async fn a_build_beside_itself_costs_what_it_costs_in_every_figure() {
+    let before = binary();
+    let before = before.parent().expect("a directory").display().to_string();
+    let told = figure_with("builds", &["--before", &before, "--before-name", "the build of yesterday"]).await;
+    for part in [
+        "1 interleaved pairs of this build with the build of yesterday",
+        "| server CPU a turn, memory store | ",
+        "| CPU of Redis a turn | ",
+        "| bytes of an idle connection | ",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
 /// Processes that were given something under this path, but for Python's.
 fn servers(under: &Path) -> Vec<String> {
     let under = under.display().to_string();

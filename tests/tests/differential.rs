@@ -120,7 +120,7 @@ fn compare_redis(
     let _: String = server.command(&["FLUSHALL"]);
     let (url, runtime) = (RedisUrl::parse(&server.url()).expect("a URL"), runtime.handle().clone());
     let quotas = quotas(seed);
-    let counted = (Measure::Text, quotas);
+    let counted = (Measure::Deferred, quotas);
     let ways = Ways { in_order: false, two_clocks: false, restarts: true, quotas: counted };
     let mut pair = Pair::new(seed, ways, move |clock| {
         let (sender, receiver) = channel();

@@ -128,6 +128,8 @@ impl Order {
     }
 
     fn add(&mut self, session: SessionId) -> usize {
+        // Most connections ask about one session at a time.
+        self.lanes.reserve_exact(1);
         let (begun, waiting, held) = Default::default();
         self.lanes.push(Lane { session, begun, waiting, held });
         self.lanes.len() - 1

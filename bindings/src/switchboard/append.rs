@@ -22,32 +22,31 @@ impl Switchboard {
         let lawful = leased && owned.reclaim.is_none();
         let mut said = Vec::new();
         add_counts(&mut self.stats, owned);
-        let unsaid = std::mem::take(&mut owned.unsaid).into_iter();
-        let mut outputs: Vec<Said> =
-            unsaid.chain(std::iter::from_fn(|| owned.runtime.poll_output())).collect();
-        while self.settle_permit(now, key) {
-            let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
-            outputs.extend(std::iter::from_fn(|| owned.runtime.poll_output()));
-        }
-        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
-        let deadline = owned.runtime.poll_timeout().map(|deadline| deadline.at);
-        self.timers.put(Timer::Seat(key.clone()), deadline);
-        for output in outputs {
-            match output {
-                Said::Record(record) => owned.backlog.push_back(record),
-                Said::Consume { place } => owned.consumed.push(place),
-                Said::Order(order) if lawful => self.outbox.push_back(Output::Order(order)),
-                Said::Tool(order) if lawful => self.outbox.push_back(Output::Tool(order)),
-                other @ (Said::Order(_)
-                | Said::Tool(_)
-                | Said::Chunk { .. }
-                | Said::Printed { .. }
-                | Said::Answered { .. }
-                | Said::Errand(_)
-                | Said::CatchUp
-                | Said::ReadContent) => said.push(other),
+        let mut unsaid = std::mem::take(&mut owned.unsaid).into_iter();
+        loop {
+            while let Some(output) = unsaid.next().or_else(|| owned.runtime.poll_output()) {
+                match output {
+                    Said::Record(record) => owned.backlog.push_back(record),
+                    Said::Consume { place } => owned.consumed.push(place),
+                    Said::Order(order) if lawful => self.outbox.push_back(Output::Order(order)),
+                    Said::Tool(order) if lawful => self.outbox.push_back(Output::Tool(order)),
+                    other @ (Said::Order(_)
+                    | Said::Tool(_)
+                    | Said::Chunk { .. }
+                    | Said::Printed { .. }
+                    | Said::Answered { .. }
+                    | Said::Errand(_)
+                    | Said::CatchUp
+                    | Said::ReadContent) => said.push(other),
+                }
+            }
+            // A session that is given the permit it wants has more to say.
+            if !self.holdings.settle(now, key, owned) {
+                break;
             }
         }
+        let deadline = owned.runtime.poll_timeout().map(|deadline| deadline.at);
+        self.timers.put(Timer::Seat(key.clone()), deadline);
         if !lawful {
             return self.show_only(now, key, said);
         }

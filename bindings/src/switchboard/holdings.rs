@@ -127,8 +127,9 @@ impl Holdings {
         }
     }
 
-    /// Brings a session's booking in line with what its runtime wants. Returns whether a permit is to be given.
-    fn settle(&mut self, key: &SessionKey, owned: &mut Owned) -> bool {
+    /// Brings a session's booking in line with what its runtime wants, and gives it the permit if it may have one now.
+    /// Returns whether it was given one, and may have more to say.
+    pub(super) fn settle(&mut self, now: Now, key: &SessionKey, owned: &mut Owned) -> bool {
         match owned.runtime.permit() {
             Permit::Unbounded => return false,
             Permit::None => {
@@ -146,6 +147,7 @@ impl Holdings {
         self.end(key, &mut owned.booking);
         if self.waiting.is_empty() && self.take(&account, applicant.bytes) {
             owned.booking = Booking::Held(account, applicant.bytes);
+            owned.runtime.handle_input(now, Told::Permitted);
             return true;
         }
         self.waiting.push(&account, (key.clone(), applicant.bytes));
@@ -184,16 +186,6 @@ impl Switchboard {
         {
             self.holdings.sessions.give_back(&account, 1);
         }
-    }
-
-    /// Gives a session the permit that it wants, if it may have one now; whether it has more to say.
-    pub(super) fn settle_permit(&mut self, now: Now, key: &SessionKey) -> bool {
-        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return false };
-        let is_granted = self.holdings.settle(key, owned);
-        if is_granted {
-            owned.runtime.handle_input(now, Told::Permitted);
-        }
-        is_granted
     }
 
     /// Lets turns that wait for a permit begin, as far as there is room.

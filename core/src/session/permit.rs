@@ -104,6 +104,9 @@ impl SessionRuntime {
 
     /// Gives the permit back where nothing runs, and forgets wishes of turns that are gone.
     pub(super) fn settle_permit(&mut self) {
+        if self.reading.is_none() && matches!(self.permit, Permit::Unbounded | Permit::None) {
+            return;
+        }
         let next = self.next_to_begin();
         let is_read = |place: Place| {
             next.as_ref().and_then(|run_id| self.inputs.get(run_id)).is_some_and(|taken| taken.place == place)

@@ -1,6 +1,7 @@
 //! Stored bytes in the model: what each session takes, found by looking at it after each op.
 //! The shelf calls it; a store that is asked without quotas has none.
 use crate::id::{Place, Seq, SessionKey, UserId};
+use crate::limits;
 use crate::store::quota::{Measure, Quotas, Usage, fact_bytes, state_bytes, waiting_bytes};
 use crate::store::{Refused, Slot};
 use serde::Serialize;
@@ -18,12 +19,11 @@ pub(super) struct Meter {
     /// Bytes that the store may hold in all.
     room: Option<u64>,
     usage: Usage,
-    sessions: BTreeMap<SessionKey, Sizes>,
 }
 
-/// Bytes of the records of one session.
-#[derive(Clone, Debug, Default)]
-struct Sizes {
+/// Bytes of the records of one session, in its slot. All zero where nobody counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sizes {
     /// Facts up to this were forgotten.
     floor: Seq,
     log: VecDeque<u64>,
@@ -34,6 +34,8 @@ struct Sizes {
     /// Place and bytes of the kept state.
     state: Option<(Seq, u64)>,
     total: u64,
+    /// What of it is counted for the session's user.
+    counted: u64,
 }
 
 // === impl Meter ===
@@ -41,31 +43,50 @@ struct Sizes {
 impl Meter {
     /// Creates one for an empty store that may hold `room` bytes.
     pub(super) fn new(measure: Measure, quotas: Quotas, room: Option<u64>) -> Self {
-        Self { measure, quotas, room, usage: Usage::default(), sessions: BTreeMap::new() }
+        Self { measure, quotas, room, usage: Usage::default() }
     }
 
     /// Returns why there is no room for an input of a session that is, or will be, a user's.
-    pub(super) fn refuses(&self, key: &SessionKey, user: &UserId, weight: u64) -> Option<Refused> {
+    pub(super) fn refuses(
+        &self,
+        key: &SessionKey,
+        sizes: &Sizes,
+        user: &UserId,
+        weight: u64,
+    ) -> Option<Refused> {
         let free = self.room.map(|room| room.saturating_sub(self.usage.total()));
         if free.is_some_and(|free| free < weight) {
             return Some(Refused::Full);
         }
+        if self.quotas == Quotas::OFF {
+            return None;
+        }
         let account = Usage::account(key, user);
-        self.usage.over(self.quotas, &account, weight, free).map(|_| Refused::Quota)
+        let gain = sizes.uncounted().saturating_add_unsigned(weight);
+        self.usage.over(self.quotas, &account, gain, free).map(|_| Refused::Quota)
     }
 
     /// Counts what a session has gained or lost since the last call. Only what is a user's counts.
-    pub(super) fn follow(&mut self, key: &SessionKey, slot: &Slot) {
-        let sizes = self.sessions.entry(key.clone()).or_default();
-        let before = sizes.total;
+    pub(super) fn follow(&mut self, key: &SessionKey, slot: &mut Slot) {
+        let mut sizes = std::mem::take(&mut slot.sizes);
         sizes.follow(self.measure, key, slot);
-        if let Some(user) = &slot.user
-            && sizes.total != before
-        {
-            self.usage.count(&Usage::account(key, user), sizes.total.wrapping_sub(before).cast_signed());
+        slot.sizes = sizes;
+        let most = if self.measure == Measure::Deferred && slot.holder.is_some() {
+            limits::UNCOUNTED_BYTES_MAX
+        } else {
+            1
+        };
+        if slot.sizes.uncounted().unsigned_abs() >= most {
+            self.settle(key, slot);
         }
-        if sizes.total == 0 && slot.deleted {
-            self.sessions.remove(key);
+    }
+
+    /// Counts what is left of a session that its owner has let go.
+    pub(super) fn settle(&mut self, key: &SessionKey, slot: &mut Slot) {
+        let gain = slot.sizes.uncounted();
+        slot.sizes.counted = slot.sizes.total;
+        if let Some(user) = slot.user.as_ref().filter(|_| gain != 0) {
+            self.usage.count(&Usage::account(key, user), gain);
         }
     }
 
@@ -78,6 +99,10 @@ impl Meter {
 // === impl Sizes ===
 
 impl Sizes {
+    fn uncounted(&self) -> i64 {
+        self.total.wrapping_sub(self.counted).cast_signed()
+    }
+
     fn follow(&mut self, measure: Measure, key: &SessionKey, slot: &Slot) {
         // A deleted session begins anew.
         if slot.floor < self.floor || slot.log.is_empty() {
@@ -91,18 +116,18 @@ impl Sizes {
         for (token, fact) in slot.log.iter().skip(self.log.len()) {
             seq = Seq(seq.0 + 1);
             let bytes = match measure {
-                Measure::Text => fact_bytes(fact.to_json(key, seq, token.epoch).len()),
+                Measure::Text | Measure::Deferred => fact_bytes(fact.to_json(key, seq, token.epoch).len()),
                 Measure::Weight => fact.weight() as u64,
             };
             self.log.push_back(bytes);
             self.facts += bytes;
         }
         lane(&mut self.inbox, &slot.inbox, |input| match measure {
-            Measure::Text => json_bytes(input),
+            Measure::Text | Measure::Deferred => json_bytes(input),
             Measure::Weight => input.weight() as u64,
         });
         lane(&mut self.control, &slot.control, |control| match measure {
-            Measure::Text => json_bytes(control),
+            Measure::Text | Measure::Deferred => json_bytes(control),
             Measure::Weight => CONTROL_WEIGHT,
         });
         let kept = slot.snapshot.as_ref().map(|kept| (kept.at.seq, state_bytes(kept.state.len())));

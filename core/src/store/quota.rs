@@ -25,6 +25,9 @@ const PLACE: u64 = 16;
 pub enum Measure {
     /// As a durable store writes the record: [`fact_bytes`] and its like.
     Text,
+    /// As [`Self::Text`], but a session's gain or loss is counted for its user from [`crate::limits::UNCOUNTED_BYTES_MAX`] bytes on,
+    /// and when its owner lets it go: for a store in which every change of a sum is a write.
+    Deferred,
     /// By the weight of its content, which needs no JSON: for a store that writes none.
     Weight,
 }
@@ -98,8 +101,8 @@ pub fn state_bytes(state: usize) -> u64 {
 impl Usage {
     /// Counts bytes that were written down before.
     pub fn restore(&mut self, account: Account, bytes: u64) {
-        self.shift(&account, bytes);
-        self.users.insert(account, bytes);
+        let before = self.of_user(&account);
+        self.count(&account, bytes.wrapping_sub(before).cast_signed());
     }
 
     /// Counts bytes that a user's session has gained, or lost.
@@ -110,17 +113,9 @@ impl Usage {
 
     /// Does the same where no number is written down.
     pub(super) fn count(&mut self, account: &Account, bytes: i64) {
-        let held = self.of_user(account).saturating_add_signed(bytes);
-        self.shift(account, held);
-        set(&mut self.users, account, held);
-    }
-
-    /// Brings the sums of tenant and store up to date with a user's new number.
-    fn shift(&mut self, account: &Account, held: u64) {
-        let before = self.of_user(account);
-        let of_tenant = (self.of_tenant(account) + held).saturating_sub(before);
-        set(&mut self.tenants, &account.tenant, of_tenant);
-        self.total = (self.total + held).saturating_sub(before);
+        let gained = shift(&mut self.users, account, bytes);
+        shift(&mut self.tenants, &account.tenant, gained);
+        self.total = self.total.saturating_add_signed(gained);
     }
 
     /// Returns the bytes of one user.
@@ -139,12 +134,14 @@ impl Usage {
     }
 
     /// Returns the quota that further bytes of a user would exceed. `free` is the space above the reserve, if known.
-    pub fn over(&self, quotas: Quotas, account: &Account, bytes: u64, free: Option<u64>) -> Option<Over> {
+    pub fn over(&self, quotas: Quotas, account: &Account, bytes: i64, free: Option<u64>) -> Option<Over> {
         if quotas == Quotas::OFF {
             return None;
         }
         let whole = free.map(|free| free.saturating_add(self.total()));
-        let exceeds = |quota: Quota, held: u64| quota.bytes(whole).is_some_and(|most| held + bytes > most);
+        let exceeds = |quota: Quota, held: u64| {
+            quota.bytes(whole).is_some_and(|most| held.saturating_add_signed(bytes) > most)
+        };
         if exceeds(quotas.user, self.of_user(account)) {
             return Some(Over::User);
         }
@@ -163,15 +160,21 @@ impl Usage {
     }
 }
 
-/// Keeps a sum under a name, and no name without a sum.
-fn set<K: Ord + Clone>(sums: &mut BTreeMap<K, u64>, name: &K, sum: u64) {
-    if sum == 0 {
+/// Adds to a sum, of which none falls below zero, and keeps no name without a sum. Returns by how much it has changed.
+fn shift<K: Ord + Clone>(sums: &mut BTreeMap<K, u64>, name: &K, bytes: i64) -> i64 {
+    let Some(sum) = sums.get_mut(name) else {
+        let after = 0_u64.saturating_add_signed(bytes);
+        if after > 0 {
+            sums.insert(name.clone(), after);
+        }
+        return after.cast_signed();
+    };
+    let before = std::mem::replace(sum, sum.saturating_add_signed(bytes));
+    let after = *sum;
+    if after == 0 {
         sums.remove(name);
-    } else if let Some(held) = sums.get_mut(name) {
-        *held = sum;
-    } else {
-        sums.insert(name.clone(), sum);
     }
+    after.wrapping_sub(before).cast_signed()
 }
 
 #[cfg(test)]
@@ -216,7 +219,7 @@ mod tests {
         usage.add(&eve, 60);
         assert_eq!(usage.over(quotas, &eve, 40, None), None);
         assert_eq!(usage.over(quotas, &eve, 41, None), Some(Over::User));
-        assert_eq!(usage.over(Quotas::OFF, &eve, u64::MAX / 2, Some(0)), None);
+        assert_eq!(usage.over(Quotas::OFF, &eve, i64::MAX, Some(0)), None);
     }
 
     #[test]

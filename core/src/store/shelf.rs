@@ -1,7 +1,7 @@
 //! The deterministic store in memory: the reference for all others, and the simulator's.
 use crate::id::{Holder, NodeId, SessionKey, TenantId, UserId};
 use crate::mutant::{Mutant, planted};
-use crate::store::meter::Meter;
+use crate::store::meter::{Meter, Sizes};
 use crate::store::quota::{Measure, Quotas};
 use crate::store::register::Register;
 use crate::store::{Birth, IdlePlace, Op, Refused, Reply, Slot};
@@ -44,16 +44,19 @@ impl Shelf {
             self.journal.push((key.clone(), was));
         }
         let Some(key) = op.key() else { return self.perform(now, op) };
-        let was_free = self.slots.get(key).is_none_or(|slot| slot.user.is_none());
+        // Only these make sessions.
+        let may_be_new = matches!(op, Op::Accept { .. } | Op::Control { create: true, .. });
+        let was_free = may_be_new && self.slots.get(key).is_none_or(|slot| slot.user.is_none());
         let reply = self.perform(now, op);
-        let Some(slot) = self.slots.get(key) else { return reply };
-        if was_free {
+        if was_free && let Some(slot) = self.slots.get(key) {
             self.register.enter(key, slot);
         }
+        let is_released = reply == Reply::Released;
         if let Some(meter) = &mut self.meter
-            && changes_bytes(op)
+            && (is_released || changes_bytes(op))
+            && let Some(slot) = self.slots.get_mut(key)
         {
-            meter.follow(key, slot);
+            if is_released { meter.settle(key, slot) } else { meter.follow(key, slot) }
         }
         reply
     }
@@ -71,7 +74,7 @@ impl Shelf {
             }
             Op::Accept { key, principal, input, hash } => {
                 let meter = self.meter.as_ref();
-                let refuses = |user: &UserId, bytes| meter?.refuses(key, user, bytes);
+                let refuses = |sizes: &Sizes, user: &UserId, bytes| meter?.refuses(key, sizes, user, bytes);
                 let slot = self.slots.entry(key.clone()).or_default();
                 slot.accept(now.store, principal, input.clone(), *hash, refuses)
             }

@@ -8,6 +8,7 @@ use crate::mutant::{Mutant, planted};
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
 use crate::shrink::Shrink;
+use crate::store::meter::Sizes;
 use crate::store::{
     Accepted, Append, Birth, Claimed, Found, Heard, Inputs, Keep, Refused, Reply, Snapshot, Summary, View,
 };
@@ -48,6 +49,8 @@ pub struct Slot {
     pub version: Version,
     /// The latest kept state.
     pub snapshot: Option<Snapshot>,
+    /// Bytes of its records, where they are counted.
+    pub(super) sizes: Sizes,
     last: Epoch,
     tail: Place,
     control_tail: Place,
@@ -94,7 +97,7 @@ impl Slot {
         principal: &Principal,
         input: Arc<Input>,
         hash: BodyHash,
-        refuses: impl FnOnce(&UserId, u64) -> Option<Refused>,
+        refuses: impl FnOnce(&Sizes, &UserId, u64) -> Option<Refused>,
     ) -> Reply {
         if self.deleted || self.foreign(principal) {
             return Reply::Refused(Refused::NotFound);
@@ -120,7 +123,8 @@ impl Slot {
         if self.inbox.len() >= limits::INBOX_INPUTS_MAX || bytes + input.weight() > limits::INBOX_BYTES_MAX {
             return Reply::Refused(Refused::TooMany);
         }
-        if let Some(refused) = refuses(self.user.as_ref().unwrap_or(&principal.user), input.weight() as u64) {
+        let user = self.user.as_ref().unwrap_or(&principal.user);
+        if let Some(refused) = refuses(&self.sizes, user, input.weight() as u64) {
             return Reply::Refused(refused);
         }
         let (prev, tail) = (self.tail, self.end());
@@ -220,6 +224,7 @@ impl Slot {
             deleted: true,
             listeners: was.listeners,
             version: was.version,
+            sizes: was.sizes,
             tail: was.tail,
             control_tail: was.control_tail,
             ..Self::default()

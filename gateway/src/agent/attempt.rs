@@ -3,6 +3,7 @@ use crate::agent::Report;
 use crate::agent::desk::Tap;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+use futures_util::FutureExt;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -249,11 +250,11 @@ impl Voice {
     }
 
     /// Reports; waits while the switchboard has more than it can take.
-    pub(super) async fn report(&self, event: AgentEvent) {
+    pub(super) fn report(&self, event: AgentEvent) -> impl Future<Output = ()> {
         let (key, run_id) = (self.key.clone(), self.run_id.clone());
         let report = Report { key, run_id, attempt: self.attempt, epoch: self.epoch, event };
         // Nobody listens any more: the node is going down.
-        let _ = self.reports.send(report).await;
+        self.reports.send(report).map(drop)
     }
 
     /// Reports text in pieces of at most [`DELTA_TEXT_BYTES_MAX`]. Waits while too much of it is not
@@ -325,10 +326,16 @@ impl Attempt {
 
     /// Reports what its agent tells besides text.
     pub(super) async fn report(&mut self, event: AgentEvent) {
-        if self.tap.is_some() {
-            self.alive().await;
+        match self.tap {
+            None => self.voice.report(event).await,
+            // In a box: few attempts go through plugins, and all tasks would have the size for it.
+            Some(_) => Box::pin(self.report_to_tap(event)).await,
         }
-        let Some(tap) = &self.tap else { return self.voice.report(event).await };
+    }
+
+    async fn report_to_tap(&mut self, event: AgentEvent) {
+        self.alive().await;
+        let Some(tap) = &self.tap else { return };
         match event {
             AgentEvent::State { state, detail, id } => tap.state(state, detail, id).await,
             AgentEvent::Acked
@@ -346,15 +353,19 @@ impl Attempt {
 
     /// Says what its agent says.
     pub(super) async fn say(&mut self, kind: TextKind, text: String, id: Option<SaidId>) {
-        if text.is_empty() || self.tap.is_some() {
-            self.alive().await;
-        }
         if !text.is_empty() {
             self.watch.spoke();
         }
-        match &self.tap {
+        match self.tap {
+            None if text.is_empty() => Box::pin(self.alive()).await,
             None => self.voice.say(kind, text, id).await,
-            Some(tap) => tap.text(kind, text, id).await,
+            Some(_) => Box::pin(self.say_to_tap(kind, text, id)).await,
         }
+    }
+
+    async fn say_to_tap(&mut self, kind: TextKind, text: String, id: Option<SaidId>) {
+        self.alive().await;
+        let Some(tap) = &self.tap else { return };
+        tap.text(kind, text, id).await;
     }
 }

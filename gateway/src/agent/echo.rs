@@ -13,7 +13,7 @@ pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
     attempt.report(AgentEvent::Acked).await;
     let text = attempt.invoke.message.content.plain();
     match text.strip_prefix(SLOW) {
-        Some(text) => say_slowly(attempt, text).await,
+        Some(text) => Box::pin(say_slowly(attempt, text)).await,
         None => {
             for word in words(&text) {
                 if attempt.is_cancelled() {

@@ -52,8 +52,8 @@ pub(super) struct HttpAgent {
     pub(super) unknown: Arc<AtomicU64>,
 }
 
-/// How an attempt ended, and what may be left of the answer.
-pub(super) type End = (AgentEvent, Option<Events>);
+/// How an attempt ended, and what may be left of the answer. In a box: a built-in agent's task need not have its size.
+pub(super) type End = (AgentEvent, Option<Box<Events>>);
 
 // === impl HttpEndpoint ===
 
@@ -189,10 +189,10 @@ async fn talk(attempt: &mut Attempt, agent: &HttpAgent, request: Whole, is_begun
                 attempt.alive().await;
             }
             Said::Alive => attempt.alive().await,
-            Said::Done { stop, usage } => return (AgentEvent::Done { stop, usage }, Some(events)),
+            Said::Done { stop, usage } => return (AgentEvent::Done { stop, usage }, Some(Box::new(events))),
             // A reported error ends the answer properly, and its connection may be used again.
             Said::Failed(failure @ AgentFailure::Reported { .. }) => {
-                return (AgentEvent::Failed(failure), Some(events));
+                return (AgentEvent::Failed(failure), Some(Box::new(events)));
             }
             Said::Failed(failure) => return failed(failure),
         }

@@ -36,10 +36,10 @@ impl Work {
     /// Asks the agent, to the end of its answer.
     pub(super) async fn run(&self, attempt: &mut Attempt) -> End {
         match self {
-            // In a box: a built-in agent's task need not have the size of an HTTP client's.
+            // In a box: the task of an echo need not have the size of an HTTP client's, nor that of timers.
             Self::Http(agent, auth) => Box::pin(http::run(attempt, agent, auth.clone())).await,
             Self::Builtin(Builtin::Echo) => (echo::run(attempt).await, None),
-            Self::Builtin(Builtin::Counter) => (counter::run(attempt).await, None),
+            Self::Builtin(Builtin::Counter) => (Box::pin(counter::run(attempt)).await, None),
             Self::DialIn(desk) => (Box::pin(dialin::run(attempt, desk)).await, None),
         }
     }
@@ -90,13 +90,13 @@ pub(super) async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
     drop(leave);
     // What it was handed and has not looked at, it has not taken.
     while let Some(steer) = line.next_steer() {
-        let _ = agents.reports.send(answered(steer, SteerOutcome::Refused)).await;
+        let _ = Box::pin(agents.reports.send(answered(steer, SteerOutcome::Refused))).await;
     }
     // A cancel that came while the end was reported is acknowledged like one that comes from now on.
     if line.is_cancelled() && !is_acked {
         attempt.report(AgentEvent::CancelAcked).await;
     }
     if let Some(rest) = rest {
-        rest.finish().await;
+        Box::pin(rest.finish()).await;
     }
 }

@@ -1,6 +1,7 @@
 //! The closed list of conditions that keep new work away from this node, and the ones that hold now.
 //! Every condition is reported here by the part of the node that sees it; `/readyz`, the metric
 //! `turnway_node_unready`, the log and the health listener read it. No address, name or text of a peer enters.
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::watch;
 
 /// A condition under which a node should not be sent new work.
@@ -113,38 +114,43 @@ impl Reason {
 
 /// The set of reasons that hold now. Shared by everything that reports one.
 #[derive(Debug, Default)]
-pub(super) struct Readiness(watch::Sender<u32>);
+pub(super) struct Readiness {
+    set: watch::Sender<u32>,
+    /// The same set: reasons are reported with every round of the driver, and a watch is a lock.
+    shown: AtomicU32,
+}
 
 // === impl Readiness ===
 
 impl Readiness {
     /// Adds or removes a reason, and logs the change. A node that has not begun is expected to have no lease.
-    pub(super) fn set(&self, reason: Reason, holds: bool, is_starting: bool) {
-        let mut after = *self.0.borrow();
-        if (after & reason.bit() != 0) == holds {
+    pub(super) fn set(&self, reason: Reason, holds: bool, is_starting: impl FnOnce() -> bool) {
+        if (self.shown.load(Ordering::Acquire) & reason.bit() != 0) == holds {
             return;
         }
-        let changed = self.0.send_if_modified(|set| {
+        let mut after = 0;
+        let changed = self.set.send_if_modified(|set| {
             let before =
                 std::mem::replace(set, if holds { *set | reason.bit() } else { *set & !reason.bit() });
             after = *set;
+            self.shown.store(after, Ordering::Release);
             before != after
         });
-        if changed && !(is_starting && reason == Reason::LeaseMissing) {
+        if changed && !(reason == Reason::LeaseMissing && is_starting()) {
             log(reason, holds, after);
         }
     }
 
     /// Returns the reasons that hold, in the order of [`Reason::ALL`].
     pub(super) fn reasons(&self) -> Vec<Reason> {
-        let set = *self.0.borrow();
+        let set = *self.set.borrow();
         Reason::ALL.into_iter().filter(|reason| set & reason.bit() != 0).collect()
     }
 
     /// Waits until this reason does not hold.
     pub(super) async fn without(&self, reason: Reason) {
         // The sender is part of this, so the wait cannot fail.
-        let _ = self.0.subscribe().wait_for(|set| *set & reason.bit() == 0).await;
+        let _ = self.set.subscribe().wait_for(|set| *set & reason.bit() == 0).await;
     }
 
     /// Whether the store has said why it does not do what it is asked.
@@ -182,12 +188,12 @@ mod tests {
     async fn reasons_are_kept_each_by_itself() {
         let readiness = Readiness::default();
         for reason in [Reason::LeaseMissing, Reason::StoreAway, Reason::LeaseMissing] {
-            readiness.set(reason, true, false);
+            readiness.set(reason, true, || false);
         }
         assert_eq!(readiness.reasons(), [Reason::StoreAway, Reason::LeaseMissing]);
-        readiness.set(Reason::StoreAway, false, false);
+        readiness.set(Reason::StoreAway, false, || false);
         assert_eq!(readiness.reasons(), [Reason::LeaseMissing]);
-        readiness.set(Reason::LeaseMissing, false, false);
+        readiness.set(Reason::LeaseMissing, false, || false);
         readiness.without(Reason::LeaseMissing).await;
     }
 }

@@ -29,8 +29,11 @@ impl Store for Memory {
         // The answer is given outside of the lock: whoever takes it may ask again at once.
         let reply = {
             let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = shelf.stored_bytes();
             let reply = shelf.apply(self.wall.now(), &op);
-            (self.filled)(shelf.stored_bytes(), Some(limits::MEMORY_STORE_BYTES_MAX));
+            if shelf.stored_bytes() != before {
+                (self.filled)(shelf.stored_bytes(), Some(limits::MEMORY_STORE_BYTES_MAX));
+            }
             reply
         };
         (self.answers)(op, Ok(reply));

@@ -27,7 +27,7 @@ mod listening;
 mod listing;
 mod log;
 mod owning;
-#[cfg(feature = "planted")]
+#[cfg(any(test, feature = "planted"))]
 mod planted;
 mod probe;
 mod quota;

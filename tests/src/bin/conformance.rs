@@ -30,7 +30,7 @@ fn verdict(mut args: impl Iterator<Item = String>) -> Result<Verdict, String> {
             "--partial" => run.is_partial = true,
             "--left-out" => {
                 let list = PathBuf::from(args.next().ok_or("--left-out wants a list")?);
-                run.left_out = report::left_out(&text(&list)?);
+                run.left_out = report::left_out(&text(&list)?)?;
             }
             "--step" => run.steps.push(args.next().ok_or("--step wants a name")?),
             file => files.push(PathBuf::from(file)),

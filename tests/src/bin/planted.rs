@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use turnway_core::rng::Rng;
 use turnway_tests::planted::{Row, Watch, rows};
@@ -16,6 +18,8 @@ const PROFILE: &str = "sim";
 /// Seconds that one test may take: a bug that makes it hang is found out too.
 const PATIENCE: &str = "150";
 const USAGE: u8 = 64;
+/// Tests that run at a time. Most wait more than they compute.
+const WORKERS: usize = 2;
 
 #[expect(clippy::print_stdout, reason = "its verdict is its output")]
 fn main() -> ExitCode {
@@ -64,31 +68,14 @@ fn hunt(rows: &[Row]) -> Result<bool, String> {
     let node = node()?;
     agree(&node)?;
     let suites = suites(rows)?;
-    let (mut caught, mut survivors, mut green) = (0, Vec::new(), BTreeMap::new());
-    for row in rows {
-        let (name, test) = match row.watch {
-            Watch::Node(name, test) | Watch::Process(name, test) => (name, test),
-            Watch::Nothing(why) => {
-                survivors.push(format!("{}: no test: {why}", row.bug));
-                continue;
-            }
-        };
-        let suite = suites.get(name).ok_or_else(|| format!("no test file {name}"))?;
-        let began = Instant::now();
-        let is_green = *green.entry(test).or_insert_with(|| run(suite, test, &node, None) == Ok(true));
-        let outcome = match run(suite, test, &node, Some(row.bug))? {
-            _ if !is_green => "its test is red without it",
-            false => {
-                caught += 1;
-                "caught"
-            }
-            true => "survived",
-        };
-        println!("{outcome:<10} {:<28} {:>5.1} s  {test}", row.bug, began.elapsed().as_secs_f64());
-        if outcome != "caught" {
-            survivors.push(format!("{}: {outcome}: {test}", row.bug));
-        }
-    }
+    let found = try_all(rows, &suites, &node)?;
+    let (caught, missed): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, outcome)| *outcome == "caught");
+    let caught = caught.len();
+    let reason = |(row, outcome): &(&Row, &str)| match row.watch {
+        Watch::Nothing(why) => format!("{}: no test: {why}", row.bug),
+        Watch::Node(_, test) | Watch::Process(_, test) => format!("{}: {outcome}: {test}", row.bug),
+    };
+    let survivors: Vec<String> = missed.iter().map(reason).collect();
     let known = rows.iter().filter(|row| matches!(row.watch, Watch::Nothing(_))).count();
     let failed = survivors.len() - known;
     survivors.iter().for_each(|line| println!("not caught: {line}"));
@@ -96,6 +83,46 @@ fn hunt(rows: &[Row]) -> Result<bool, String> {
     println!("test result: planted. {caught} passed; {failed} failed");
     println!("caught {caught} of {}", rows.len());
     Ok(failed == 0)
+}
+
+/// Tries the bugs, [`WORKERS`] at a time; what became of each.
+#[expect(clippy::print_stdout, reason = "what became of each is shown as it is known")]
+fn try_all<'r>(
+    rows: &'r [Row],
+    suites: &BTreeMap<String, PathBuf>,
+    node: &Path,
+) -> Result<Vec<(&'r Row, &'static str)>, String> {
+    let queue = Mutex::new(rows.iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || -> Result<Vec<(&Row, &str)>, String> {
+        let mut found = Vec::new();
+        while let Some(row) = next() {
+            let (began, outcome) = (Instant::now(), outcome(row, suites, node)?);
+            if let Watch::Node(_, test) | Watch::Process(_, test) = row.watch {
+                println!("{outcome:<10} {:<28} {:>5.1} s  {test}", row.bug, began.elapsed().as_secs_f64());
+            }
+            found.push((row, outcome));
+        }
+        Ok(found)
+    };
+    let parts: Result<Vec<_>, String> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, _>| {
+            worker.join().map_err(|_| "a worker panicked".to_owned())?
+        };
+        workers.into_iter().map(join).collect()
+    });
+    Ok(parts?.into_iter().flatten().collect())
+}
+
+/// What becomes of a bug, in one word. Its test has to be green without it.
+fn outcome(row: &Row, suites: &BTreeMap<String, PathBuf>, node: &Path) -> Result<&'static str, String> {
+    let (Watch::Node(name, test) | Watch::Process(name, test)) = row.watch else { return Ok("no test") };
+    let suite = suites.get(name).ok_or_else(|| format!("no test file {name}"))?;
+    if !run(suite, test, node, None)? {
+        return Ok("its test is red without it");
+    }
+    Ok(if run(suite, test, node, Some(row.bug))? { "survived" } else { "caught" })
 }
 
 /// Builds the node that bugs can be planted in. It has everything in common with the product's but our own crates.

@@ -66,11 +66,18 @@ pub fn read(junit: &str) -> Result<Vec<Ran>, String> {
 }
 
 /// Reads the list of tests that a run left out: a binary's id and a test's name on each line.
-pub fn left_out(list: &str) -> Vec<Ran> {
-    list.lines()
-        .filter_map(|line| line.split_once(' '))
-        .map(|(binary, name)| Ran::named(binary, name))
-        .collect()
+///
+/// # Errors
+///
+/// A line that is no such pair, one with the escapes of a terminal's colours included.
+pub fn left_out(list: &str) -> Result<Vec<Ran>, String> {
+    let pair = |line: &str| match line.split_once(' ') {
+        Some((binary, name)) if !line.contains(char::is_control) => Ok(Ran::named(binary, name)),
+        _ => {
+            Err(format!("{line:?} names no test: expected a binary's id and a test's name, without colours"))
+        }
+    };
+    list.lines().filter(|line| !line.is_empty()).map(pair).collect()
 }
 
 fn unescaped(text: &str) -> String {
@@ -123,9 +130,16 @@ mod tests {
 
     #[test]
     fn a_list_of_left_out_tests_is_read_by_binary_and_name() {
-        let out = left_out("turnway-tests::loss slow::a\n\nturnway-core b\n");
+        let out = left_out("turnway-tests::loss slow::a\n\nturnway-core b\n").expect("a list");
         assert_eq!(out, [Ran::named("turnway-tests::loss", "slow::a"), Ran::named("turnway-core", "b")]);
         assert!(out[0].is("slow::a") && out[0].is("loss"));
+    }
+
+    #[test]
+    fn a_list_in_colours_or_of_something_else_is_refused() {
+        for list in ["\u{1b}[35;1mturnway-tests::loss\u{1b}[0m \u{1b}[34;1ma\u{1b}[0m\n", "turnway-core\n"] {
+            assert!(left_out(list).expect_err("no list").contains("without colours"));
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tempfile::tempdir;
 use turnway::config::Durability;
 use turnway::store::redis::Options;
 use turnway_core::id::{Cursor, Epoch, RunId, Seq, Token};
+use turnway_core::limits::UNCOUNTED_BYTES_MAX;
 use turnway_core::share::Fraction;
 use turnway_core::store::quota::{Quota, Quotas};
 use turnway_core::store::{Keep, Op, Refused, Reply};
@@ -19,8 +20,16 @@ async fn open(server: &Redis, quotas: Quotas) -> Desk {
     Desk::try_open(&server.url(), options).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn counted(server: &Redis) -> BTreeMap<String, u64> {
+/// The sums that lie in Redis.
+fn sums(server: &Redis) -> BTreeMap<String, u64> {
     server.command(&["HGETALL", BYTES])
+}
+
+/// What ann has stored: what is counted for her, and what session `s` has not counted yet.
+fn stored(server: &Redis) -> u64 {
+    let uncounted: Option<i64> = server.command(&["HGET", "own:{default/s}", "ub"]);
+    let counted = sums(server).get("uann").copied().unwrap_or(0);
+    counted.checked_add_signed(uncounted.unwrap_or(0)).expect("not less than nothing")
 }
 
 /// Ends an input with one fact after a place.
@@ -45,10 +54,10 @@ async fn every_byte_is_counted_until_its_record_is_gone() {
     let me = holder(1, 1);
     desk.era(me, true).await;
     let taken = desk.accept("s", "m1").await.expect("accepted");
-    let waits = counted(&server)["uann"];
-    assert!(waits > 100 && counted(&server)["t"] == waits, "{waits}");
+    let waits = stored(&server);
+    assert!(waits > 100, "{waits}");
     desk.accept("s", "m1").await.expect("accepted");
-    assert_eq!(counted(&server)["uann"], waits, "a repeated message is stored once");
+    assert_eq!(stored(&server), waits, "a repeated message is stored once");
     let token = desk.claim("s", me, taken.owner).await.token;
     for n in 0..10 {
         let op = append("s", token, Seq(n), n);
@@ -56,7 +65,7 @@ async fn every_byte_is_counted_until_its_record_is_gone() {
             assert!(matches!(desk.ask(op.clone()).await, Ok(Reply::Appended { .. })));
         }
     }
-    let full = counted(&server)["uann"];
+    let full = stored(&server);
     let log: Vec<(String, BTreeMap<String, String>)> =
         server.command(&["XRANGE", "log:{default/s}", "-", "+"]);
     let facts: Vec<u64> = log.iter().map(|(_, fields)| fields["j"].len() as u64 + 20).collect();
@@ -66,7 +75,7 @@ async fn every_byte_is_counted_until_its_record_is_gone() {
     for upto in [5, 5, 8] {
         assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(upto) }).await, Ok(Reply::Done));
         let left: u64 = facts[usize::try_from(upto).expect("small")..].iter().sum();
-        assert_eq!(counted(&server)["uann"], waits + 120 + left, "{upto}");
+        assert_eq!(stored(&server), waits + 120 + left, "{upto}");
     }
     let ended = desk.ask(end("s", token, Seq(10), taken.place, run("s", "m1"))).await;
     assert!(matches!(ended, Ok(Reply::Appended { .. })), "{ended:?}");
@@ -74,8 +83,43 @@ async fn every_byte_is_counted_until_its_record_is_gone() {
     for _ in 0..2 {
         let (key, principal, link) = (key("s"), principal.clone(), Default::default());
         assert_eq!(desk.ask(Op::Delete { key, principal, link }).await, Ok(Reply::Done));
-        assert!(counted(&server).is_empty(), "{:?}", counted(&server));
+        assert!(sums(&server).is_empty(), "{:?}", sums(&server));
     }
+}
+
+/// Sums are written seldom: from so many bytes on, and for a session that is let go.
+///
+/// Covers: S-48.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sums_hold_all_but_a_little_of_each_session_that_is_owned() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let mut desk = open(&server, Quotas::OFF).await;
+    let me = holder(1, 1);
+    desk.era(me, true).await;
+    let taken = desk.accept("s", "m1").await.expect("accepted");
+    let token = desk.claim("s", me, taken.owner).await.token;
+    // Nobody owned the session when the input came.
+    let (mut written, mut last) = (0, sums(&server)["uann"]);
+    assert_eq!(last, stored(&server));
+    for n in 0..100 {
+        assert!(matches!(desk.ask(append("s", token, Seq(n), n)).await, Ok(Reply::Appended { .. })));
+        let sums = sums(&server);
+        let sum = sums.get("uann").copied().unwrap_or(0);
+        assert_eq!(sums.get("t").copied().unwrap_or(0), sum, "the tenant has one user");
+        let missing = stored(&server).abs_diff(sum);
+        assert!(missing < UNCOUNTED_BYTES_MAX, "{missing}");
+        written += u64::from(sum != last);
+        last = sum;
+    }
+    let all = stored(&server);
+    assert!(written <= all / UNCOUNTED_BYTES_MAX && written > 1, "{written} times for {all} bytes");
+    let ended = desk.ask(end("s", token, Seq(100), taken.place, run("s", "m1"))).await;
+    assert!(matches!(ended, Ok(Reply::Appended { .. })), "{ended:?}");
+    let released = Op::Release { key: key("s"), token, tail: Seq(101), drain: false };
+    assert_eq!(desk.ask(released).await, Ok(Reply::Released));
+    assert_eq!(sums(&server)["uann"], stored(&server), "nothing is left uncounted");
+    assert_eq!(sums(&server)["t"], stored(&server));
 }
 
 /// Covers: S-48.
@@ -83,13 +127,13 @@ async fn every_byte_is_counted_until_its_record_is_gone() {
 async fn a_quota_refuses_inputs_and_nothing_else() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(1_000) };
+    let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(4_000) };
     let mut desk = open(&server, quotas).await;
     let me = holder(1, 1);
     desk.era(me, true).await;
     let taken = desk.accept("s", "m1").await.expect("accepted");
     let token = desk.claim("s", me, taken.owner).await.token;
-    for n in 0..10 {
+    for n in 0..40 {
         assert!(matches!(desk.ask(append("s", token, Seq(n), n)).await, Ok(Reply::Appended { .. })), "{n}");
     }
     for session in ["s", "another"] {
@@ -149,18 +193,18 @@ async fn facts_of_an_earlier_release_are_estimated_and_freed() {
             ["XADD", "old:{default/s}", &place, "e", &fields["e"], "w", &fields["w"], "j", &fields["j"]];
         let _: Value = server.command(&words);
     }
-    let exact = counted(&server)["uann"];
+    let exact = stored(&server);
     let _: Value = server.command(&["RENAME", "old:{default/s}", "log:{default/s}"]);
-    let _: Value = server.command(&["HDEL", "own:{default/s}", "lb"]);
+    let _: Value = server.command(&["HDEL", "own:{default/s}", "lb", "ub"]);
     let _: Value = server.command(&["DEL", BYTES]);
     assert!(matches!(desk.ask(append("s", token, Seq(50), 50)).await, Ok(Reply::Appended { .. })));
-    let estimated = counted(&server)["uann"];
+    let estimated = stored(&server);
     assert!(estimated.abs_diff(exact) < 700, "{estimated} for {exact}");
     let (at, state) = (Cursor { seq: Seq(51), epoch: Epoch(token.epoch.0) }, vec![].into());
     assert_eq!(desk.ask(Op::Keep(Box::new(Keep { key: key("s"), token, at, state }))).await, Ok(Reply::Done));
     assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(40) }).await, Ok(Reply::Done));
     assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(51) }).await, Ok(Reply::Done));
-    assert_eq!(counted(&server)["uann"], 20, "only the kept state is left");
+    assert_eq!(stored(&server), 20, "only the kept state is left");
 }
 
 /// Nodes of the release before say nothing of quotas, and call the same functions while a fleet is upgraded.
@@ -180,6 +224,6 @@ async fn calls_of_the_release_before_are_served_and_counted() {
     for duplicate in ["0", "1"] {
         let said: Vec<String> = server.command(&call);
         assert_eq!((&*said[0], &*said[8]), ("OK", duplicate), "{said:?}");
-        assert_eq!(counted(&server)["uann"], 6, "four bytes, and two of JSON");
+        assert_eq!(stored(&server), 6, "four bytes, and two of JSON");
     }
 }

@@ -49,7 +49,7 @@ impl Meter {
         let Op::Accept { principal, .. } = op else { return false };
         let owner = head.user.as_ref().filter(|_| !planted(Planted::QuotaOfTheAsker));
         let account = Usage::account(key, owner.unwrap_or(&principal.user));
-        self.usage.over(self.quotas, &account, weight, self.free).is_some()
+        self.usage.over(self.quotas, &account, weight.cast_signed(), self.free).is_some()
     }
 
     /// Tells how much is stored, and how much could be.

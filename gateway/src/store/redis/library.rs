@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 /// The functions of this release.
 pub(super) const SOURCE: &str = include_str!("turnway.lua");
 /// `VERSION` of [`SOURCE`]: within a major it only grows.
-pub(super) const VERSION: u64 = 7;
+pub(super) const VERSION: u64 = 8;
 /// How long one command of a loading may take: compiling the library takes some milliseconds, and the way to a server
 /// that a node can use up to two seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
@@ -147,6 +147,12 @@ mod tests {
     fn the_source_says_which_version_it_is() {
         assert!(SOURCE.starts_with("#!lua name=turnway1\n"));
         assert!(SOURCE.contains(&format!("\nlocal VERSION = {VERSION}\n")));
+    }
+
+    #[test]
+    fn the_source_and_the_model_count_from_as_many_bytes_on() {
+        let most = turnway_core::limits::UNCOUNTED_BYTES_MAX;
+        assert!(SOURCE.contains(&format!("\nlocal UNCOUNTED_MOST = {most}\n")));
     }
 
     /// Covers: S-41.

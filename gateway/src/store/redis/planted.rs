@@ -1,10 +1,10 @@
 //! Planted bugs of the functions in Redis: each is a change of their text, which a node brings to its server in their place.
-use turnway_core::planted::{Planted, planted};
+use turnway_core::planted::Planted;
 
 /// What stands in the library, and what stands there instead.
-const CHANGES: [(Planted, &str, &str); 18] = [
+const CHANGES: [(Planted, &str, &str); 20] = [
     (Planted::LuaInboxBytesKept, "      set('ib', str(bytes))\n", ""),
-    (Planted::LuaInboxBytesUncounted, ", 'ib', str(bytes))\n  if not h.u", ")\n  if not h.u"),
+    (Planted::LuaInboxBytesUncounted, ", 'ib', str(bytes), 'ub'", ", 'ub'"),
     (Planted::LuaInboxOneMore, "open >= num(args[9])", "open > num(args[9])"),
     (Planted::LuaControlUnbounded, "redis.call('XLEN', lane) >= num(args[8])", "false"),
     (
@@ -18,11 +18,7 @@ const CHANGES: [(Planted, &str, &str); 18] = [
         "  if args[1] == '0' then redis.call('PEXPIREAT', keys[1], str(math.max(last, until_))) end\n",
         "",
     ),
-    (
-        Planted::LuaDeletionKeepsLog,
-        "keys[5], keys[6], keys[7])\n  redis.call('HDEL'",
-        "keys[5], keys[6])\n  redis.call('HDEL'",
-    ),
+    (Planted::LuaDeletionKeepsLog, "keys[5], keys[6], keys[7])\n  count(", "keys[5], keys[6])\n  count("),
     (Planted::LuaExpiresEarly, "ended ~= '-' and num(ended) <= floor", "ended ~= '-' and floor >= 0"),
     (Planted::LuaTrimsPastSnapshot, "math.min(num(args[3]), num(h.ss))", "num(args[3])"),
     (Planted::LuaFindForeign, "if not taken or foreign(h, args[1], args[2])", "if not taken"),
@@ -41,11 +37,14 @@ const CHANGES: [(Planted, &str, &str); 18] = [
         "if (h.n == '' and not fresh(args[11], now)) or (not h.u",
         "if (not h.u",
     ),
+    (Planted::LuaReleaseUncounted, "  count(keys[1], h.u, num(h.ub))\n", ""),
+    (Planted::LuaQuotaSeesSumsOnly, "num(h.ub) + weight, args[15]", "weight, args[15]"),
 ];
 
 /// The library with the bug that is planted in this process, if it is one of these.
+#[cfg(feature = "planted")]
 pub(super) fn changed(source: &str) -> String {
-    let bug = CHANGES.iter().find(|(bug, ..)| planted(*bug));
+    let bug = CHANGES.iter().find(|(bug, ..)| turnway_core::planted::planted(*bug));
     bug.map_or_else(
         || source.to_owned(),
         |(bug, from, to)| {
@@ -53,4 +52,19 @@ pub(super) fn changed(source: &str) -> String {
             source.replace(from, to)
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CHANGES;
+    use crate::store::redis::library::SOURCE;
+
+    /// A bug that cannot be planted would count as caught by whatever fails then.
+    #[test]
+    fn each_bug_changes_what_stands_in_the_library_once() {
+        for (bug, from, to) in CHANGES {
+            assert_eq!(SOURCE.matches(from).count(), 1, "{bug:?}");
+            assert_ne!(from, to, "{bug:?}");
+        }
+    }
 }

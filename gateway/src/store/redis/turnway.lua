@@ -6,10 +6,14 @@
 -- Replies are arrays of strings; nothing of a user is ever in an error. Numbers stay below 2^53.
 -- Within a major release VERSION only grows, and a newer library serves older nodes too; a change that
 -- cannot do that gets a library and functions of another name, which live beside these.
-local VERSION = 7
+local VERSION = 8
 
 -- How old a registration may be for an op to lean on it. What is older may have been cleared away.
 local FRESH = 60000
+
+-- What a session has gained or lost is counted for its user from so many bytes on, and when it is let go: to count
+-- with every fact would cost a quarter of a turn. A quota may be exceeded by so much for each session that is owned.
+local UNCOUNTED_MOST = 4096
 
 -- No lease is given for longer: one that ends later was given by a clock that was wrong.
 local LEASE_MOST = 60000
@@ -26,9 +30,10 @@ local LEASE_MOST = 60000
 --   fl       facts up to this are forgotten
 --   ss, se   place and epoch of the kept state
 --   lv       version of the set of listeners
---   lb       bytes of all facts ever written, the forgotten ones included (since version 7, as the two below)
+--   lb       bytes of all facts ever written, the forgotten ones included (since version 8, as the three below)
 --   fb       bytes of the forgotten facts
 --   sb       bytes of the kept state
+--   ub       bytes gained (below zero: lost) that are not counted for its user yet
 
 -- As a whole number, which takes half the time that a fraction does.
 local function str(number)
@@ -128,6 +133,13 @@ local function count(own, user, bytes)
   if bytes ~= 0 and redis.call('HINCRBY', key, 't', str(bytes)) <= 0 then redis.call('HDEL', key, 't') end
 end
 
+-- The bytes that stay uncounted of those that a session of a user has gained or lost; none where nobody owns it.
+local function defer(own, h, user, bytes)
+  if h.n ~= '' and math.abs(bytes) < UNCOUNTED_MOST then return bytes end
+  count(own, user, bytes)
+  return 0
+end
+
 -- Whether more bytes would exceed the quota of a user or of the tenant; '': there is none.
 local function over(own, user, bytes, user_most, tenant_most)
   if not user_most or (user_most == '' and tenant_most == '') then return false end
@@ -173,15 +185,15 @@ local TAKEN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+)$'
 
 -- keys: own in dd
 -- args: now user operator run hash weight reject json inputs_max bytes_max registered born me bell
---       user_most tenant_most (these two: since version 7)
+--       user_most tenant_most (these two: since version 8)
 local function accept(keys, args)
   local own, inbox, dd = keys[1], keys[2], keys[3]
   local user, operator, run, hash, weight = args[2], args[3], args[4], args[5], num(args[6])
   -- Like `head`, in a table that does not grow: this and `append` are called for every turn.
-  local v = redis.call('HMGET', own, 'n', 'i', 'e', 'u', 'cl', 'qi', 'ib', 'seq', 'le', 'g')
+  local v = redis.call('HMGET', own, 'n', 'i', 'e', 'u', 'cl', 'qi', 'ib', 'seq', 'le', 'g', 'ub')
   local h = {
     n = v[1] or '', i = v[2] or '', e = v[3] or '0', u = v[4] or nil, cl = v[5] or nil,
-    qi = v[6] or nil, ib = v[7] or nil, seq = v[8] or nil, le = v[9] or nil,
+    qi = v[6] or nil, ib = v[7] or nil, seq = v[8] or nil, le = v[9] or nil, ub = v[11] or nil,
   }
   if v[10] or foreign(h, user, operator) then return { 'NOT_FOUND' } end
   local taken = redis.call('HGET', dd, run)
@@ -195,7 +207,7 @@ local function accept(keys, args)
   if args[7] == '1' and open > 0 then return { 'BUSY' } end
   local bytes = num(h.ib) + weight
   if open >= num(args[9]) or bytes > num(args[10]) then return { 'TOO_MANY' } end
-  if over(own, h.u or user, weight, args[15], args[16]) then return { 'QUOTA' } end
+  if over(own, h.u or user, num(h.ub) + weight, args[15], args[16]) then return { 'QUOTA' } end
   local now = clock(args[1])
   if (h.n == '' and not fresh(args[11], now)) or (not h.u and not fresh(args[12], now)) then
     return { 'REGISTER', h.u and '1' or '0' }
@@ -205,10 +217,10 @@ local function accept(keys, args)
   local seq, epoch = h.seq or '0', h.le or '0'
   local stored = RECORD + #args[8]
   redis.call('XADD', inbox, id(at), 'r', run, 'w', str(weight), 'b', str(stored), 'j', args[8])
-  count(own, h.u or user, stored)
+  local uncounted = defer(own, h, h.u or user, num(h.ub) + stored)
   local note = { str(at), str(prev), seq, epoch, str(now), '-', hash }
   redis.call('HSET', dd, run, table.concat(note, ' '))
-  redis.call('HSET', own, 'qi', str(at), 'ib', str(bytes))
+  redis.call('HSET', own, 'qi', str(at), 'ib', str(bytes), 'ub', str(uncounted))
   if not h.u then redis.call('HSET', own, 'u', user, 'b', args[12]) end
   local rung = ring(h, args[13], args[14], '\0', at, prev, args[8])
   return { 'OK', str(at), str(prev), h.n, h.i, h.e, seq, epoch, '0', '0', rung }
@@ -219,7 +231,7 @@ end
 local function control(keys, args)
   local own, lane, ap, dd = keys[1], keys[2], keys[3], keys[4]
   local user, operator = args[2], args[3]
-  local h = head(own, 'n', 'i', 'e', 'u', 'qc', 'seq', 'le', 'g')
+  local h = head(own, 'n', 'i', 'e', 'u', 'qc', 'seq', 'le', 'g', 'ub')
   if h.g or foreign(h, user, operator) or (not h.u and args[6] ~= '1') then return { 'NOT_FOUND' } end
   local seq, epoch = h.seq or '0', h.le or '0'
   local heard = redis.call('HGET', ap, args[4])
@@ -238,9 +250,9 @@ local function control(keys, args)
   local at = math.max(prev + 1, now)
   local stored = RECORD + #args[5]
   redis.call('XADD', lane, id(at), 'k', args[4], 'b', str(stored), 'j', args[5])
-  count(own, h.u or user, stored)
+  local uncounted = defer(own, h, h.u or user, num(h.ub) + stored)
   redis.call('HSET', ap, args[4], str(at) .. ' ' .. str(prev))
-  redis.call('HSET', own, 'qc', str(at))
+  redis.call('HSET', own, 'qc', str(at), 'ub', str(uncounted))
   if not h.u then redis.call('HSET', own, 'u', user, 'b', args[10]) end
   local rung = ring(h, args[11], args[12], '\1', at, prev, args[5])
   return { 'OK', str(at), str(prev), h.n, h.i, h.e, seq, epoch, '0', '0', rung }
@@ -259,15 +271,15 @@ end
 -- keys: own in ctl ap dd snap log
 local function wipe(keys, h)
   redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
-  count(keys[1], h.u, num(h.fb) - num(h.lb) - num(h.sb))
-  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'fb', 'sb')
+  count(keys[1], h.u, num(h.ub) + num(h.fb) - num(h.lb) - num(h.sb))
+  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'fb', 'sb', 'ub')
   redis.call('HSET', keys[1], 'g', '1', 'n', '', 'i', '', 'e', str(num(h.e) + 1), 'cl', '1')
 end
 
 -- Its line in the indexes is stale from here on, and taken out when a list comes upon it.
 -- keys: own in ctl ap dd snap log; args: user operator
 local function delete(keys, args)
-  local h = head(keys[1], 'u', 'cl', 'e', 'g', 'lb', 'fb', 'sb')
+  local h = head(keys[1], 'u', 'cl', 'e', 'g', 'lb', 'fb', 'sb', 'ub')
   if not h.u or foreign(h, args[1], args[2]) then return { 'NOT_FOUND' } end
   if h.g then return { 'OK' } end
   local open = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
@@ -303,7 +315,7 @@ end
 -- Deletes a session that nobody has used since a time; whose it was, and when it was made, for the indexes.
 -- keys: own in ctl ap dd snap log; args: before
 local function forget(keys, args)
-  local h = head(keys[1], 'u', 'b', 'g', 'n', 'e', 'qi', 'qc', 'le', 'seq', 'fl', 'lb', 'fb', 'sb')
+  local h = head(keys[1], 'u', 'b', 'g', 'n', 'e', 'qi', 'qc', 'le', 'seq', 'fl', 'lb', 'fb', 'sb', 'ub')
   if not h.u or h.g then return { 'NOT_FOUND' } end
   local before = num(args[1])
   if not rests(h, keys[2], keys[3], before) then return { 'BUSY' } end
@@ -375,13 +387,14 @@ end
 
 -- keys: own in ctl; args: epoch nonce tail drain now registered (these two: since version 3)
 local function release(keys, args)
-  local h = head(keys[1], 'n', 'i', 'e', 'c', 'seq')
+  local h = head(keys[1], 'n', 'i', 'e', 'c', 'seq', 'u', 'ub')
   if fenced(h, args[1], args[2]) then return { 'FENCED' } end
   -- What is left lies under nobody's name in an index, if that was written a moment ago.
   if args[4] == '1' and args[6] and not fresh(args[6], clock(args[5])) then return { 'REGISTER' } end
   local left = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
   if (h.seq or '0') ~= args[3] or (args[4] ~= '1' and left) then return { 'PENDING' } end
-  redis.call('HSET', keys[1], 'n', '', 'i', '')
+  count(keys[1], h.u, num(h.ub))
+  redis.call('HSET', keys[1], 'n', '', 'i', '', 'ub', '0')
   return { 'OK', h.n, h.i, left and '1' or '0' }
 end
 
@@ -424,11 +437,11 @@ end
 -- args: epoch nonce after known closed facts {weight json} ends {place run} answers {place}
 local function append(keys, args)
   local own, log, inbox, lane, dd = keys[1], keys[2], keys[3], keys[4], keys[5]
-  local v = redis.call('HMGET', own, 'n', 'i', 'e', 'c', 'seq', 'qi', 'qc', 'ib', 'fl', 'lv', 'u', 'lb')
+  local v = redis.call('HMGET', own, 'n', 'i', 'e', 'c', 'seq', 'qi', 'qc', 'ib', 'fl', 'lv', 'u', 'lb', 'ub')
   local h = {
     n = v[1] or '', i = v[2] or '', e = v[3] or '0', c = v[4] or nil, seq = v[5] or nil,
     qi = v[6] or nil, qc = v[7] or nil, ib = v[8] or nil, fl = v[9] or nil, lv = v[10] or nil,
-    u = v[11] or nil, lb = v[12] or nil,
+    u = v[11] or nil, lb = v[12] or nil, ub = v[13] or nil,
   }
   if fenced(h, args[1], args[2]) then return { 'FENCED' } end
   local after, seq = num(args[3]), num(h.seq)
@@ -490,8 +503,8 @@ local function append(keys, args)
     end
     if #answers > 0 then clear(lane) end
     if args[5] ~= '' then set('cl', args[5]) end
+    if grown ~= 0 then set('ub', str(defer(own, h, h.u, num(h.ub) + grown))) end
     if #changes > 0 then redis.call('HSET', own, unpack(changes)) end
-    count(own, h.u, grown)
   end
   local version = h.lv or '0'
   local reply = { 'OK', str(seq), h.qi or '0', h.qc or '0', version }
@@ -535,21 +548,21 @@ end
 
 -- keys: own snap; args: epoch nonce seq at_epoch state
 local function keep(keys, args)
-  local h = head(keys[1], 'n', 'e', 'c', 'seq', 'ss', 'sb', 'u')
+  local h = head(keys[1], 'n', 'e', 'c', 'seq', 'ss', 'sb', 'u', 'ub')
   if fenced(h, args[1], args[2]) then return { 'FENCED' } end
   local at = num(args[3])
   if at <= num(h.seq) and (not h.ss or num(h.ss) < at) then
     local stored = PLACED + #args[5]
     redis.call('SET', keys[2], args[5])
-    redis.call('HSET', keys[1], 'ss', args[3], 'se', args[4], 'sb', str(stored))
-    count(keys[1], h.u, stored - num(h.sb))
+    local uncounted = defer(keys[1], h, h.u, num(h.ub) + stored - num(h.sb))
+    redis.call('HSET', keys[1], 'ss', args[3], 'se', args[4], 'sb', str(stored), 'ub', str(uncounted))
   end
   return { 'OK' }
 end
 
 -- keys: own log; args: epoch nonce upto
 local function trim(keys, args)
-  local h = head(keys[1], 'n', 'e', 'c', 'fl', 'ss', 'fb', 'u')
+  local h = head(keys[1], 'n', 'e', 'c', 'fl', 'ss', 'fb', 'u', 'ub')
   if fenced(h, args[1], args[2]) then return { 'FENCED' } end
   local upto = math.min(num(args[3]), num(h.ss))
   if upto > num(h.fl) then
@@ -558,8 +571,8 @@ local function trim(keys, args)
     local bytes = last[1] and field(last[1], 'b') or ''
     local gone = bytes == '' and num(h.fb) or num(bytes)
     redis.call('XTRIM', keys[2], 'MINID', id(upto + 1))
-    redis.call('HSET', keys[1], 'fl', str(upto), 'fb', str(gone))
-    count(keys[1], h.u, num(h.fb) - gone)
+    local uncounted = defer(keys[1], h, h.u, num(h.ub) + num(h.fb) - gone)
+    redis.call('HSET', keys[1], 'fl', str(upto), 'fb', str(gone), 'ub', str(uncounted))
   end
   return { 'OK' }
 end
@@ -827,7 +840,7 @@ define('expire', expire, 'allow-oom')
 define('delete', delete, 'allow-oom', COUNTS)
 define('forget', forget, 'allow-oom', COUNTS)
 define('claim', claim, 'allow-oom')
-define('release', release, 'allow-oom')
+define('release', release, 'allow-oom', COUNTS)
 define('transfer', transfer, 'allow-oom')
 define('append', append, 'allow-oom', COUNTS)
 define('keep', keep, 'allow-oom', COUNTS)
