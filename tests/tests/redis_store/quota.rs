@@ -171,6 +171,30 @@ async fn parts_are_of_maxmemory_where_it_is_set() {
     assert!((50..200).contains(&taken), "{taken}");
 }
 
+/// Of thousands of facts that are forgotten at once the bytes are estimated; what is left is right again when all are gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_facts_forgotten_at_once_are_estimated_and_leave_nothing() {
+    let dir = tempdir().expect("a directory");
+    let server = Redis::start(dir.path(), &[]);
+    let mut desk = open(&server, Quotas::OFF).await;
+    let me = holder(1, 1);
+    desk.era(me, true).await;
+    let taken = desk.accept("s", "m1").await.expect("accepted");
+    let waits = stored(&server);
+    let token = desk.claim("s", me, taken.owner).await.token;
+    for n in 0..5_000 {
+        assert!(matches!(desk.ask(append("s", token, Seq(n), n)).await, Ok(Reply::Appended { .. })));
+    }
+    let full = stored(&server) - waits;
+    let (at, state) = (Cursor { seq: Seq(5_000), epoch: token.epoch }, vec![].into());
+    assert_eq!(desk.ask(Op::Keep(Box::new(Keep { key: key("s"), token, at, state }))).await, Ok(Reply::Done));
+    assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(4_500) }).await, Ok(Reply::Done));
+    let left = stored(&server) - waits - 20;
+    assert!(left.abs_diff(full / 10) < full / 50, "{left} of {full}");
+    assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(5_000) }).await, Ok(Reply::Done));
+    assert_eq!(stored(&server), waits + 20, "the input and the kept state");
+}
+
 /// Facts that the functions of version 6 wrote have no bytes of their own: their sum is estimated once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn facts_of_an_earlier_release_are_estimated_and_freed() {

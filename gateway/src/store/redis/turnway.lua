@@ -30,8 +30,7 @@ local LEASE_MOST = 60000
 --   fl       facts up to this are forgotten
 --   ss, se   place and epoch of the kept state
 --   lv       version of the set of listeners
---   lb       bytes of all facts ever written, the forgotten ones included (since version 8, as the three below)
---   fb       bytes of the forgotten facts
+--   lb       bytes of the facts in the log (since version 8, as the two below)
 --   sb       bytes of the kept state
 --   ub       bytes gained (below zero: lost) that are not counted for its user yet
 
@@ -116,6 +115,8 @@ end
 local RECORD, PLACED = 4, 20
 -- Facts whose mean stands for those of an earlier release, which were not counted.
 local SAMPLE = 32
+-- So many facts that are forgotten at once are counted each: some 5 ms.
+local COUNTED_MOST = 4096
 
 local function usage(own)
   return 'ix:{' .. string.match(own, '^own:{([^/]*)/') .. '}/bytes'
@@ -148,10 +149,10 @@ local function over(own, user, bytes, user_most, tenant_most)
   return exceeds(held[1], user_most) or exceeds(held[2], tenant_most)
 end
 
--- An estimate for facts that an earlier release wrote.
+-- An estimate for facts up to a place: those that an earlier release wrote, or too many to look at each.
 local function estimate(log, seq, floor)
   if seq <= floor then return 0 end
-  local last, bytes = redis.call('XRANGE', log, id(math.max(floor + 1, seq - SAMPLE + 1)), '+'), 0
+  local last, bytes = redis.call('XRANGE', log, id(math.max(floor + 1, seq - SAMPLE + 1)), id(seq)), 0
   for _, entry in ipairs(last) do bytes = bytes + PLACED + #field(entry, 'j') end
   if #last == 0 then return 0 end
   return math.floor(bytes / #last * (seq - floor))
@@ -271,15 +272,15 @@ end
 -- keys: own in ctl ap dd snap log
 local function wipe(keys, h)
   redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
-  count(keys[1], h.u, num(h.ub) + num(h.fb) - num(h.lb) - num(h.sb))
-  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'fb', 'sb', 'ub')
+  count(keys[1], h.u, num(h.ub) - num(h.lb) - num(h.sb))
+  redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'sb', 'ub')
   redis.call('HSET', keys[1], 'g', '1', 'n', '', 'i', '', 'e', str(num(h.e) + 1), 'cl', '1')
 end
 
 -- Its line in the indexes is stale from here on, and taken out when a list comes upon it.
 -- keys: own in ctl ap dd snap log; args: user operator
 local function delete(keys, args)
-  local h = head(keys[1], 'u', 'cl', 'e', 'g', 'lb', 'fb', 'sb', 'ub')
+  local h = head(keys[1], 'u', 'cl', 'e', 'g', 'lb', 'sb', 'ub')
   if not h.u or foreign(h, args[1], args[2]) then return { 'NOT_FOUND' } end
   if h.g then return { 'OK' } end
   local open = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
@@ -315,7 +316,7 @@ end
 -- Deletes a session that nobody has used since a time; whose it was, and when it was made, for the indexes.
 -- keys: own in ctl ap dd snap log; args: before
 local function forget(keys, args)
-  local h = head(keys[1], 'u', 'b', 'g', 'n', 'e', 'qi', 'qc', 'le', 'seq', 'fl', 'lb', 'fb', 'sb', 'ub')
+  local h = head(keys[1], 'u', 'b', 'g', 'n', 'e', 'qi', 'qc', 'le', 'seq', 'fl', 'lb', 'sb', 'ub')
   if not h.u or h.g then return { 'NOT_FOUND' } end
   local before = num(args[1])
   if not rests(h, keys[2], keys[3], before) then return { 'BUSY' } end
@@ -469,18 +470,17 @@ local function append(keys, args)
       changes[#changes + 1] = name
       changes[#changes + 1] = value
     end
-    -- Each fact has the bytes of all up to it, so that a trim need not look at those it takes away.
-    local so_far = h.lb and num(h.lb) or estimate(log, seq, num(h.fl))
+    local held = h.lb and num(h.lb) or estimate(log, seq, num(h.fl))
     for _, fact in ipairs(facts) do
       seq = seq + 1
-      so_far = so_far + PLACED + #fact.json
-      redis.call('XADD', log, id(seq), 'e', args[1], 'w', fact.weight, 'b', str(so_far), 'j', fact.json)
+      held = held + PLACED + #fact.json
+      redis.call('XADD', log, id(seq), 'e', args[1], 'w', fact.weight, 'j', fact.json)
     end
     if #facts > 0 then
       set('seq', str(seq))
       set('le', args[1])
-      set('lb', str(so_far))
-      grown = so_far - num(h.lb)
+      set('lb', str(held))
+      grown = held - num(h.lb)
     end
     for _, last in ipairs(ends) do
       if redis.call('XDEL', inbox, last.place .. '-0') == 1 then
@@ -560,19 +560,34 @@ local function keep(keys, args)
   return { 'OK' }
 end
 
+-- The bytes of the facts after a place and up to another, looked at a few at a time; of many an estimate, for nobody is
+-- served meanwhile.
+local function bytes_of(log, after, upto)
+  if upto - after > COUNTED_MOST then return estimate(log, upto, after) end
+  local bytes = 0
+  while after < upto do
+    local part = redis.call('XRANGE', log, id(after + 1), id(upto), 'COUNT', str(SAMPLE))
+    if #part == 0 then break end
+    for _, entry in ipairs(part) do bytes = bytes + PLACED + #field(entry, 'j') end
+    after = num(place(part[#part]))
+  end
+  return bytes
+end
+
 -- keys: own log; args: epoch nonce upto
 local function trim(keys, args)
-  local h = head(keys[1], 'n', 'e', 'c', 'fl', 'ss', 'fb', 'u', 'ub')
+  local h = head(keys[1], 'n', 'e', 'c', 'seq', 'fl', 'ss', 'lb', 'u', 'ub')
   if fenced(h, args[1], args[2]) then return { 'FENCED' } end
-  local upto = math.min(num(args[3]), num(h.ss))
-  if upto > num(h.fl) then
-    local last = redis.call('XRANGE', keys[2], id(upto), id(upto))
-    -- '': an earlier release wrote it. What was estimated for such facts is taken away with the first later one.
-    local bytes = last[1] and field(last[1], 'b') or ''
-    local gone = bytes == '' and num(h.fb) or num(bytes)
+  local upto, floor, held = math.min(num(args[3]), num(h.ss)), num(h.fl), num(h.lb)
+  if upto > floor then
+    -- With the last fact all that was counted goes, for facts of an earlier release were estimated.
+    local gone = upto == num(h.seq) and held or math.min(held, bytes_of(keys[2], floor, upto))
     redis.call('XTRIM', keys[2], 'MINID', id(upto + 1))
-    local uncounted = defer(keys[1], h, h.u, num(h.ub) + num(h.fb) - gone)
-    redis.call('HSET', keys[1], 'fl', str(upto), 'fb', str(gone), 'ub', str(uncounted))
+    redis.call('HSET', keys[1], 'fl', str(upto))
+    if gone > 0 then
+      local uncounted = defer(keys[1], h, h.u, num(h.ub) - gone)
+      redis.call('HSET', keys[1], 'lb', str(held - gone), 'ub', str(uncounted))
+    end
   end
   return { 'OK' }
 end
