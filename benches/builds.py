@@ -68,7 +68,8 @@ def measure(bench, build):
         fleet = bench.load("turns", *turns, server=node, url=node.url)
         redis_cpu = redis.cpu() - before
     with bench.node(program=program) as node:
-        node.settle()
+        if not bench.quick:
+            node.settle()
         idle = bench.load("idle", "--connections", bench.pick(5_000, 200), "--hello-only", "--sources", 8, "--duration",
                           bench.pick("10s", "1s"), server=node, url=node.url)
     values = [

@@ -79,6 +79,9 @@ impl Meter {
         if slot.sizes.uncounted().unsigned_abs() >= most {
             self.settle(key, slot);
         }
+        if slot.deleted && slot.sizes.uncounted() == 0 {
+            slot.sizes = Sizes::default();
+        }
     }
 
     /// Counts what is left of a session that its owner has let go.

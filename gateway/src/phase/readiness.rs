@@ -128,6 +128,8 @@ impl Readiness {
         if (self.shown.load(Ordering::Acquire) & reason.bit() != 0) == holds {
             return;
         }
+        // Asked before anybody can act on the change.
+        let is_starting = reason == Reason::LeaseMissing && is_starting();
         let mut after = 0;
         let changed = self.set.send_if_modified(|set| {
             let before =
@@ -136,7 +138,7 @@ impl Readiness {
             self.shown.store(after, Ordering::Release);
             before != after
         });
-        if changed && !(reason == Reason::LeaseMissing && is_starting()) {
+        if changed && !is_starting {
             log(reason, holds, after);
         }
     }

@@ -20,6 +20,8 @@ const PATIENCE: &str = "150";
 const USAGE: u8 = 64;
 /// Tests that run at a time. Most wait more than they compute.
 const WORKERS: usize = 2;
+/// Files of tests that use every core by themselves.
+const ALONE: [&str; 1] = ["differential"];
 
 #[expect(clippy::print_stdout, reason = "its verdict is its output")]
 fn main() -> ExitCode {
@@ -85,19 +87,38 @@ fn hunt(rows: &[Row]) -> Result<bool, String> {
     Ok(failed == 0)
 }
 
-/// Tries the bugs, [`WORKERS`] at a time; what became of each.
-#[expect(clippy::print_stdout, reason = "what became of each is shown as it is known")]
+/// Tries the bugs; what became of each. [`WORKERS`] at a time, but for tests that want the machine for themselves.
 fn try_all<'r>(
     rows: &'r [Row],
     suites: &BTreeMap<String, PathBuf>,
     node: &Path,
 ) -> Result<Vec<(&'r Row, &'static str)>, String> {
-    let queue = Mutex::new(rows.iter());
+    let is_alone = |row: &Row| matches!(row.watch, Watch::Node(name, _) | Watch::Process(name, _) if ALONE.contains(&name));
+    let (alone, beside): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| is_alone(row));
+    let green = Mutex::default();
+    let mut found = try_with(WORKERS, &beside, suites, node, &green)?;
+    found.extend(try_with(1, &alone, suites, node, &green)?);
+    Ok(found)
+}
+
+/// Tests that were run without a bug, and whether they were green.
+type Greens<'r> = Mutex<BTreeMap<&'r str, bool>>;
+
+#[expect(clippy::print_stdout, reason = "what became of each is shown as it is known")]
+fn try_with<'r>(
+    workers: usize,
+    rows: &[&'r Row],
+    suites: &BTreeMap<String, PathBuf>,
+    node: &Path,
+    green: &Greens<'r>,
+) -> Result<Vec<(&'r Row, &'static str)>, String> {
+    let queue = Mutex::new(rows.iter().copied());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || -> Result<Vec<(&Row, &str)>, String> {
+    let work = || -> Result<Vec<(&'r Row, &'static str)>, String> {
         let mut found = Vec::new();
         while let Some(row) = next() {
-            let (began, outcome) = (Instant::now(), outcome(row, suites, node)?);
+            let began = Instant::now();
+            let outcome = outcome(row, suites, node, green).inspect_err(|_| while next().is_some() {})?;
             if let Watch::Node(_, test) | Watch::Process(_, test) = row.watch {
                 println!("{outcome:<10} {:<28} {:>5.1} s  {test}", row.bug, began.elapsed().as_secs_f64());
             }
@@ -106,7 +127,7 @@ fn try_all<'r>(
         Ok(found)
     };
     let parts: Result<Vec<_>, String> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         let join = |worker: thread::ScopedJoinHandle<'_, _>| {
             worker.join().map_err(|_| "a worker panicked".to_owned())?
         };
@@ -115,11 +136,22 @@ fn try_all<'r>(
     Ok(parts?.into_iter().flatten().collect())
 }
 
-/// What becomes of a bug, in one word. Its test has to be green without it.
-fn outcome(row: &Row, suites: &BTreeMap<String, PathBuf>, node: &Path) -> Result<&'static str, String> {
+/// What becomes of a bug, in a few words. Its test has to be green without it.
+fn outcome<'r>(
+    row: &'r Row,
+    suites: &BTreeMap<String, PathBuf>,
+    node: &Path,
+    green: &Greens<'r>,
+) -> Result<&'static str, String> {
     let (Watch::Node(name, test) | Watch::Process(name, test)) = row.watch else { return Ok("no test") };
     let suite = suites.get(name).ok_or_else(|| format!("no test file {name}"))?;
-    if !run(suite, test, node, None)? {
+    let known = green.lock().unwrap_or_else(PoisonError::into_inner).get(test).copied();
+    let is_green = match known {
+        Some(is_green) => is_green,
+        None => run(suite, test, node, None)?,
+    };
+    green.lock().unwrap_or_else(PoisonError::into_inner).insert(test, is_green);
+    if !is_green {
         return Ok("its test is red without it");
     }
     Ok(if run(suite, test, node, Some(row.bug))? { "survived" } else { "caught" })

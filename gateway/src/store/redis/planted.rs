@@ -18,7 +18,11 @@ const CHANGES: [(Planted, &str, &str); 20] = [
         "  if args[1] == '0' then redis.call('PEXPIREAT', keys[1], str(math.max(last, until_))) end\n",
         "",
     ),
-    (Planted::LuaDeletionKeepsLog, "keys[5], keys[6], keys[7])\n  count(", "keys[5], keys[6])\n  count("),
+    (
+        Planted::LuaDeletionKeepsLog,
+        "keys[5], keys[6], keys[7])\n  redis.call('HDEL'",
+        "keys[5], keys[6])\n  redis.call('HDEL'",
+    ),
     (Planted::LuaExpiresEarly, "ended ~= '-' and num(ended) <= floor", "ended ~= '-' and floor >= 0"),
     (Planted::LuaTrimsPastSnapshot, "math.min(num(args[3]), num(h.ss))", "num(args[3])"),
     (Planted::LuaFindForeign, "if not taken or foreign(h, args[1], args[2])", "if not taken"),

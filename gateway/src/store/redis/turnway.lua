@@ -115,8 +115,8 @@ end
 local RECORD, PLACED = 4, 20
 -- Facts whose mean stands for those of an earlier release, which were not counted.
 local SAMPLE = 32
--- So many facts that are forgotten at once are counted each: some 5 ms.
-local COUNTED_MOST = 4096
+-- So many facts, or bytes, are counted each when facts are forgotten, for nobody is served meanwhile: some 5 ms.
+local COUNTED_MOST, COUNTED_BYTES_MOST = 4096, 4194304
 
 local function usage(own)
   return 'ix:{' .. string.match(own, '^own:{([^/]*)/') .. '}/bytes'
@@ -134,11 +134,11 @@ local function count(own, user, bytes)
   if bytes ~= 0 and redis.call('HINCRBY', key, 't', str(bytes)) <= 0 then redis.call('HDEL', key, 't') end
 end
 
--- The bytes that stay uncounted of those that a session of a user has gained or lost; none where nobody owns it.
-local function defer(own, h, user, bytes)
-  if h.n ~= '' and math.abs(bytes) < UNCOUNTED_MOST then return bytes end
-  count(own, user, bytes)
-  return 0
+-- Of the bytes that a session has gained or lost: those that stay uncounted, none where nobody owns it, and those that
+-- are to be counted, once the session's own records are written.
+local function defer(h, bytes)
+  if h.n ~= '' and math.abs(bytes) < UNCOUNTED_MOST then return bytes, 0 end
+  return 0, bytes
 end
 
 -- Whether more bytes would exceed the quota of a user or of the tenant; '': there is none.
@@ -149,7 +149,7 @@ local function over(own, user, bytes, user_most, tenant_most)
   return exceeds(held[1], user_most) or exceeds(held[2], tenant_most)
 end
 
--- An estimate for facts up to a place: those that an earlier release wrote, or too many to look at each.
+-- An estimate for facts that an earlier release wrote.
 local function estimate(log, seq, floor)
   if seq <= floor then return 0 end
   local last, bytes = redis.call('XRANGE', log, id(math.max(floor + 1, seq - SAMPLE + 1)), id(seq)), 0
@@ -218,11 +218,12 @@ local function accept(keys, args)
   local seq, epoch = h.seq or '0', h.le or '0'
   local stored = RECORD + #args[8]
   redis.call('XADD', inbox, id(at), 'r', run, 'w', str(weight), 'b', str(stored), 'j', args[8])
-  local uncounted = defer(own, h, h.u or user, num(h.ub) + stored)
+  local uncounted, due = defer(h, num(h.ub) + stored)
   local note = { str(at), str(prev), seq, epoch, str(now), '-', hash }
   redis.call('HSET', dd, run, table.concat(note, ' '))
   redis.call('HSET', own, 'qi', str(at), 'ib', str(bytes), 'ub', str(uncounted))
   if not h.u then redis.call('HSET', own, 'u', user, 'b', args[12]) end
+  count(own, h.u or user, due)
   local rung = ring(h, args[13], args[14], '\0', at, prev, args[8])
   return { 'OK', str(at), str(prev), h.n, h.i, h.e, seq, epoch, '0', '0', rung }
 end
@@ -251,10 +252,11 @@ local function control(keys, args)
   local at = math.max(prev + 1, now)
   local stored = RECORD + #args[5]
   redis.call('XADD', lane, id(at), 'k', args[4], 'b', str(stored), 'j', args[5])
-  local uncounted = defer(own, h, h.u or user, num(h.ub) + stored)
+  local uncounted, due = defer(h, num(h.ub) + stored)
   redis.call('HSET', ap, args[4], str(at) .. ' ' .. str(prev))
   redis.call('HSET', own, 'qc', str(at), 'ub', str(uncounted))
   if not h.u then redis.call('HSET', own, 'u', user, 'b', args[10]) end
+  count(own, h.u or user, due)
   local rung = ring(h, args[11], args[12], '\1', at, prev, args[5])
   return { 'OK', str(at), str(prev), h.n, h.i, h.e, seq, epoch, '0', '0', rung }
 end
@@ -272,9 +274,9 @@ end
 -- keys: own in ctl ap dd snap log
 local function wipe(keys, h)
   redis.call('DEL', keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
-  count(keys[1], h.u, num(h.ub) - num(h.lb) - num(h.sb))
   redis.call('HDEL', keys[1], 'c', 'ib', 'seq', 'le', 'fl', 'ss', 'se', 'lb', 'sb', 'ub')
   redis.call('HSET', keys[1], 'g', '1', 'n', '', 'i', '', 'e', str(num(h.e) + 1), 'cl', '1')
+  count(keys[1], h.u, num(h.ub) - num(h.lb) - num(h.sb))
 end
 
 -- Its line in the indexes is stale from here on, and taken out when a list comes upon it.
@@ -394,8 +396,8 @@ local function release(keys, args)
   if args[4] == '1' and args[6] and not fresh(args[6], clock(args[5])) then return { 'REGISTER' } end
   local left = redis.call('XLEN', keys[2]) > 0 or redis.call('XLEN', keys[3]) > 0
   if (h.seq or '0') ~= args[3] or (args[4] ~= '1' and left) then return { 'PENDING' } end
-  count(keys[1], h.u, num(h.ub))
   redis.call('HSET', keys[1], 'n', '', 'i', '', 'ub', '0')
+  count(keys[1], h.u, num(h.ub))
   return { 'OK', h.n, h.i, left and '1' or '0' }
 end
 
@@ -503,8 +505,10 @@ local function append(keys, args)
     end
     if #answers > 0 then clear(lane) end
     if args[5] ~= '' then set('cl', args[5]) end
-    if grown ~= 0 then set('ub', str(defer(own, h, h.u, num(h.ub) + grown))) end
+    local uncounted, due = defer(h, num(h.ub) + grown)
+    if grown ~= 0 then set('ub', str(uncounted)) end
     if #changes > 0 then redis.call('HSET', own, unpack(changes)) end
+    if grown ~= 0 then count(own, h.u, due) end
   end
   local version = h.lv or '0'
   local reply = { 'OK', str(seq), h.qi or '0', h.qc or '0', version }
@@ -554,39 +558,45 @@ local function keep(keys, args)
   if at <= num(h.seq) and (not h.ss or num(h.ss) < at) then
     local stored = PLACED + #args[5]
     redis.call('SET', keys[2], args[5])
-    local uncounted = defer(keys[1], h, h.u, num(h.ub) + stored - num(h.sb))
+    local uncounted, due = defer(h, num(h.ub) + stored - num(h.sb))
     redis.call('HSET', keys[1], 'ss', args[3], 'se', args[4], 'sb', str(stored), 'ub', str(uncounted))
+    count(keys[1], h.u, due)
   end
   return { 'OK' }
 end
 
--- The bytes of the facts after a place and up to another, looked at a few at a time; of many an estimate, for nobody is
--- served meanwhile.
+-- The bytes of the facts after a place and up to another; of many an estimate by the first of them.
 local function bytes_of(log, after, upto)
-  if upto - after > COUNTED_MOST then return estimate(log, upto, after) end
-  local bytes = 0
-  while after < upto do
-    local part = redis.call('XRANGE', log, id(after + 1), id(upto), 'COUNT', str(SAMPLE))
+  local bytes, looked, all = 0, 0, upto - after
+  while looked < math.min(all, COUNTED_MOST) and bytes < COUNTED_BYTES_MOST do
+    local part = redis.call('XRANGE', log, id(after + looked + 1), id(upto), 'COUNT', str(SAMPLE))
     if #part == 0 then break end
     for _, entry in ipairs(part) do bytes = bytes + PLACED + #field(entry, 'j') end
-    after = num(place(part[#part]))
+    looked = looked + #part
   end
-  return bytes
+  if looked == 0 or looked >= all then return bytes end
+  return math.floor(bytes / looked * all)
 end
 
 -- keys: own log; args: epoch nonce upto
 local function trim(keys, args)
   local h = head(keys[1], 'n', 'e', 'c', 'seq', 'fl', 'ss', 'lb', 'u', 'ub')
   if fenced(h, args[1], args[2]) then return { 'FENCED' } end
-  local upto, floor, held = math.min(num(args[3]), num(h.ss)), num(h.fl), num(h.lb)
+  local upto, floor, seq, held = math.min(num(args[3]), num(h.ss)), num(h.fl), num(h.seq), num(h.lb)
   if upto > floor then
-    -- With the last fact all that was counted goes, for facts of an earlier release were estimated.
-    local gone = upto == num(h.seq) and held or math.min(held, bytes_of(keys[2], floor, upto))
+    local gone = 0
+    if h.lb and seq - upto <= upto - floor then
+      -- What stays is less than what goes: what was estimated before, here or of an earlier release, is right again.
+      gone = held - bytes_of(keys[2], upto, seq)
+    elseif h.lb then
+      gone = math.min(held, bytes_of(keys[2], floor, upto))
+    end
     redis.call('XTRIM', keys[2], 'MINID', id(upto + 1))
     redis.call('HSET', keys[1], 'fl', str(upto))
-    if gone > 0 then
-      local uncounted = defer(keys[1], h, h.u, num(h.ub) - gone)
+    if gone ~= 0 then
+      local uncounted, due = defer(h, num(h.ub) - gone)
       redis.call('HSET', keys[1], 'lb', str(held - gone), 'ub', str(uncounted))
+      count(keys[1], h.u, due)
     end
   end
   return { 'OK' }
