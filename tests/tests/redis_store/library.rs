@@ -22,6 +22,7 @@ const VERSIONS: &[(u64, &str)] = &[
     (5, "4ceaabc90c200638eadbe56ad834e61eb5a0af3b6e94fb041f2e39030de41616"),
     (6, "560d28fb017b833f7b282f063dc25a34e005191006e54ac9a0ecf1fa2a6cd3fe"),
     (7, "1470f3ff66ddcc3ec62d3523131052b3c774918015648d9ac4733ed96f606110"),
+    (8, "298aeeff748813579553599f929b3bcb2bdc62c59c4e291ad56d14a01c145081"),
 ];
 /// This release's.
 const OWN: u64 = VERSIONS[VERSIONS.len() - 1].0;
