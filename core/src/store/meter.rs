@@ -79,9 +79,6 @@ impl Meter {
         if slot.sizes.uncounted().unsigned_abs() >= most {
             self.settle(key, slot);
         }
-        if slot.deleted && slot.sizes.uncounted() == 0 {
-            slot.sizes = Sizes::default();
-        }
     }
 
     /// Counts what is left of a session that its owner has let go.
@@ -109,7 +106,7 @@ impl Sizes {
     fn follow(&mut self, measure: Measure, key: &SessionKey, slot: &Slot) {
         // A deleted session begins anew.
         if slot.floor < self.floor || slot.log.is_empty() {
-            self.log.clear();
+            self.log = VecDeque::new();
             (self.facts, self.floor) = (0, slot.floor);
         }
         let gone = usize::try_from(slot.floor.0 - self.floor.0).unwrap_or(usize::MAX);
