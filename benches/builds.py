@@ -21,7 +21,7 @@ MEASURED = {
 
 def builds(bench):
     """What a turn and a connection cost with this build, and with the one before."""
-    pairs = bench.pick(5, 1)
+    pairs = bench.pick(3, 1)
     found = {"before": [], "now": []}
     for pair in range(pairs):
         # Whoever comes first finds the machine as the other left it.
