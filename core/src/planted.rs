@@ -164,9 +164,9 @@ define_planted! {
     LuaRateKeyKept,
     /// An input of a session that nobody owns is taken without a registration: no sweep finds it.
     LuaAcceptUnregistered,
-    /// What a session has not counted for its user when it is let go is never counted.
+    /// Bytes that a session has not counted for its user when it is let go are never counted.
     LuaReleaseUncounted,
-    /// What a session has not counted yet does not count against the quota of its own inputs.
+    /// Bytes that a session has not counted yet do not count against the quota of its own inputs.
     LuaQuotaSeesSumsOnly,
 
     // --- agents ---

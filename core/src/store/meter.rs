@@ -22,7 +22,7 @@ pub(super) struct Meter {
 }
 
 /// Bytes of the records of one session, in its slot. All zero where nobody counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sizes {
     /// Facts up to this were forgotten.
     floor: Seq,
@@ -34,7 +34,7 @@ pub(super) struct Sizes {
     /// Place and bytes of the kept state.
     state: Option<(Seq, u64)>,
     total: u64,
-    /// What of it is counted for the session's user.
+    /// The part of `total` that is counted for the session's user.
     counted: u64,
 }
 

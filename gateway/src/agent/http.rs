@@ -52,7 +52,7 @@ pub(super) struct HttpAgent {
     pub(super) unknown: Arc<AtomicU64>,
 }
 
-/// How an attempt ended, and what may be left of the answer. In a box: a built-in agent's task need not have its size.
+/// The end of an attempt, and what may be left of the answer. In a box: a built-in agent's task need not have its size.
 pub(super) type End = (AgentEvent, Option<Box<Events>>);
 
 // === impl HttpEndpoint ===

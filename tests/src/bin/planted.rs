@@ -136,7 +136,7 @@ fn try_with<'r>(
     Ok(parts?.into_iter().flatten().collect())
 }
 
-/// What becomes of a bug, in a few words. Its test has to be green without it.
+/// Tries one bug; the verdict is a few words. Its test has to be green without it.
 fn outcome<'r>(
     row: &'r Row,
     suites: &BTreeMap<String, PathBuf>,

@@ -38,7 +38,7 @@ async fn an_idle_connection_is_small() {
         }
         lines
     };
-    // What a node takes once, with its first connections, is not a connection's.
+    // Memory that a node takes once, with its first connections, is not a connection's.
     let first = connect(0, count / 2).await;
     let before = at_rest(&node).await;
     let begun = Instant::now();

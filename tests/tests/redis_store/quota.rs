@@ -3,14 +3,14 @@ use crate::desk::{Desk, accept, holder, key};
 use crate::pace::append;
 use redis::Value;
 use std::collections::BTreeMap;
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir};
 use turnway::config::Durability;
 use turnway::store::redis::Options;
-use turnway_core::id::{Cursor, Epoch, RunId, Seq, Token};
+use turnway_core::id::{Cursor, RunId, Seq, Token};
 use turnway_core::limits::UNCOUNTED_BYTES_MAX;
 use turnway_core::share::Fraction;
 use turnway_core::store::quota::{Quota, Quotas};
-use turnway_core::store::{Keep, Op, Refused, Reply};
+use turnway_core::store::{Accepted, Keep, Op, Refused, Reply};
 use turnway_tests::real::redis::Redis;
 
 const BYTES: &str = "ix:{default}/bytes";
@@ -25,11 +25,46 @@ fn sums(server: &Redis) -> BTreeMap<String, u64> {
     server.command(&["HGETALL", BYTES])
 }
 
-/// What ann has stored: what is counted for her, and what session `s` has not counted yet.
+/// Bytes that ann has stored: those that are counted for her, and those that session `s` has not counted yet.
 fn stored(server: &Redis) -> u64 {
     let uncounted: Option<i64> = server.command(&["HGET", "own:{default/s}", "ub"]);
     let counted = sums(server).get("uann").copied().unwrap_or(0);
     counted.checked_add_signed(uncounted.unwrap_or(0)).expect("not less than nothing")
+}
+
+/// A session `s` of ann that is owned, and whose input `m1` waits. The server is stopped with it.
+struct Owned {
+    desk: Desk,
+    server: Redis,
+    taken: Accepted,
+    token: Token,
+    _dir: TempDir,
+}
+
+impl Owned {
+    async fn start(quotas: Quotas) -> Self {
+        let dir = tempdir().expect("a directory");
+        let server = Redis::start(dir.path(), &[]);
+        let mut desk = open(&server, quotas).await;
+        let me = holder(1, 1);
+        desk.era(me, true).await;
+        let taken = desk.accept("s", "m1").await.expect("accepted");
+        let token = desk.claim("s", me, taken.owner).await.token;
+        Self { desk, server, taken, token, _dir: dir }
+    }
+}
+
+/// Appends the fact of this number to session `s`.
+async fn write(desk: &mut Desk, token: Token, n: u64) {
+    let reply = desk.ask(append("s", token, Seq(n), n)).await;
+    assert!(matches!(reply, Ok(Reply::Appended { .. })), "{n}: {reply:?}");
+}
+
+/// Keeps a state of session `s`.
+async fn keep(desk: &mut Desk, token: Token, seq: u64, state: Vec<u8>) {
+    let at = Cursor { seq: Seq(seq), epoch: token.epoch };
+    let keep = Keep { key: key("s"), token, at, state: state.into() };
+    assert_eq!(desk.ask(Op::Keep(Box::new(keep))).await, Ok(Reply::Done));
 }
 
 /// Ends an input with one fact after a place.
@@ -48,21 +83,14 @@ fn run(session: &str, message: &str) -> RunId {
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_byte_is_counted_until_its_record_is_gone() {
-    let dir = tempdir().expect("a directory");
-    let server = Redis::start(dir.path(), &[]);
-    let mut desk = open(&server, Quotas::OFF).await;
-    let me = holder(1, 1);
-    desk.era(me, true).await;
-    let taken = desk.accept("s", "m1").await.expect("accepted");
+    let Owned { mut desk, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
     let waits = stored(&server);
-    assert!(waits > 100, "{waits}");
+    assert!(waits > 100 && sums(&server)["t"] == waits, "{waits}");
     desk.accept("s", "m1").await.expect("accepted");
     assert_eq!(stored(&server), waits, "a repeated message is stored once");
-    let token = desk.claim("s", me, taken.owner).await.token;
     for n in 0..10 {
-        let op = append("s", token, Seq(n), n);
         for _ in 0..2 {
-            assert!(matches!(desk.ask(op.clone()).await, Ok(Reply::Appended { .. })));
+            write(&mut desk, token, n).await;
         }
     }
     let full = stored(&server);
@@ -70,8 +98,7 @@ async fn every_byte_is_counted_until_its_record_is_gone() {
         server.command(&["XRANGE", "log:{default/s}", "-", "+"]);
     let facts: Vec<u64> = log.iter().map(|(_, fields)| fields["j"].len() as u64 + 20).collect();
     assert_eq!(full, waits + facts.iter().sum::<u64>());
-    let (at, state) = (Cursor { seq: Seq(8), epoch: token.epoch }, vec![7; 100].into());
-    assert_eq!(desk.ask(Op::Keep(Box::new(Keep { key: key("s"), token, at, state }))).await, Ok(Reply::Done));
+    keep(&mut desk, token, 8, vec![7; 100]).await;
     for upto in [5, 5, 8] {
         assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(upto) }).await, Ok(Reply::Done));
         let left: u64 = facts[usize::try_from(upto).expect("small")..].iter().sum();
@@ -92,18 +119,12 @@ async fn every_byte_is_counted_until_its_record_is_gone() {
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sums_hold_all_but_a_little_of_each_session_that_is_owned() {
-    let dir = tempdir().expect("a directory");
-    let server = Redis::start(dir.path(), &[]);
-    let mut desk = open(&server, Quotas::OFF).await;
-    let me = holder(1, 1);
-    desk.era(me, true).await;
-    let taken = desk.accept("s", "m1").await.expect("accepted");
-    let token = desk.claim("s", me, taken.owner).await.token;
+    let Owned { mut desk, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
     // Nobody owned the session when the input came.
     let (mut written, mut last) = (0, sums(&server)["uann"]);
     assert_eq!(last, stored(&server));
     for n in 0..100 {
-        assert!(matches!(desk.ask(append("s", token, Seq(n), n)).await, Ok(Reply::Appended { .. })));
+        write(&mut desk, token, n).await;
         let sums = sums(&server);
         let sum = sums.get("uann").copied().unwrap_or(0);
         assert_eq!(sums.get("t").copied().unwrap_or(0), sum, "the tenant has one user");
@@ -126,16 +147,10 @@ async fn sums_hold_all_but_a_little_of_each_session_that_is_owned() {
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quota_refuses_inputs_and_nothing_else() {
-    let dir = tempdir().expect("a directory");
-    let server = Redis::start(dir.path(), &[]);
     let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(4_000) };
-    let mut desk = open(&server, quotas).await;
-    let me = holder(1, 1);
-    desk.era(me, true).await;
-    let taken = desk.accept("s", "m1").await.expect("accepted");
-    let token = desk.claim("s", me, taken.owner).await.token;
+    let Owned { mut desk, token, server: _server, _dir, .. } = Owned::start(quotas).await;
     for n in 0..40 {
-        assert!(matches!(desk.ask(append("s", token, Seq(n), n)).await, Ok(Reply::Appended { .. })), "{n}");
+        write(&mut desk, token, n).await;
     }
     for session in ["s", "another"] {
         let refused = desk.accept(session, "m2").await.expect_err("over the quota");
@@ -174,21 +189,14 @@ async fn parts_are_of_maxmemory_where_it_is_set() {
 
 /// Of thousands of facts that are forgotten at once the bytes are estimated, and are right again when fewer stay than go.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_estimate_of_many_forgotten_facts_is_mended_by_a_later_count() {
-    let dir = tempdir().expect("a directory");
-    let server = Redis::start(dir.path(), &[]);
-    let mut desk = open(&server, Quotas::OFF).await;
-    let me = holder(1, 1);
-    desk.era(me, true).await;
-    let taken = desk.accept("s", "m1").await.expect("accepted");
+async fn estimate_of_forgotten_facts_is_mended_by_a_later_count() {
+    let Owned { mut desk, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
     let waits = stored(&server);
-    let token = desk.claim("s", me, taken.owner).await.token;
     for n in 0..10_000 {
-        assert!(matches!(desk.ask(append("s", token, Seq(n), n)).await, Ok(Reply::Appended { .. })));
+        write(&mut desk, token, n).await;
     }
     let full = stored(&server) - waits;
-    let (at, state) = (Cursor { seq: Seq(10_000), epoch: token.epoch }, vec![].into());
-    assert_eq!(desk.ask(Op::Keep(Box::new(Keep { key: key("s"), token, at, state }))).await, Ok(Reply::Done));
+    keep(&mut desk, token, 10_000, vec![]).await;
     let trim = |upto| Op::Trim { key: key("s"), token, upto: Seq(upto) };
     let facts = || stored(&server) - waits - 20;
     assert_eq!(desk.ask(trim(4_500)).await, Ok(Reply::Done));
@@ -210,17 +218,10 @@ async fn an_estimate_of_many_forgotten_facts_is_mended_by_a_later_count() {
 /// Facts that the functions of version 6 wrote have no bytes of their own: their sum is estimated once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn facts_of_an_earlier_release_are_estimated_and_freed() {
-    let dir = tempdir().expect("a directory");
-    let server = Redis::start(dir.path(), &[]);
-    let mut desk = open(&server, Quotas::OFF).await;
-    let me = holder(1, 1);
-    desk.era(me, true).await;
-    let taken = desk.accept("s", "m1").await.expect("accepted");
-    let token = desk.claim("s", me, taken.owner).await.token;
+    let Owned { mut desk, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
     for n in 0..50 {
         let place = format!("{}-0", n + 1);
-        let op = append("s", token, Seq(n), n);
-        assert!(matches!(desk.ask(op).await, Ok(Reply::Appended { .. })));
+        write(&mut desk, token, n).await;
         let lies: Vec<(String, BTreeMap<String, String>)> =
             server.command(&["XRANGE", "log:{default/s}", &place, &place]);
         let fields = &lies[0].1;
@@ -233,11 +234,10 @@ async fn facts_of_an_earlier_release_are_estimated_and_freed() {
     let _: Value = server.command(&["RENAME", "old:{default/s}", "log:{default/s}"]);
     let _: Value = server.command(&["HDEL", "own:{default/s}", "lb", "ub"]);
     let _: Value = server.command(&["DEL", BYTES]);
-    assert!(matches!(desk.ask(append("s", token, Seq(50), 50)).await, Ok(Reply::Appended { .. })));
+    write(&mut desk, token, 50).await;
     let estimated = stored(&server);
     assert!(estimated.abs_diff(exact) < 700, "{estimated} for {exact}");
-    let (at, state) = (Cursor { seq: Seq(51), epoch: Epoch(token.epoch.0) }, vec![].into());
-    assert_eq!(desk.ask(Op::Keep(Box::new(Keep { key: key("s"), token, at, state }))).await, Ok(Reply::Done));
+    keep(&mut desk, token, 51, vec![]).await;
     assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(40) }).await, Ok(Reply::Done));
     assert_eq!(desk.ask(Op::Trim { key: key("s"), token, upto: Seq(51) }).await, Ok(Reply::Done));
     assert_eq!(stored(&server), 20, "only the kept state is left");
